@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.harness import bar, finish, parser
-from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_writer import save_model
+from rlflow.optimisation.validate import validate
 from rlflow.zoo import load
 from tests.docs.steps import steps_of
 from tests.installation import build_wheel

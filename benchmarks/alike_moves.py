@@ -22,17 +22,17 @@ from tempfile import TemporaryDirectory
 from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from benchmarks.judged import ENGINE
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.deliver.candidates import improvement
-from rlflow.env.alike import start_of
-from rlflow.env.spec import EnvSpec
+from rlflow.env.batched import start_of
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.optimisation.candidates import improvement
 from rlflow.rules.language import load_rules
 from rlflow.runs.config import load_config
-from rlflow.search.search import Limits, run_search
-from rlflow.zoo.bert import TINY, bert
+from rlflow.search.base import Limits, run_search
+from rlflow.zoo.transformers import TINY_BERT, bert
 
-JUDGES = (*ENGINE, "rlflow/env/alike.py", "rlflow/env/neighbourhoods.py", "rlflow/search", "rlflow/costs/analytic.py")
+JUDGES = (*ENGINE, "rlflow/env/batched.py", "rlflow/env/batched.py", "rlflow/search", "rlflow/costs/analytic.py")
 
 MODELS = ("bert_base", "vit_base")
 METHODS, MOVES = ("greedy", "beam", "annealing"), ("single", "alike")
@@ -88,7 +88,7 @@ def reached(one: dict, goal: float) -> dict:
 
 def interactions_of_blocks(layers: int, moves: str) -> int:
     """Graphs whose cost the steepest descent counts; a move's is counted once, for the whole of it."""
-    model = bert("blocks", 0, replace(TINY, layers=layers), fused=True, vocabulary=100, positions=32, sequence=16)
+    model = bert("blocks", 0, replace(TINY_BERT, layers=layers), fused=True, vocabulary=100, positions=32, sequence=16)
     task = Task(load_graph(model), load_rules(), AnalyticCost())
     result = run_search("greedy", start_of(task, moves), max_steps=10_000)
     return result.interactions - len(result.actions) + len(result.trace) - 1

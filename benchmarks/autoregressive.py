@@ -24,7 +24,7 @@ from controllers.topoformer.decoder import choices
 from controllers.topoformer.network import NEVER, Encoder, Sizes, linear, norm
 from controllers.topoformer.observation import Observation, observe
 from controllers.topoformer.reinforce import DRAWN, SEEN, Network
-from rlflow.tasks.ordering.instance import Orders
+from rlflow.tasks.ordering import Orders
 
 HEADS = 4
 LARGEST = 10.0  # logit

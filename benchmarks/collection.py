@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.harness import bar, finish, parser
 from rlflow.collect.rollouts import collect
 from rlflow.common.files import file_hash
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 
 JUDGES = ("rlflow/collect",)
 

@@ -31,10 +31,10 @@ from benchmarks.optimise import LIGHT
 from rlflow.cli.main import main as command_line
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
-from rlflow.deliver.candidates import improvement
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
+from rlflow.optimisation.candidates import improvement
 from rlflow.runs.config import load_config
-from rlflow.search.search import Limits, run_search
+from rlflow.search.base import Limits, run_search
 
 JUDGES = ("controllers", "worldmodel")
 

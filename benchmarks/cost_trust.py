@@ -26,20 +26,20 @@ from benchmarks.correction_errors import leave_one_model_out, leave_variants_out
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
-from rlflow.common.progress import say
+from rlflow.common.messages import say
 from rlflow.costs import graph_cost, peak_memory, runtime_ms
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.corrected import Measurement, fit, parts
-from rlflow.costs.left_out import spearman
+from rlflow.costs.latency_fit import spearman
 from rlflow.costs.measured import SESSION_PAIR, measure
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.deliver.candidates import follow
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
+from rlflow.optimisation.candidates import follow
 from rlflow.reports import charts
 from rlflow.rules.language import load_rules
-from rlflow.search.greedy import greedy
+from rlflow.search.descents import greedy
 from rlflow.zoo import load
 
 JUDGES = ("rlflow/costs", "benchmarks/correction_errors.py")

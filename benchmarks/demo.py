@@ -14,8 +14,8 @@ from pathlib import Path
 from benchmarks.harness import bar, finish, parser
 
 JUDGES = (
-    "Makefile", "configs/demo.yaml", "rlflow/cli/ending.py", "rlflow/cli/optimisation.py", "rlflow/cli/stage_lines.py",
-    "rlflow/cli/stages.py", "rlflow/common/progress.py", "rlflow/costs", "rlflow/deliver", "rlflow/reports/markdown.py",
+    "Makefile", "configs/demo.yaml", "rlflow/cli/command.py", "rlflow/cli/optimisation.py", "rlflow/cli/stage_lines.py",
+    "rlflow/cli/stages.py", "rlflow/common/messages.py", "rlflow/costs", "rlflow/deliver", "rlflow/reports/markdown.py",
     "rlflow/search",
 )  # fmt: skip
 

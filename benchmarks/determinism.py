@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.harness import bar, finish, parser
 from rlflow.common.files import read_json
 
-JUDGES = ("rlflow/collect", "rlflow/env", "worldmodel", "controllers", "rlflow/deliver/receipt.py")
+JUDGES = ("rlflow/collect", "rlflow/env", "worldmodel", "controllers", "rlflow/optimisation/receipt.py")
 
 MODEL = "light_squeezenet"
 OPTIONS = [

@@ -18,12 +18,12 @@ from benchmarks.exports.optimised import optimised
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import runtime_ms
 from rlflow.costs.measured import measure
-from rlflow.deliver.validate import relative_error
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
-from rlflow.graph.model import ABSENT
+from rlflow.graph.ir import ABSENT
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.typical import sizes_text
+from rlflow.optimisation.validate import relative_error
 
 STEPPED = "bert_base"  # the model whose steps of the environment are timed
 STEPS = 1000

@@ -32,7 +32,8 @@ from benchmarks.judged import ENGINE
 from rlflow.common.files import read_json
 
 JUDGES = (
-    *ENGINE, "rlflow/graph", "rlflow/rules/locations.py", "rlflow/env", "rlflow/deliver", "rlflow/search", "rlflow/costs",
+    *ENGINE, "rlflow/graph", "rlflow/rules/locations.py", "rlflow/env", "rlflow/deliver", "rlflow/search",
+    "rlflow/costs",
     "benchmarks/dynamic_parts.py", "benchmarks/exports/dynamic.py", "benchmarks/exports/networks.py",
     "benchmarks/exports/torch_exporters.py", "benchmarks/exports/optimised.py",
 )  # fmt: skip

@@ -19,13 +19,13 @@ from onnx import TensorProto, helper
 from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.judged import ENGINE
 from rlflow.common.system import resident_memory
+from rlflow.common.task import location_masks
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, load_rules
-from rlflow.tasks.base import location_masks
 from rlflow.zoo import load
 
 JUDGES = (*ENGINE, "rlflow/env", "rlflow/tasks", "rlflow/costs/analytic.py")

@@ -36,31 +36,26 @@ import numpy as np
 from benchmarks.fidelity import FULL, SAMPLES, Job
 from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import say
+from rlflow.common.messages import say
 from rlflow.costs.database import TimingDatabase
+from rlflow.costs.latency_fit import learn
 from rlflow.costs.learned import LearnedCost, latency_path
-from rlflow.costs.learning import learn
-from rlflow.costs.measured import NORMAL, measure
+from rlflow.costs.measured import NORMAL, Latency, LostMeasurement, Probe, measure
 from rlflow.costs.measurements import Known
-from rlflow.costs.probe import Latency, LostMeasurement, Probe
-from rlflow.deliver.anytime import search_all
-from rlflow.deliver.best_so_far import FILE, BestSoFar
-from rlflow.deliver.candidates import Candidate, follow, states_along
-from rlflow.deliver.contenders import Contender, contenders, different
-from rlflow.deliver.contest import compete
-from rlflow.deliver.expected import NextMeasurement
+from rlflow.env import EnvOptions
 from rlflow.env.candidates import CandidateEnv
-from rlflow.env.options import EnvOptions
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import save_graph
+from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar, search_all
+from rlflow.optimisation.candidates import Candidate, follow, states_along
+from rlflow.optimisation.contest import Contender, NextMeasurement, compete, contenders, different
 from rlflow.runs.config import load_config
 
 JUDGES = (
-    "controllers/real_env.py", "controllers/xrlflow", "rlflow/costs", "rlflow/deliver/anytime.py",
-    "rlflow/deliver/contenders.py", "rlflow/deliver/contest.py", "rlflow/deliver/expected.py",
-    "rlflow/deliver/halving.py", "rlflow/env/candidates.py", "rlflow/env/measured_reward.py", "rlflow/search",
+    "controllers/real_env.py", "controllers/xrlflow", "rlflow/costs", "rlflow/optimisation/anytime.py",
+    "rlflow/optimisation/contest.py", "rlflow/optimisation/contest.py", "rlflow/optimisation/contest.py",
+    "rlflow/optimisation/contest.py", "rlflow/env/candidates.py", "rlflow/env/rewards.py", "rlflow/search",
     "worldmodel/edits",
 )  # fmt: skip
 
@@ -125,7 +120,7 @@ class Bench:
     @cached_property
     def pool(self) -> list[Contender]:
         """Different graphs that are estimated to gain: first those that `optimise` would have compete."""
-        best = BestSoFar(self.task, self.folder / FILE)
+        best = BestSoFar(self.task, self.folder / BEST_SO_FAR_FILE)
         search_all(best, load_config().search, self.parsed.search_seconds, self.seed)
         ends, on_the_way = best.candidates(), []
         for end in ends:

@@ -21,12 +21,12 @@ from benchmarks.harness import bar, each, finish, parser
 from benchmarks.locations import PAPER, count
 from benchmarks.optimise import LIGHT
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import progress_bar
+from rlflow.common.messages import progress_bar
 from rlflow.costs.measured import measure
-from rlflow.deliver.validate import validate
-from rlflow.graph.model import Graph
+from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
+from rlflow.optimisation.validate import validate
 from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet, families, load_rules
 from rlflow.rules.locations import MatchTable

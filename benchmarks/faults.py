@@ -19,11 +19,11 @@ from benchmarks.faulty import KINDS, Function, planted
 from benchmarks.fuzzing import TOLERANCES, random_walk
 from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.random_models.random_model import random_model
-from rlflow.common.progress import progress_bar
-from rlflow.deliver.receipt import make_receipt
-from rlflow.deliver.validate import Findings, validate
+from rlflow.common.messages import progress_bar
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
+from rlflow.optimisation.receipt import make_receipt
+from rlflow.optimisation.validate import Findings, validate
 from rlflow.rules.language import load_rules
 from rlflow.zoo import ZOO, load
 

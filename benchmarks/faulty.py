@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.fuzzing import interface
-from rlflow.deliver.validate import relative_error
 from rlflow.graph.onnx_runtime import random_inputs
+from rlflow.optimisation.validate import relative_error
 
 OPSET = 17  # the reference implementation follows older operators less faithfully
 # (factor, shift) of the drawn inputs that decide whether a fault changes anything

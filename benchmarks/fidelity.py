@@ -31,8 +31,7 @@ from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.collect.rollouts import collect
 from rlflow.common.files import read_json, write_json
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.runs.config import load_config
 

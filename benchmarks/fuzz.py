@@ -26,7 +26,7 @@ from benchmarks.fuzzing import STEPS, TOLERANCES, fuzz
 from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.judged import ENGINE, UNSTATED_RULES
 from benchmarks.random_models.open_model import SIZES
-from rlflow.common.progress import progress_bar
+from rlflow.common.messages import progress_bar
 from rlflow.rules.language import families, load_rules
 
 JUDGES = (

@@ -19,11 +19,11 @@ from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model, random_values
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.deliver.validate.known_faults import known_faults
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
+from rlflow.optimisation.validate.known_faults import known_faults
 from rlflow.rules.language import RuleSet
 from rlflow.rules.locations import prepared
 

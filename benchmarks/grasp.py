@@ -16,14 +16,14 @@ from functools import partial
 from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
 from benchmarks.optimise import MODELS
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.deliver.anytime import methods
-from rlflow.deliver.candidates import improvement
-from rlflow.env.alike import start_of
-from rlflow.env.spec import EnvSpec
+from rlflow.env.batched import start_of
+from rlflow.env.graph_rewrite import EnvSpec
+from rlflow.optimisation.anytime import methods
+from rlflow.optimisation.candidates import improvement
 from rlflow.runs.config import load_config
-from rlflow.search.search import Limits, run_search
+from rlflow.search.base import Limits, run_search
 
-JUDGES = "rlflow/deliver/anytime.py", "rlflow/env/alike.py", "rlflow/env/neighbourhoods.py", "rlflow/search"
+JUDGES = "rlflow/optimisation/anytime.py", "rlflow/env/batched.py", "rlflow/env/batched.py", "rlflow/search"
 
 LOOKED_AT = "vit_base", "squeezenet1_1", "light_shufflenet"
 WITH, WITHOUT = "with", "without"

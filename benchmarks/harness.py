@@ -17,7 +17,7 @@ from benchmarks.judged import judged
 from rlflow.common.files import write_json
 from rlflow.common.processes import fresh_processes
 from rlflow.graph.onnx_runtime import machine
-from rlflow.reports.comparison import mean_interval
+from rlflow.reports.run_comparison import mean_interval
 from rlflow.rules.language import families, load_rules
 from rlflow.runs.folder import versions
 

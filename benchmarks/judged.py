@@ -19,7 +19,7 @@ from rlflow.rules.language import ONLY_BY_NAME
 ROOT = Path(__file__).parent.parent
 DIGITS = 16
 ENGINE = (  # what makes a rewrite, for the JUDGES of others
-    "rlflow/graph/model.py", "rlflow/graph/fold.py", "rlflow/graph/order.py", "rlflow/graph/shapes.py",
+    "rlflow/graph/ir.py", "rlflow/graph/onnx_writer.py", "rlflow/graph/order.py", "rlflow/graph/shapes.py",
     "rlflow/rules/apply.py", "rlflow/rules/expressions.py", "rlflow/rules/locations.py", "rlflow/rules/locations.py",
     "rlflow/rules/match.py", "rlflow/rules/patterns.py", "rlflow/rules/rule.py", "rlflow/rules/language.py",
 )  # fmt: skip

@@ -13,12 +13,12 @@ import onnxruntime
 from benchmarks.harness import bar, finish, parser
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import write_text
-from rlflow.deliver.validate.findings import json_number
-from rlflow.deliver.validate.known_faults import KNOWN, KnownFault, known_faults
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.optimisation.validate.findings import json_number
+from rlflow.optimisation.validate.known_faults import KNOWN, KnownFault, known_faults
 
-JUDGES = ("rlflow/deliver/validate/known_faults.py",)
+JUDGES = ("rlflow/optimisation/validate/known_faults.py",)
 
 ROUNDING = 1e-9  # what optimised models in float64 may differ by; those in float32 here differ by much more
 PAGE = Path(__file__).parent.parent / "docs" / "FAULTS.md"

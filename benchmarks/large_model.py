@@ -24,8 +24,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.harness import THREADS, bar, finish, parser
 from rlflow.common.files import file_hash, read_json
-from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_reader import model_files
+from rlflow.optimisation.validate import validate
 
 JUDGES = ("rlflow/graph", "rlflow/deliver")
 

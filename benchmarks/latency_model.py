@@ -5,10 +5,10 @@
 
 Measured are the originals and variants of benchmarks.cost_trust, each beside its original; every kernel is timed first,
 so that what is learned from is what `costs learn` sees (`rlflow.costs.measurements`), in a database of its own. Each
-model is then judged by what the others say (`rlflow.costs.left_out`): the error of its latencies, and how well its
+model is then judged by what the others say (`rlflow.costs.latency_fit`): the error of its latencies, and how well its
 variants are ranked, as a share of the rank correlation that measuring them twice would give. *Chosen* is what a few
 measurements come to, of the variants of a model never measured: those of which most improvement is expected, one after
-the other (`rlflow.deliver.expected`), beside those with the lowest estimates.
+the other (`rlflow.optimisation.contest`), beside those with the lowest estimates.
 
 Resumable: variants and their measurements lie in --folder and --database.
 """
@@ -24,16 +24,16 @@ from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.locations import PAPER
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
-from rlflow.common.progress import say
+from rlflow.common.messages import say
 from rlflow.costs import graph_cost
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.left_out import COSTS, LeftOut, leave_out
+from rlflow.costs.latency_fit import COSTS, LeftOut, leave_out
 from rlflow.costs.measurements import Known, Measurements
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.deliver.candidates import follow
-from rlflow.deliver.expected import NextMeasurement
+from rlflow.optimisation.candidates import follow
+from rlflow.optimisation.contest import NextMeasurement
 
-JUDGES = ("rlflow/costs", "rlflow/deliver/expected.py", "benchmarks/cost_trust.py")
+JUDGES = ("rlflow/costs", "rlflow/optimisation/contest.py", "benchmarks/cost_trust.py")
 
 HARD = ("light_inception_v2", "shufflenet_v2", "vit_base")
 MODELS = (

@@ -18,13 +18,9 @@ import numpy as np
 from controllers.base import Learner
 from controllers.config import TopoformerConfig
 from rlflow.common.files import file_hash
-from rlflow.costs.memory.beam import walk
-from rlflow.costs.memory.optimum import lower_bound
-from rlflow.costs.memory.problem import Problem
-from rlflow.costs.memory.sorting import depth_first, random_depth_first
-from rlflow.tasks.ordering.guided import NAT, below, lowered, probable
-from rlflow.tasks.ordering.instance import Orders
-from rlflow.tasks.ordering.layered import layered
+from rlflow.memory.order_search import NAT, below, lower_bound, lowered, probable, walk
+from rlflow.memory.problem import Problem, depth_first, random_depth_first
+from rlflow.tasks.ordering import Orders, layered
 
 NODES = (100, 500, 1000, 2000)
 SAMPLES, WIDTH, WIDE = 16, 16, 100  # WIDE: of the last method

@@ -9,15 +9,14 @@ import numpy as np
 from onnx import TensorProto
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.task import GraphArrays
 from rlflow.costs import FREE, NodeCost
-from rlflow.env.observation.arrays import SIZE_SLOTS, TOTALS
-from rlflow.env.observation.tensors import is_large
+from rlflow.env.features import is_large
+from rlflow.env.observation import SIZE_SLOTS, TOTALS
 from rlflow.env.state import RewriteState, Task
-from rlflow.graph.model import ABSENT, Constant, Graph, Node
-from rlflow.graph.types import TensorType
+from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.rules.language import RuleSet
 from rlflow.rules.match import REDUNDANT, attributes_of
-from rlflow.tasks.base import GraphArrays
 
 
 class Free:

@@ -28,8 +28,8 @@ from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.judged import UNSTATED_RULES
 from benchmarks.variants import Variant, spread
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.common.progress import progress_bar
-from rlflow.graph.model import Graph
+from rlflow.common.messages import progress_bar
+from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model

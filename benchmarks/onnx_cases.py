@@ -18,7 +18,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.graph.model import RANDOM_OPS
+from rlflow.graph.ir import RANDOM_OPS
 from rlflow.graph.onnx_runtime import run, session
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")

@@ -31,10 +31,10 @@ from benchmarks.harness import bar, finish, markdown, parser
 from benchmarks.judged import ENGINE, UNSTATED_RULES
 from benchmarks.onnx_cases import KINDS, Case, Difference, compare, flat, load_cases, outputs_of
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.common.progress import progress_bar
+from rlflow.common.messages import progress_bar
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
-from rlflow.graph.model import Graph
+from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import RuleSet, families, load_rules

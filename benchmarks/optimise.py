@@ -22,9 +22,9 @@ from benchmarks.judged import ENGINE
 from benchmarks.locations import PAPER
 from rlflow.common.files import read_json
 from rlflow.costs.measured import measure
-from rlflow.deliver.validate import validate
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.optimisation.validate import validate
 
 JUDGES = (*ENGINE, "rlflow/deliver", "rlflow/search", "rlflow/costs")
 

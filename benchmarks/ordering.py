@@ -48,14 +48,12 @@ from benchmarks.sessions import MODES, observe
 from controllers.topoformer import SHIPPED
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
-from rlflow.costs.memory.beam import walk
-from rlflow.costs.memory.models import problem_of
-from rlflow.costs.memory.optimum import optimum
-from rlflow.costs.memory.sorting import breadth_first, depth_first, random_orders
 from rlflow.graph.onnx_reader import load_graph, read_model
 from rlflow.graph.onnx_writer import save_model
-from rlflow.tasks.ordering.layered import layered
-from rlflow.tasks.ordering.runtime import default_order, plan, priority_order
+from rlflow.memory.allocation import default_order, plan, priority_order, problem_of
+from rlflow.memory.order_search import optimum, walk
+from rlflow.memory.problem import breadth_first, depth_first, random_orders
+from rlflow.tasks.ordering import layered
 from rlflow.zoo import ZOO, load
 
 JUDGES = (

@@ -24,7 +24,7 @@ from benchmarks.bars import bars_table, groups_of, groups_table, holding, most_t
 from benchmarks.harness import SHORT, markdown, rule_set
 from benchmarks.judged import judged
 from rlflow.common.files import read_json, write_text
-from rlflow.runs.options import PAGE, page
+from rlflow.runs.config import PAGE, page
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- begin: (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -32,9 +32,9 @@ from benchmarks.fidelity import FULL, SAMPLES, WORLD_MODELS, Job
 from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
 from benchmarks.optimise import MODELS
 from rlflow.collect.episodes import Episode
-from rlflow.deliver.candidates import improvement as percent_below
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.search.search import Limits, run_search
+from rlflow.env.graph_rewrite import GraphRewriteEnv
+from rlflow.optimisation.candidates import improvement as percent_below
+from rlflow.search.base import Limits, run_search
 from worldmodel.config import DreamOptions
 
 JUDGES = (

@@ -21,7 +21,7 @@ from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
 from rlflow.common.files import read_json
 
-JUDGES = (*ENGINE, "rlflow/search", "rlflow/deliver/receipt.py")
+JUDGES = (*ENGINE, "rlflow/search", "rlflow/optimisation/receipt.py")
 
 MODELS = (*LIGHT, *PAPER)
 COMMON = ["cost.name=analytic", "eval.measure_seconds=0", "eval.seeds=[0]", "workers=1"]

@@ -2,7 +2,7 @@
 
 For every model and search, with the profiled cost: how far the estimate falls, rewrites carried out, seconds, why it
 stopped, how long it took to reach the best of TASO's backtracking, and how far its result is from the best
-(rlflow.search.bound). The best result of all is measured against the original.
+(rlflow.search.saturation.lower_bound). The best result of all is measured against the original.
 
     python -m benchmarks.searches --model bert_base          one model
     python -m benchmarks.searches --table                    Markdown of docs/results/searches.md
@@ -26,15 +26,15 @@ from benchmarks.harness import THREADS, bar, each, finish, parser
 from benchmarks.judged import ENGINE
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
-from rlflow.deliver.candidates import follow, improvement
-from rlflow.deliver.validate import validate
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import save_graph
+from rlflow.optimisation.candidates import follow, improvement
+from rlflow.optimisation.validate import validate
 from rlflow.runs.config import load_config
 from rlflow.search import SEARCHES
-from rlflow.search.bound import lower_bound
-from rlflow.search.search import Limits, run_search
+from rlflow.search.base import Limits, run_search
+from rlflow.search.saturation.lower_bound import lower_bound
 
 JUDGES = (*ENGINE, "rlflow/search", "rlflow/costs/analytic.py")
 

@@ -22,12 +22,12 @@ from benchmarks.harness import THREADS, bar, each, finish, parser
 from benchmarks.keras_models import NETWORKS, export, load_frozen
 from rlflow.common.system import peak_while, resident_memory
 from rlflow.costs.measured import ratio_of
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph.onnx_runtime import session
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.search.greedy import greedy
+from rlflow.search.descents import greedy
 
-JUDGES = ("rlflow/search/greedy.py", "rlflow/costs/measured.py", "benchmarks/keras_models.py")
+JUDGES = ("rlflow/search/descents.py", "rlflow/costs/measured.py", "benchmarks/keras_models.py")
 
 SIDES = ("tensorflow", "original", "optimised")
 TOLERANCE = 1e-3  # largest difference of an output, in standard deviations of all outputs

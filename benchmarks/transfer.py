@@ -20,17 +20,16 @@ from functools import partial
 
 from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
 from benchmarks.optimise import MODELS
-from rlflow.deliver.candidates import improvement
 from rlflow.env.candidates import CandidateEnv
-from rlflow.env.in_turn import InTurn
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.spec import EnvSpec
-from rlflow.search.options import BeamOptions, GreedyOptions
-from rlflow.search.search import Limits, run_search
+from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
+from rlflow.env.step import InTurn
+from rlflow.optimisation.candidates import improvement
+from rlflow.search import BeamOptions, GreedyOptions
+from rlflow.search.base import Limits, run_search
 
 JUDGES = (
-    "controllers/actor_critic.py", "controllers/xrlflow", "rlflow/env/candidates.py", "rlflow/env/in_turn.py",
-    "rlflow/env/patches.py", "rlflow/search/beam.py",
+    "controllers/actor_critic.py", "controllers/xrlflow", "rlflow/env/candidates.py", "rlflow/env/step.py",
+    "rlflow/env/candidates.py", "rlflow/search/beam.py",
 )  # fmt: skip
 
 SEARCHES = {"greedy": GreedyOptions(), "beam": BeamOptions()}

@@ -23,19 +23,18 @@ import onnx
 from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
 from benchmarks.transfer import environment
 from controllers.xrlflow.imitation import INTERACTIONS
-from rlflow.deliver.candidates import improvement
-from rlflow.deliver.carried_over import carried_over
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import save_model
-from rlflow.search.options import BeamOptions
-from rlflow.search.search import Limits, run_search
-from rlflow.zoo.bert import bert
-from rlflow.zoo.inception import inception
-from rlflow.zoo.transformer import Size
+from rlflow.optimisation.candidates import improvement
+from rlflow.optimisation.receipt import carried_over
+from rlflow.search import BeamOptions
+from rlflow.search.base import Limits, run_search
+from rlflow.zoo.convolutional import inception
+from rlflow.zoo.transformers import EncoderSize, bert
 
 JUDGES = (
-    "benchmarks/transfer.py", "controllers/xrlflow", "rlflow/deliver/carried_over.py",
-    "rlflow/env/candidates.py", "rlflow/env/patches.py",
+    "benchmarks/transfer.py", "controllers/xrlflow", "rlflow/optimisation/receipt.py",
+    "rlflow/env/candidates.py", "rlflow/env/candidates.py",
 )  # fmt: skip
 
 SAMPLES = 8
@@ -43,7 +42,7 @@ OF_TRAINED_THERE, MOST_SECONDS = 0.95, 10.0
 
 
 def bert_base(tokens: int) -> onnx.ModelProto:
-    return bert("bert_base", 0, Size(), False, vocabulary=30522, positions=512, sequence=tokens)
+    return bert("bert_base", 0, EncoderSize(), False, vocabulary=30522, positions=512, sequence=tokens)
 
 
 def inception_v3(image: int) -> onnx.ModelProto:
@@ -113,7 +112,7 @@ def replayed(name: str, size: int, actions: list[list[int]], parsed) -> dict:
 
 
 def task_of(name: str, size: int, parsed) -> Task:
-    from rlflow.env.spec import EnvSpec
+    from rlflow.env.graph_rewrite import EnvSpec
 
     return EnvSpec(str(file_of(name, size, parsed)), cost=parsed.cost, threads=1).make_task()
 

@@ -23,14 +23,14 @@ from benchmarks.locations import PAPER
 from controllers.config import XRLflowConfig
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.candidates import CandidateEnv, CandidateTable
-from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
 
 JUDGES = (
-    *ENGINE, "rlflow/env/candidates.py", "rlflow/env/patches.py", "rlflow/env/state.py", "rlflow/env/step.py",
+    *ENGINE, "rlflow/env/candidates.py", "rlflow/env/candidates.py", "rlflow/env/state.py", "rlflow/env/step.py",
     "controllers/masked.py", "controllers/xrlflow",
 )  # fmt: skip
 

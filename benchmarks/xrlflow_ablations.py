@@ -17,14 +17,13 @@ from typing import NamedTuple
 from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
 from rlflow.costs import graph_cost, runtime_ms
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.costs.probe import Latency
-from rlflow.deliver.candidates import improvement
+from rlflow.costs.measured import Latency
 from rlflow.env.candidates import CandidateEnv
-from rlflow.env.measured_reward import MeasuredReward
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
+from rlflow.env.rewards import MeasuredReward
+from rlflow.optimisation.candidates import improvement
 
-JUDGES = ("controllers/actor_critic.py", "controllers/xrlflow", "rlflow/env/candidates.py", "rlflow/env/patches.py")
+JUDGES = ("controllers/actor_critic.py", "controllers/xrlflow", "rlflow/env/candidates.py", "rlflow/env/candidates.py")
 
 
 class Variant(NamedTuple):
@@ -44,7 +43,7 @@ SAMPLES, SEEDS = 8, 5
 
 
 class Estimated:
-    """Estimates in the place of measurements (`rlflow.costs.latencies.Latencies`), each of which takes a second."""
+    """Estimates in the place of measurements (`rlflow.costs.measurements.Latencies`), each of which takes a second."""
 
     def __init__(self):
         self.cost, self._known = AnalyticCost(), {}

@@ -28,7 +28,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from controllers.config import LearnerConfig
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.base import Observes
+from rlflow.common.task import Observes
 
 MakeEnv = Callable[[int], VectorEnv]  # n -> n copies of the environment
 Log = Callable[[int, Mapping[str, float]], None]  # (environment steps so far, scalars)

@@ -8,8 +8,8 @@ from typing import ClassVar
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import check, groups_from, option, options_from, read
 from rlflow.common.registry import Registry
-from rlflow.search.options import AnnealingOptions, BeamOptions
-from rlflow.tasks.base import Observes
+from rlflow.common.task import Observes
+from rlflow.search import AnnealingOptions, BeamOptions
 
 CONFIGS = Registry(
     "controller",

@@ -12,7 +12,7 @@ import numpy as np
 from controllers.base import Learner, StopReason, same_shapes
 from controllers.config import LinearScoresConfig
 from controllers.evolution import Evolution
-from rlflow.tasks.base import GraphArrays, Instance
+from rlflow.common.task import GraphArrays, Instance
 
 FULL_COVARIANCE = 100  # weights up to which all covariances are learnt; of more, the variances alone
 

@@ -26,7 +26,7 @@ from controllers.config import PlannerConfig
 from controllers.plans import Plan, empty_plan, plan_along, shortened
 from controllers.random import uniform_actions
 from controllers.search_progress import SearchProgress
-from rlflow.search.search import Limits, SearchResult, numbered, run_search, uninterrupted
+from rlflow.search.base import Limits, SearchResult, numbered, run_search, uninterrupted
 from worldmodel.base import DreamtState
 
 SHOTS = 64  # episodes sampled side by side

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.search.search import Path, numbered
-from rlflow.tasks.base import Match
+from rlflow.common.task import Match
+from rlflow.search.base import Path, numbered
 from worldmodel.base import DreamtState
 
 

@@ -22,7 +22,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from controllers.base import Learner, StopReason
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.base import Observes
+from rlflow.common.task import Observes
 
 
 class LimitReached(Exception):

@@ -19,8 +19,8 @@ from rlflow.collect.episodes import Episode, read_shard, write_shard
 from rlflow.collect.exploration import ExplorationObserver, play_novel
 from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
+from rlflow.common.task import State
 from rlflow.env.step import Recalls, StepEnv
-from rlflow.tasks.base import State
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 

@@ -33,7 +33,8 @@ class Done(NamedTuple):
 
     @property
     def ending(self) -> dict[str, str]:
-        """The last lines, by name (`rlflow.cli.ending`); fails if the command did not end as each should, with one that
+        """The last lines, by name (`rlflow.cli.command`); fails if the command did not end as each should, with one
+        that
         the program understands.
         """
         from rlflow.cli.main import parse

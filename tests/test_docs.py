@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlflow.runs.options import GROUPS, all_options
+from rlflow.runs.config import GROUPS, all_options
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))))
@@ -70,7 +70,7 @@ def missing_paths(page: str) -> list[str]:
 
 
 def missing_names(page: str) -> list[str]:
-    """Quoted dotted names, such as rlflow.tasks.base.State, that no module has."""
+    """Quoted dotted names, such as rlflow.common.task.State, that no module has."""
     missing = []
     for name in [name for line in prose(page) for name in quoted(line)]:
         parts = name.split(".")
@@ -154,10 +154,10 @@ def test_every_answer_stands_where_the_table_of_questions_says():
 
 def test_what_is_not_there_is_missed(monkeypatch):
     page = (
-        "Has `rlflow/graph/modle.py`, [a page](nowhere.md), `rlflow.graph.model.Grpah`, `dream.doubt` and "
+        "Has `rlflow/graph/modle.py`, [a page](nowhere.md), `rlflow.graph.ir.Grpah`, `dream.doubt` and "
         "`rlflow/cli/main.py`, `mian.py`."
     )
     monkeypatch.setattr("tests.test_docs.prose", lambda _: [page])
     assert missing_paths("page.md") == ["nowhere.md", "rlflow/graph/modle.py", "mian.py"]
-    assert missing_names("page.md") == ["rlflow.graph.model.Grpah"]
+    assert missing_names("page.md") == ["rlflow.graph.ir.Grpah"]
     assert missing_options("page.md") == ["dream.doubt"]

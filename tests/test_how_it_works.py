@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import RewriteState
 from rlflow.rules.language import load_rules
 from rlflow.rules.match import Match

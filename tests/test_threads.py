@@ -10,12 +10,12 @@ import pytest
 
 from rlflow.cli.main import make_parser
 from rlflow.costs import timing
-from rlflow.deliver import delivery
-from rlflow.deliver.candidates import Candidate
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.reports.answer import answer
+from rlflow.optimisation import delivery
+from rlflow.optimisation.candidates import Candidate
+from rlflow.reports.html import answer
 from rlflow.reports.markdown import certainty_line
 from rlflow.runs.folder import RunFolder
 from tests.toys.tiny import tiny_task

@@ -25,7 +25,7 @@ import numpy as np
 
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.base import EncodingSpec, LocalState, Match, State
+from rlflow.common.task import EncodingSpec, LocalState, Match, State
 
 
 class Observer(Protocol):
@@ -156,7 +156,7 @@ class DreamtState(LocalState, Protocol):
     gained: float
 
     def remembered(self) -> tuple | None:
-        """The `rlflow.search.search.Path` to the best state of this problem that the model learnt from, if any."""
+        """The `rlflow.search.base.Path` to the best state of this problem that the model learnt from, if any."""
 
     def offers(self, match: Match) -> bool:
         """Whether the match exists."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
-from rlflow.tasks.base import EncodingSpec
+from rlflow.common.task import EncodingSpec
 from worldmodel.config import CONFIGS, WorldModelConfig
 
 FILE = "model.json"

@@ -18,8 +18,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rlflow.common.task import State
 from rlflow.env.rewards import INVALID_REWARD
-from rlflow.tasks.base import State
 from worldmodel import spaces
 from worldmodel.base import DreamtState, Searchable, WorldModel
 from worldmodel.config import DreamOptions

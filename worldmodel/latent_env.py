@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.base import CompoundState
+from rlflow.common.task import CompoundState
 from worldmodel import spaces
 from worldmodel.base import WorldModel
 

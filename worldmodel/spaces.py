@@ -10,7 +10,7 @@ plan can be followed without a memory.
 import numpy as np
 from gymnasium import spaces
 
-from rlflow.tasks.base import EncodingSpec
+from rlflow.common.task import EncodingSpec
 from worldmodel.base import WorldModel
 
 Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.base import EncodingSpec
+from rlflow.common.task import EncodingSpec
 from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.base import WorldModel
 from worldmodel.config import WorldModelConfig

@@ -8,7 +8,8 @@ us (`optimised.py`) and by others (`peers.py`), and measured (`together.py`, `ru
 from benchmarks.judged import ENGINE
 
 JUDGES = (
-    *ENGINE, "rlflow/graph", "rlflow/rules/locations.py", "rlflow/env", "rlflow/deliver", "rlflow/search", "rlflow/costs",
+    *ENGINE, "rlflow/graph", "rlflow/rules/locations.py", "rlflow/env", "rlflow/deliver", "rlflow/search",
+    "rlflow/costs",
     "benchmarks/exports", "benchmarks/keras_models.py",
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from benchmarks.exports.together import ORIGINAL, Contestant, Together, together
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.costs.measured import Ratio
-from rlflow.deliver.validate import validate
+from rlflow.optimisation.validate import validate
 
 OURS, AGAIN, OPENVINO = "ours", "again", "openvino"  # the second: made once more, from another seed and no timings
 SEEDS = (100, 101, 102)  # of inputs that no run has seen

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.exports.running import Running
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.measured import MAX_PAIRS, MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, Ratio, ratio_of
-from rlflow.deliver.validate import relative_error
+from rlflow.optimisation.validate import relative_error
 
 ORIGINAL = "original"
 

@@ -10,7 +10,7 @@
 
 **Why it learns on other graphs than the one it is to order.** Priorities are a function of any graph, so what was
 learnt once orders a model in the time of one pass. An instance draws others of its kind
-(`rlflow.tasks.base.Sequencing`); a folder of a training begins another (`controller.topoformer.start`), with
+(`rlflow.common.task.Sequencing`); a folder of a training begins another (`controller.topoformer.start`), with
 `epochs=0` nothing is learnt besides. `shipped/` is one such folder, with the weights alone: the default options on
 layered graphs of 100 nodes, seed 0, 202 epochs.
 

@@ -21,7 +21,7 @@ from controllers.topoformer.reinforce import Batch, Network, Reinforce
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_arrays
 from rlflow.common.options import read
-from rlflow.tasks.base import Sequencing
+from rlflow.common.task import Sequencing
 from worldmodel.checkpoint import module_arrays, restore_arrays
 
 TRAINING, EVALUATION = range(2)  # streams of random numbers

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
-from rlflow.tasks.base import GraphArrays
+from rlflow.common.task import GraphArrays
 
 POSITIONS = 20  # eigenvectors of the Laplacian
 

@@ -16,7 +16,7 @@ from controllers.config import TopoformerConfig
 from controllers.topoformer.decoder import greedy, log_probabilities, sampled
 from controllers.topoformer.network import Priorities, Sizes
 from controllers.topoformer.observation import Observation, observe
-from rlflow.tasks.base import Sequencing
+from rlflow.common.task import Sequencing
 
 GRADIENT_CLIP = 1.0  # largest global norm
 SEEN = (tf.TensorSpec([None, None, None]), tf.TensorSpec([None, None, None], tf.uint8), tf.TensorSpec([None], tf.int32))

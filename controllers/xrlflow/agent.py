@@ -19,8 +19,8 @@ from controllers.ppo import RewardScale, gae
 from controllers.xrlflow.imitation import demonstrations
 from controllers.xrlflow.meta_graphs import FEATURES, SPEC, joined
 from controllers.xrlflow.network import Network
-from rlflow.common.progress import progress_bar
-from rlflow.env.observation.operators import N_OPS
+from rlflow.common.messages import progress_bar
+from rlflow.env.features import N_OPS
 
 
 @dataclass(frozen=True)

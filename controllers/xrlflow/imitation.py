@@ -11,8 +11,8 @@ from typing import NamedTuple
 import gymnasium
 import numpy as np
 
-from rlflow.search.options import BeamOptions
-from rlflow.search.search import Limits, run_search, uninterrupted
+from rlflow.search import BeamOptions
+from rlflow.search.base import Limits, run_search, uninterrupted
 
 INTERACTIONS = 10_000  # rewrites that beam search may try, of each model
 

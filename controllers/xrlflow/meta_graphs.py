@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rlflow.env.patches import NODE_COLUMNS
+from rlflow.env.candidates import NODE_COLUMNS
 
 FEATURES = NODE_COLUMNS - 1  # of a node, besides its operator
 

@@ -23,7 +23,7 @@ from controllers.config import XRLflowConfig
 from controllers.masked import MaskedCategorical
 from controllers.policies import Orthogonal
 from controllers.xrlflow.meta_graphs import FEATURES, SPEC, MetaGraph
-from rlflow.env.observation.operators import N_OPS
+from rlflow.env.features import N_OPS
 
 HEAD = (256, 64)  # units of both heads' layers
 GAIN_UNIT, GAIN_WEIGHT = 1e-3, 1.0  # percent; the multiple to begin with

@@ -5,7 +5,7 @@ import time
 
 from controllers.evaluation import best_of
 from rlflow.cli.wiring import controller_from, controllers_environment, with_candidates
-from rlflow.deliver.candidates import Candidate, follow
+from rlflow.optimisation.candidates import Candidate, follow
 from worldmodel.training import prepare_tensorflow
 
 

@@ -4,12 +4,10 @@ import math
 import time
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_sizes
-from rlflow.cli.ending import ending
+from rlflow.cli.command import add_command, add_sizes, ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.program import shape_words
-from rlflow.common.progress import progress_bar
+from rlflow.common.messages import progress_bar, shape_words
 
 TEXT = "how far from the best a model is: what no graph that the rules make costs less than"
 
@@ -29,11 +27,11 @@ def run(parsed) -> dict:
 
     A bound is of one size: symbolic sizes are bound to the typical ones, the first of several.
     """
-    from rlflow.env.spec import EnvSpec
+    from rlflow.env.graph_rewrite import EnvSpec
     from rlflow.graph.typical import load_at, sizes_text
     from rlflow.runs.config import parse_shapes
-    from rlflow.search.bound import lower_bound
-    from rlflow.search.greedy import greedy
+    from rlflow.search.descents import greedy
+    from rlflow.search.saturation.lower_bound import lower_bound
 
     if not parsed.seconds > 0 or parsed.iterations < 1:
         raise RLFlowError("--seconds is above 0, --iterations at least 1")

@@ -1,7 +1,6 @@
 """`collect`: random episodes of the real environment, on disk."""
 
-from rlflow.cli.arguments import add_stage
-from rlflow.cli.ending import ending
+from rlflow.cli.command import add_stage, ending
 from rlflow.cli.wiring import open_run
 
 TEXT = "play random episodes of the real environment and store them"

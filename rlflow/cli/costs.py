@@ -3,10 +3,9 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.arguments import add_command, add_sizes, add_threads, threads_of
-from rlflow.cli.ending import EXAMPLE, counted, ending
+from rlflow.cli.command import EXAMPLE, add_command, add_sizes, add_threads, counted, ending, threads_of
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import say
+from rlflow.common.messages import say
 
 TEXT = "timings of the profiled cost: show, record, export, import, clear, calibrate; fit or learn from measurements"
 SHOW = "how many kernels of each operator have a timing, and how long they take"
@@ -101,10 +100,10 @@ def run_show(parsed) -> dict:
 
 
 def run_export(parsed) -> dict:
-    from rlflow.costs import portable
+    from rlflow.costs import target
     from rlflow.costs.database import TimingDatabase
 
-    count = portable.export(TimingDatabase(parsed.database), parsed.out, parsed.threads, parsed.machine)
+    count = target.export(TimingDatabase(parsed.database), parsed.out, parsed.threads, parsed.machine)
     lines = {"result": counted(count, "timing"), "file": parsed.out}
     if parsed.out.endswith(".json"):
         ending(lines, "costs", "import", parsed.out, "--database", Path(parsed.out).with_suffix(".sqlite"))
@@ -114,10 +113,10 @@ def run_export(parsed) -> dict:
 
 
 def run_import(parsed) -> dict:
-    from rlflow.costs import portable
+    from rlflow.costs import target
     from rlflow.costs.database import TimingDatabase
 
-    database, (machine, rows) = TimingDatabase(parsed.database), portable.read(parsed.file)
+    database, (machine, rows) = TimingDatabase(parsed.database), target.read(parsed.file)
     database.take(machine, rows)
     threads = max((row["threads"] for row in rows), default=1)
     lines = {"result": f"{counted(len(rows), 'timing')} of {machine}", "file": database.path}
@@ -127,7 +126,7 @@ def run_import(parsed) -> dict:
 
 
 def run_record(parsed) -> dict:
-    from rlflow.costs.calibrate import calibrate, calibrated
+    from rlflow.costs.analytic import calibrate, calibrated
     from rlflow.costs.database import TimingDatabase
 
     if not parsed.seconds > 0:
@@ -149,17 +148,16 @@ def run_record(parsed) -> dict:
 def _search(parsed, threads: int, database: Path) -> str | None:
     """Searches as `optimise` does, so that all kernels are timed that it asks for. What stopped that, if anything."""
     from rlflow.cli.wiring import zoo_or_path
-    from rlflow.deliver.anytime import search_all
-    from rlflow.deliver.best_so_far import FILE, BestSoFar
-    from rlflow.deliver.budget import Stop
-    from rlflow.env.spec import EnvSpec
+    from rlflow.env.graph_rewrite import EnvSpec
+    from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar, search_all
+    from rlflow.optimisation.budget import Stop
     from rlflow.runs.config import load_config, parse_shapes
 
     sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in parse_shapes(parsed.shape).items()}
     spec = EnvSpec("", tuple(sizes.items()), fix=parsed.fix, threads=threads, database=str(database))
     config = load_config()
     with TemporaryDirectory() as folder:
-        best = BestSoFar(spec.open(zoo_or_path(parsed.model)), Path(folder) / FILE)
+        best = BestSoFar(spec.open(zoo_or_path(parsed.model)), Path(folder) / BEST_SO_FAR_FILE)
         try:
             methods = search_all(best, config.search, parsed.seconds, config.seed)["methods"]
         except Stop as stop:
@@ -179,7 +177,7 @@ def run_clear(parsed) -> dict:
 
 
 def run_calibrate(parsed) -> dict:
-    from rlflow.costs.calibrate import calibrate
+    from rlflow.costs.analytic import calibrate
     from rlflow.costs.database import TimingDatabase
 
     database, threads = TimingDatabase(parsed.database), threads_of(parsed)
@@ -206,9 +204,8 @@ def run_fit(parsed) -> dict:
 
 def run_learn(parsed) -> dict:
     from rlflow.costs.database import TimingDatabase
+    from rlflow.costs.latency_fit import learn, leave_out, summary, summary_table
     from rlflow.costs.learned import latency_path
-    from rlflow.costs.learning import learn
-    from rlflow.costs.left_out import leave_out, summary, summary_table
     from rlflow.costs.measurements import Known
 
     threads = threads_of(parsed)

@@ -1,7 +1,6 @@
 """`eval`: the controller acts on the real graph; or the world model is judged."""
 
-from rlflow.cli.arguments import add_accept, add_stage, chosen_accept
-from rlflow.cli.ending import ending
+from rlflow.cli.command import add_accept, add_stage, chosen_accept, ending
 from rlflow.cli.wiring import open_run
 
 TEXT = "let the controller act on the real graph, with controls, checks and a report; or judge the world model"

@@ -5,7 +5,7 @@ from rlflow.cli.curves import draw_iterations
 from rlflow.cli.learning import learn_to_act, learn_world_model
 from rlflow.cli.wiring import controllers_environment, load_world_model
 from rlflow.common.files import copy_file
-from rlflow.common.progress import progress_bar, say
+from rlflow.common.messages import progress_bar, say
 
 
 class RunIterations:

@@ -6,8 +6,8 @@ from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.cli.curves import draw_fidelity
 from rlflow.cli.wiring import as_seen, check_single_moves, events, make_controller, sees_candidates, zoo_or_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import progress_bar, shown_by
-from rlflow.env.in_turn import InTurn
+from rlflow.common.messages import progress_bar, shown_by
+from rlflow.env.step import InTurn
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.config import world_model_config
 from worldmodel.dream import DreamVectorEnv

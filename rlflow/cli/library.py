@@ -16,15 +16,14 @@ import numpy as np
 import onnx
 
 from rlflow.cli import optimisation
-from rlflow.cli.arguments import chosen_sizes, setting
-from rlflow.cli.ending import say_lines
+from rlflow.cli.command import chosen_sizes, say_lines, setting
 from rlflow.cli.optimise import chosen_options
 from rlflow.cli.outcome import copy_with_receipt
 from rlflow.cli.wiring import check_apart, check_names
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import read_json, write_bytes
-from rlflow.common.progress import say, silence
-from rlflow.env.spec import EnvSpec
+from rlflow.common.messages import say, silence
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import serialised
 from rlflow.reports.markdown import at_sizes_text
@@ -215,7 +214,7 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
       model, shapes: see `optimise`.
       cost: analytic (the same everywhere), roofline, profiled (operators timed on this machine; the default),
         corrected, learned, or memory (bytes at the peak).
-      options: of `rlflow.env.spec.EnvSpec`, e.g. rules=("fusion",), exact=True, threads=2, fix=True.
+      options: of `rlflow.env.graph_rewrite.EnvSpec`, e.g. rules=("fusion",), exact=True, threads=2, fix=True.
 
     Raises:
       RLFlowError: in one line, what is wrong with the model or the cost.

@@ -23,7 +23,7 @@ from rlflow.cli import (
 )
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable, write_json
-from rlflow.common.program import program
+from rlflow.common.messages import program
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,

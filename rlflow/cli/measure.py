@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from rlflow.cli.arguments import add_command, add_shapes, add_threads, threads_of
-from rlflow.cli.ending import counted, ending
+from rlflow.cli.command import add_command, add_shapes, add_threads, counted, ending, threads_of
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.program import shape_words
-from rlflow.common.progress import say
+from rlflow.common.messages import say, shape_words
 
 TEXT = "which of two files is faster on this machine, with an interval"
 PAGE = """\
@@ -38,10 +36,9 @@ def add(commands) -> None:
 
 def run(parsed) -> dict:
     from rlflow.costs.measured import measure
-    from rlflow.deliver.validate.findings import json_number
-    from rlflow.deliver.validate.models import Model
-    from rlflow.deliver.validate.precision import is_low
     from rlflow.graph.typical import inputs_at, typical_sizes
+    from rlflow.optimisation.validate.findings import json_number
+    from rlflow.optimisation.validate.onnx_model import Model, is_low
     from rlflow.runs.config import parse_shapes
 
     if parsed.sessions < 1 or not parsed.seconds > 0 or parsed.seed < 0:
@@ -74,7 +71,7 @@ def _keep(original, candidate, sizes: Sequence[Mapping[str, int]], threads: int,
 
 
 def _interface(source):
-    from rlflow.deliver.validate.models import Model
+    from rlflow.optimisation.validate.onnx_model import Model
 
     return Model.read(source).interface
 
@@ -84,8 +81,8 @@ def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]
 
     sizes: the typical ones of A.
     """
-    from rlflow.deliver.validate.models import Model
-    from rlflow.deliver.validate.structure import interface
+    from rlflow.optimisation.validate.onnx_model import Model
+    from rlflow.optimisation.validate.structure import interface
 
     left, right = Model.read(original), Model.read(candidate)
     for each in sizes:
@@ -115,7 +112,7 @@ def largest_error(original, candidate, shapes: Sequence[Mapping], threads: int) 
 def _error(old, new) -> float:
     import numpy as np
 
-    from rlflow.deliver.validate.numerics import relative_error
+    from rlflow.optimisation.validate.numerics import relative_error
 
     if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):  # sequences, maps
         return 0.0 if repr(old) == repr(new) else np.inf
@@ -125,8 +122,7 @@ def _error(old, new) -> float:
 
 
 def _end_with(parsed, result: dict, error: float, sizes: int, shapes: list[str]) -> None:
-    from rlflow.deliver.choice import is_faster
-    from rlflow.deliver.options import EvalOptions
+    from rlflow.optimisation.choice import EvalOptions, is_faster
     from rlflow.reports.markdown import measured_text
 
     tolerance = EvalOptions.tolerance

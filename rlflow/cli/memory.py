@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.arguments import add_command, add_sizes, add_threads, threads_of
-from rlflow.cli.ending import counted, ending
+from rlflow.cli.command import add_command, add_sizes, add_threads, counted, ending, threads_of
 from rlflow.cli.wiring import check_apart, zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
-from rlflow.common.program import shape_words
-from rlflow.common.progress import progress_bar
+from rlflow.common.messages import progress_bar, shape_words
 
 TEXT = "make a model need less memory: the best order of its nodes, and the best session options"
 PAGE = """\
@@ -55,9 +53,8 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
+    from rlflow.memory.pipeline import Optimised, named_sizes
     from rlflow.runs.config import parse_shapes
-    from rlflow.tasks.ordering.memory import Optimised
-    from rlflow.tasks.ordering.receipt import named_sizes
 
     if not parsed.seconds > 0 or not parsed.slowdown >= 0 or not (parsed.rewrite is None or parsed.rewrite > 0):
         raise RLFlowError("--seconds is above 0, --rewrite too, --slowdown at least 0")
@@ -87,9 +84,8 @@ def source_of(name: str, folder: Path, out: Path) -> Path:
 
 
 def repeat_receipt(parsed, receipt: dict, before, shapes: dict, threads: int) -> dict:
-    from rlflow.graph.onnx_copy import copy_model
-    from rlflow.tasks.ordering.receipt import repeat
-    from rlflow.tasks.ordering.rewrites import again
+    from rlflow.graph.onnx_writer import copy_model
+    from rlflow.memory.pipeline import again, repeat
 
     model, fix, rewrites = before, receipt["fix"], receipt.get("rewrites")
     if rewrites is not None:
@@ -105,7 +101,7 @@ def repeat_receipt(parsed, receipt: dict, before, shapes: dict, threads: int) ->
 
 def optimised_again(before, rewritten, shapes: dict, fix: bool):
     """What ONNX Runtime makes of the model that was rewritten."""
-    from rlflow.tasks.ordering.memory import Optimised
+    from rlflow.memory.pipeline import Optimised
 
     folder = before.path.with_name("rewritten")
     folder.mkdir()
@@ -114,7 +110,7 @@ def optimised_again(before, rewritten, shapes: dict, fix: bool):
 
 def rewritten_model(parsed, before, shapes: dict, threads: int):
     """(the rewritten model, optimised; what was rewritten); the model itself and None where there is nothing."""
-    from rlflow.tasks.ordering.rewrites import rewrite
+    from rlflow.memory.pipeline import rewrite
 
     if parsed.rewrite is None:
         return before, None
@@ -126,9 +122,18 @@ def rewritten_model(parsed, before, shapes: dict, threads: int):
 def improve(parsed, before, shapes: dict, threads: int) -> dict:
     """The whole way: search, write, measure, say."""
     from rlflow.graph.onnx_runtime import Setup
-    from rlflow.tasks.ordering.files import is_blocked
-    from rlflow.tasks.ordering.memory import SETUPS, best_of, best_order, least, rows, snippet, write_in_order
-    from rlflow.tasks.ordering.receipt import claims, make_receipt
+    from rlflow.memory.ordered_files import is_blocked
+    from rlflow.memory.pipeline import (
+        SETUPS,
+        best_of,
+        best_order,
+        claims,
+        least,
+        make_order_receipt,
+        rows,
+        snippet,
+        write_in_order,
+    )
 
     with progress_bar(2 + len(SETUPS), "memory", "step") as bar:
         by_order = best_order(before, parsed.seconds)
@@ -159,7 +164,7 @@ def improve(parsed, before, shapes: dict, threads: int) -> dict:
     files = {}
     if written:
         rewrites = rewritten and rewritten.receipt
-        receipt = make_receipt(before, model, ordered, executed, setup, shapes, parsed.fix, rewrites)
+        receipt = make_order_receipt(before, model, ordered, executed, setup, shapes, parsed.fix, rewrites)
         usage = (before.usage(ordered.usual), model.usage(executed))
         files = write_files(Path(parsed.out), model, results, usage, receipt, code)
     show(results, code if setup != Setup() else "")
@@ -169,8 +174,8 @@ def improve(parsed, before, shapes: dict, threads: int) -> dict:
 
 def write_files(out: Path, model, results: dict, usage: Sequence, receipt: dict, code: str) -> dict[str, Path]:
     """What each file holds → the file. The model comes last: where it is, all is there."""
-    from rlflow.graph.onnx_copy import copy_model
-    from rlflow.tasks.ordering.page import write_page
+    from rlflow.graph.onnx_writer import copy_model
+    from rlflow.reports.memory_page import write_page
 
     files = {"model": out, "receipt": out.with_suffix(".receipt.json"), "page": out.with_suffix(".memory.html")}
     write_page(files["page"], results, usage, code)
@@ -181,7 +186,7 @@ def write_files(out: Path, model, results: dict, usage: Sequence, receipt: dict,
 
 def show(results: dict, code: str) -> None:
     """The figures and how to load the file, on standard output."""
-    from rlflow.tasks.ordering.page import figures, names_of
+    from rlflow.reports.memory_page import figures, names_of
 
     lines = [("MB", *names_of(results), "latency"), *figures(results)]
     width = max(len(what) for what, *_ in lines)
@@ -218,7 +223,7 @@ def result_line(results: dict) -> str:
 def certainty(results: dict) -> list[str]:
     """How sure all of it is, in parts of a sentence."""
     from rlflow.graph.typical import sizes_text
-    from rlflow.tasks.ordering.memory import SEEDS
+    from rlflow.memory.pipeline import SEEDS
 
     parts = []
     if results["rewritten"]:

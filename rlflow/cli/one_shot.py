@@ -11,9 +11,9 @@ from controllers.base import check_observes
 from controllers.config import controller_config
 from rlflow.cli.wiring import events
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import progress_bar, shown_by
-from rlflow.deliver.candidates import Decision
-from rlflow.tasks.base import ONE_SHOT, Instance, Observes
+from rlflow.common.messages import progress_bar, shown_by
+from rlflow.common.task import ONE_SHOT, Instance, Observes
+from rlflow.optimisation.candidates import Decision
 from worldmodel.training import prepare_tensorflow
 
 

@@ -4,26 +4,33 @@ import time
 from pathlib import Path
 
 from controllers.config import controller_config
-from rlflow.cli.ending import ending
+from rlflow.cli.command import ending
 from rlflow.cli.outcome import copy_delivery, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.files import read_json
-from rlflow.common.progress import say
+from rlflow.common.messages import say
 from rlflow.costs import timing_until
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measurements import Measurements
 from rlflow.costs.target import target_of
-from rlflow.deliver import anytime, best_so_far
-from rlflow.deliver.budget import Budget, stoppable
-from rlflow.deliver.candidates import Candidate
-from rlflow.deliver.carried_over import carried_over
-from rlflow.deliver.contenders import Contender, contenders, different, tidied, without_what_does_not_pay
-from rlflow.deliver.contest import Contest, compete
-from rlflow.deliver.delivery import sizes_to_measure
-from rlflow.deliver.expected import by_expected_improvement
-from rlflow.deliver.kept import keep_contest
-from rlflow.deliver.receipt import rewrites_of
-from rlflow.deliver.shares import measured_families
+from rlflow.optimisation import anytime
+from rlflow.optimisation import anytime as best_so_far
+from rlflow.optimisation.ablation import measured_families
+from rlflow.optimisation.budget import Budget, stoppable
+from rlflow.optimisation.candidates import Candidate
+from rlflow.optimisation.contest import (
+    Contender,
+    Contest,
+    by_expected_improvement,
+    compete,
+    contenders,
+    different,
+    keep_contest,
+    tidied,
+    without_what_does_not_pay,
+)
+from rlflow.optimisation.delivery import sizes_to_measure
+from rlflow.optimisation.receipt import carried_over, rewrites_of
 
 ACTING = 1 / 4  # of the seconds of the searches, for a controller that was trained elsewhere
 PRUNING = 1 / 5  # of the seconds that the searches leave: a tenth of all where they take all that is theirs
@@ -158,7 +165,7 @@ def _compete(run, entered: list[Contender], end: float) -> Contest:
 
 
 def _deliver(run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:
-    """options: see `rlflow.deliver.delivery.deliver`."""
+    """options: see `rlflow.optimisation.delivery.deliver`."""
     seconds = min(run.config.eval.measure_seconds, measure_seconds)
     outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config, seconds, **options)
     return outcome | {"dreamt": []}

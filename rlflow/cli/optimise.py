@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from rlflow.cli.arguments import (
+from rlflow.cli.command import (
     ITERATIONS,
     add_accept,
     add_command,

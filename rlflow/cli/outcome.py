@@ -5,11 +5,11 @@ from pathlib import Path
 
 from rlflow.cli.curves import draw_candidates
 from rlflow.common.files import copy_file, read_json
-from rlflow.common.program import shape_words
-from rlflow.graph.onnx_copy import copy_model
+from rlflow.common.messages import shape_words
+from rlflow.common.task import ONE_SHOT
 from rlflow.graph.onnx_runtime import machine
-from rlflow.reports.comparison import STAGES
-from rlflow.tasks.base import ONE_SHOT
+from rlflow.graph.onnx_writer import copy_model
+from rlflow.reports.run_comparison import STAGES
 from rlflow.zoo import ZOO
 
 

@@ -1,7 +1,6 @@
 """`replay`: a receipt repeated."""
 
-from rlflow.cli.arguments import add_command
-from rlflow.cli.ending import ending
+from rlflow.cli.command import add_command, ending
 from rlflow.cli.wiring import check_apart
 from rlflow.common.files import read_json
 
@@ -14,8 +13,8 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.deliver.receipt import replay
     from rlflow.graph.onnx_writer import save_graph
+    from rlflow.optimisation.receipt import replay
 
     receipt = read_json(parsed.receipt)
     check_apart(parsed.model, parsed.out)

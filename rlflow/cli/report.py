@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command
-from rlflow.cli.ending import counted, ending
+from rlflow.cli.command import add_command, counted, ending
 from rlflow.common.files import check_writable, read_json
 
 TEXT = "one report over several finished runs: models × controllers × seeds, as Markdown, PNG, CSV and one HTML page"
@@ -16,8 +15,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.reports.comparison import read_runs
-    from rlflow.reports.comparison_report import write_comparison
+    from rlflow.reports.run_comparison import read_runs, write_comparison
     from worldmodel.boards import training_curves
 
     folder = Path(parsed.folder)

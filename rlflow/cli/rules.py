@@ -3,11 +3,10 @@
 from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_sizes
-from rlflow.cli.ending import counted, ending
+from rlflow.cli.command import add_command, add_sizes, counted, ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.files import read_json
-from rlflow.common.program import shape_words
+from rlflow.common.messages import shape_words
 
 TEXT = "the rules: list them, explain them in a model, prove them, find new ones"
 EXPLAIN = "what fires where in a model, and the nearest miss of each rule with its reason"

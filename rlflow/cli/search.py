@@ -3,10 +3,9 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.arguments import add_command, add_options
-from rlflow.cli.ending import ending
+from rlflow.cli.command import add_command, add_options, ending
 from rlflow.cli.wiring import check_apart, check_rewriting, open_run
-from rlflow.common.progress import progress_bar, say
+from rlflow.common.messages import progress_bar, say
 
 TEXT = "look for a cheaper graph with one search, without learning: a model in, a faster one out"
 PAGE = """\
@@ -58,9 +57,9 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
     measure: against the original, for `eval.measure_seconds`; what is delivered then, `eval.accept` says.
     """
     from rlflow.cli.outcome import copy_with_receipt
-    from rlflow.deliver.candidates import Candidate
-    from rlflow.env.alike import start_of
-    from rlflow.search.search import Limits, run_search
+    from rlflow.env.batched import start_of
+    from rlflow.optimisation.candidates import Candidate
+    from rlflow.search.base import Limits, run_search
 
     check_rewriting(run, "search")
     check_apart(run.source, out)

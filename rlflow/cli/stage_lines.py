@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from rlflow.cli.ending import counted
+from rlflow.cli.command import counted
 from rlflow.cli.wiring import controller_folder
-from rlflow.tasks.base import ONE_SHOT
+from rlflow.common.task import ONE_SHOT
 
 FIDELITY_TABLE = "train-wm.md"  # in a run folder, beside train-wm.json
 

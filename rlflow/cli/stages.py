@@ -29,11 +29,11 @@ from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import first_line
 from rlflow.common.files import write_json, write_text
-from rlflow.common.progress import progress_bar, say
-from rlflow.deliver.candidates import Candidate, follow
+from rlflow.common.messages import progress_bar, say
+from rlflow.common.task import ONE_SHOT, LocalState
+from rlflow.optimisation.candidates import Candidate, follow
 from rlflow.runs.folder import stages_of
-from rlflow.search.greedy import greedy
-from rlflow.tasks.base import ONE_SHOT, LocalState
+from rlflow.search.descents import greedy
 from worldmodel.dream import DreamEnv
 from worldmodel.fidelity import fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
@@ -133,7 +133,7 @@ def _world_model(run):
 def evaluate(run, result=None) -> dict:
     """The controller and its controls on the real graph; checks, measurement, receipt.
 
-    result: `rlflow.deliver.best_so_far.BestSoFar` of searches before: its candidates compete, the controller's goes
+    result: `rlflow.optimisation.anytime.BestSoFar` of searches before: its candidates compete, the controller's goes
       into it.
     """
     if run.spec.shape == ONE_SHOT:

@@ -4,12 +4,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command
-from rlflow.cli.ending import counted, ending
+from rlflow.cli.command import add_command, counted, ending
 from rlflow.cli.wiring import check_names
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable
-from rlflow.common.program import ROOT
+from rlflow.common.messages import ROOT
 
 TEXT = "compare options: every combination, or what a sampler proposes, over several seeds"
 PAGE = """\
@@ -36,8 +35,8 @@ def add(commands) -> None:
 
 def run(parsed) -> dict:
     """All trials of a sweep; tables and pages are written after every block of trials."""
-    from rlflow.runs.sweeps.file import load_sweep
-    from rlflow.runs.sweeps.report import best, write_tables
+    from rlflow.runs.sweeps.definition import load_sweep
+    from rlflow.runs.sweeps.tables import best, write_tables
     from rlflow.runs.sweeps.trials import run_sweep
 
     options, folder = load_sweep(parsed.file, check_names), Path(parsed.run)

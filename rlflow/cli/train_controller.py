@@ -1,7 +1,6 @@
 """`train-controller`: a controller learns inside the dream."""
 
-from rlflow.cli.arguments import add_stage, setting
-from rlflow.cli.ending import ending
+from rlflow.cli.command import add_stage, ending, setting
 from rlflow.cli.wiring import open_run
 
 TEXT = "train the controller inside the dream"

@@ -1,7 +1,6 @@
 """`train-wm`: the world model learns from the episodes, or online."""
 
-from rlflow.cli.arguments import ITERATIONS, add_iterations, add_stage, chosen_iterations
-from rlflow.cli.ending import ending
+from rlflow.cli.command import ITERATIONS, add_iterations, add_stage, chosen_iterations, ending
 from rlflow.cli.wiring import open_run
 
 TEXT = "train the world model on the episodes (or online)"

@@ -1,11 +1,10 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_sizes, add_threads, threads_of
-from rlflow.cli.ending import ending
+from rlflow.cli.command import add_command, add_sizes, add_threads, ending, threads_of
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
-from rlflow.common.program import shape_words
+from rlflow.common.messages import shape_words
 
 TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
 RECEIPT = "how B was made of A; names the rewrite at which outputs part, and knows --shape and --fix"
@@ -33,8 +32,8 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.deliver.receipt import shapes_of, sizes_of
-    from rlflow.deliver.validate import validate
+    from rlflow.optimisation.receipt import shapes_of, sizes_of
+    from rlflow.optimisation.validate import validate
     from rlflow.runs.config import parse_shapes
 
     seeds = parsed.seed or (0, 1, 2)
@@ -70,7 +69,7 @@ def end_with(result, parsed, shapes: list[str]) -> None:
 
 def sure(result) -> str:
     """What the findings, none of which failed, show, and what they do not."""
-    from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
+    from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text
 
     findings = result.to_dict()["findings"]
     error = "no output differs" if result.compared else "no output was compared"

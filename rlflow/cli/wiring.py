@@ -15,7 +15,7 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
 
     chosen: options that further arguments of the command change, as KEY=VALUE; they win over `parsed.overrides`.
     """
-    from rlflow.cli.arguments import chosen_sizes
+    from rlflow.cli.command import chosen_sizes
     from rlflow.runs.config import parse_shapes
     from rlflow.runs.folder import RunFolder
 
@@ -136,7 +136,7 @@ def sees_candidates(run) -> bool:
     if it is to learn in the dream, which has none.
     """
     from controllers.config import CONFIGS
-    from rlflow.tasks.base import Observes
+    from rlflow.common.task import Observes
 
     options = run.config.controller
     sees = CONFIGS.get(options.name).observes == Observes.CANDIDATES
@@ -170,7 +170,7 @@ def make_controller(run, model):
     from controllers import CONTROLLERS
     from controllers.base import check_observes
     from controllers.config import controller_config
-    from rlflow.tasks.base import Observes
+    from rlflow.common.task import Observes
     from worldmodel import spaces
     from worldmodel.training import prepare_tensorflow
 
@@ -202,7 +202,7 @@ def controller_from(folder: Path | str, seed: int):
     """A trained controller that sees candidates, and so acts on any model. Raises RLFlowError for any other."""
     from controllers import CONTROLLERS
     from controllers.base import read_description
-    from rlflow.tasks.base import Observes
+    from rlflow.common.task import Observes
 
     description = read_description(folder)
     kind = CONTROLLERS.get(description["controller"])

@@ -1,7 +1,6 @@
 """`zoo`: the models that need no download."""
 
-from rlflow.cli.arguments import add_command
-from rlflow.cli.ending import EXAMPLE, counted, ending
+from rlflow.cli.command import EXAMPLE, add_command, counted, ending
 
 
 def add(commands) -> None:

@@ -1,16 +1,30 @@
-"""Episodes of the real environment for learning: random and exploring play, its workers, shards on disk, logged edits.
+"""Episodes of the real environment for learning: random and exploring play, workers, shards on disk, logged edits.
 
-Episode k depends on (seed, k) alone, so workers, kills and restarts change nothing. World-model training draws its
-batches from (seed, step) for the same reason.
-
-Half of the steps of random play draw a rule first and then a location, not one of all actions as the paper has it
-(`CollectOptions.by_rule`). Rules differ in locations by a hundredfold, so the rare ones are hardly ever carried out by
-that, and a world model that never saw one cannot know what it does: where held-out episodes of the paper's agent were
-dreamt wrong after 20 steps, on BERT-Base and Inception-v3, half were so from such a rewrite on. Of all steps, it would
-be too much: there would be few episodes as controllers play them.
-
-Where the greedy episode went, nobody walks again. States are immutable, so an environment that can restore one
-(`rlflow.env.step.Recalls`) is put back to where an episode leaves the greedy one, and only what follows is played and
-counted; one that cannot is walked through it. An episode remains whole either way: its first steps are copied, and
-`Episode.copied` says how many. They are no interactions.
+Episode k depends only on (seed, k), so workers, kills and restarts do not change it. Training of world models draws its
+batches from (seed, step) for the same reason. Half of the steps of random play first draw a rule and then a location,
+unlike the paper's uniform draw (`CollectOptions.by_rule`): otherwise rules with few locations hardly ever occur, and a
+world model cannot learn their effect. An exploring episode restores the states of the greedy one and plays only the
+rest; `Episode.copied` counts its copied steps, which are no interactions.
 """
+
+from dataclasses import dataclass
+
+from rlflow.common.options import option
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """`python run.py collect`."""
+
+    episodes: int = option(96, "random episodes to play (offline mode)", at_most=10**7)
+    by_rule: float = option(
+        0.5,
+        "share of the steps of random play for which a rule is drawn first, each as probable, and then a location; of "
+        "0, all actions are as probable, as in the paper, and rules of few locations are hardly ever seen",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    executor: str = option("local", "where the workers run: local (this machine) or ray (a cluster: docs/EXTENDING.md)")
+    also: tuple[str, ...] = option(
+        (),
+        "folders of other runs, from whose random episodes the world model learns too: one dream for all their models",
+    )

@@ -1,22 +1,32 @@
-"""What a rewrite changes, as it is seen: nodes and matches that disappear and that appear.
+"""Edits: the nodes, tensors and matches that a rewrite removes and adds, and features of what they name.
 
-Rewriting is deterministic and local, so an edit says all of a step at a fraction of a graph's size. It is what a world
-model that predicts edits learns from (worldmodel/edits); nothing in it says how a rule works.
-
-Nodes, tensors and matches are named by the ids that they have in this episode.
+Rewriting is deterministic and local, so an edit describes a step completely at a fraction of the graph's size. World
+models that predict edits learn from them (worldmodel/edits); an edit says nothing about how a rule works. The ids of
+the episode name nodes, tensors and matches. Operators and tensors also have a signature, a hash that tells equal
+from different. `SignatureFeatures` holds, once for each signature, the columns of the observation that depend on that
+operator or tensor alone, so a network can judge signatures that it never met.
 """
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
+from rlflow.env.features import (
+    ATTRIBUTE_FEATURES,
+    FINGERPRINT,
+    OUTPUT_OP,
+    TENSOR_FEATURES,
+    attribute_features,
+    operator_id,
+    tensor_features,
+)
 from rlflow.env.state import RewriteState
-from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.graph.ir import ABSENT, Graph, Node
 from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
 from rlflow.rules.match import Match, attributes_of
 
@@ -84,7 +94,7 @@ class Edit(NamedTuple):
     sizes: int = 0
 
 
-NOTHING = Edit((), (), (), (), (), ())
+NO_EDIT = Edit((), (), (), (), (), ())
 
 
 def _hash(content) -> int:
@@ -273,3 +283,57 @@ def _some(numbers: Iterator[int]) -> tuple[int, ...]:
 
 def _counted(numbers: Iterator[int]) -> range:
     return range(next(numbers))
+
+
+OPERATOR_COLUMNS = 1 + ATTRIBUTE_FEATURES + FINGERPRINT  # the operator's id comes first
+
+
+class SignatureFeatures(NamedTuple):
+    """operators: int64 [k], ascending, as in `NodeRecord.operator`; operator_features: float32 [k, OPERATOR_COLUMNS].
+    tensors: int64 [m], ascending, as in `TensorRecord.signature`; tensor_features: float32 [m, TENSOR_FEATURES]."""
+
+    operators: np.ndarray
+    operator_features: np.ndarray
+    tensors: np.ndarray
+    tensor_features: np.ndarray
+
+    @classmethod
+    def of(cls, states: Sequence[RewriteState], edits: Sequence[Edit]) -> Self:
+        """Of all that the edits name; each led to its state, the first one is of the whole first state."""
+        operators: dict[int, np.ndarray] = {}
+        tensors: dict[int, np.ndarray] = {}
+        for state, edit in zip(states, edits, strict=True):
+            for node in edit.nodes:
+                if node.operator not in operators:
+                    operators[node.operator] = _operator_row(state, node.id)
+            for tensor in edit.tensors:
+                if tensor.signature not in tensors:
+                    tensors[tensor.signature] = _tensor_row(state, tensor.id)
+        return cls(*_sorted_table(operators, OPERATOR_COLUMNS), *_sorted_table(tensors, TENSOR_FEATURES))
+
+
+def merged_signatures(parts: Iterable[SignatureFeatures]) -> SignatureFeatures:
+    """All of them in one, each once."""
+    whole = SignatureFeatures(*map(np.concatenate, zip(*parts, strict=True)))
+    operators, of_operators = np.unique(whole.operators, return_index=True)
+    tensors, of_tensors = np.unique(whole.tensors, return_index=True)
+    features = whole.operator_features[of_operators], whole.tensor_features[of_tensors]
+    return SignatureFeatures(operators, features[0], tensors, features[1])
+
+
+def _operator_row(state: RewriteState, node_id: int) -> np.ndarray:
+    if node_id < 0:  # an output of the whole graph
+        return np.append(np.float32(OUTPUT_OP), np.zeros(OPERATOR_COLUMNS - 1, np.float32))
+    node = state.graph.nodes[node_id]
+    attributes = attribute_features(state.graph, node, redundant=True)
+    return np.append(np.float32(operator_id(node)), np.frombuffer(attributes, np.float32))
+
+
+def _tensor_row(state: RewriteState, tensor: int) -> np.ndarray:
+    view = state.graph.at(state.task.sizes[0])
+    return np.frombuffer(tensor_features(state.graph, view, tensor, shared=False), np.float32)
+
+
+def _sorted_table(rows: dict[int, np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
+    keys = np.array(sorted(rows), np.int64)
+    return keys, np.array([rows[key] for key in keys.tolist()], np.float32).reshape(-1, width)

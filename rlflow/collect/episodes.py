@@ -1,20 +1,83 @@
-"""Episodes of the real environment, and the shards that keep them on disk.
+"""Episodes of the real environment, and the shards that store them.
 
-A shard is one .npz with plain arrays (no pickle): per-episode arrays laid end to end, and the lengths
-that cut them apart again.
+A shard is one .npz of plain arrays (no pickle): the arrays of all episodes laid end to end, and the lengths that
+separate them. The graphs of an episode share most rows of features, so a `KeptGraph` stores row numbers into common
+tables and reads like a `GraphArrays`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.collect.graphs import KeptGraph, Tables, kept
-from rlflow.collect.signatures import SignatureFeatures, merged
+from rlflow.collect.edits import SignatureFeatures, merged_signatures
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
-from rlflow.tasks.base import GraphArrays
+from rlflow.common.task import GraphArrays
+
+
+class Tables(NamedTuple):
+    """Every row that occurs, once. nodes: float32 [N, F].  edges: float32 [E, Fe]."""
+
+    nodes: np.ndarray
+    edges: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptGraph:
+    """Read as a `GraphArrays` (rlflow/common/task.py); its `nodes` and `edges` are made when they are asked for.
+
+    ops, senders, receivers, globals: those of GraphArrays.  node_rows: int32 [n], edge_rows: int32 [e], in the tables.
+    """
+
+    ops: np.ndarray
+    node_rows: np.ndarray
+    edge_rows: np.ndarray
+    senders: np.ndarray
+    receivers: np.ndarray
+    globals: np.ndarray
+    tables: Tables
+
+    @property
+    def nodes(self) -> np.ndarray:
+        return self.tables.nodes[self.node_rows]
+
+    @property
+    def edges(self) -> np.ndarray:
+        return self.tables.edges[self.edge_rows]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """The fields of GraphArrays, in its order."""
+        return (getattr(self, name) for name in GraphArrays._fields)
+
+
+def kept(graphs: Sequence[GraphArrays | KeptGraph]) -> list[KeptGraph]:
+    """The same graphs, with tables of their own."""
+    node_rows, nodes = _distinct_rows(graph.nodes for graph in graphs)
+    edge_rows, edges = _distinct_rows(graph.edges for graph in graphs)
+    tables = Tables(nodes, edges)
+    return [
+        KeptGraph(graph.ops, *rows, graph.senders, graph.receivers, graph.globals, tables)
+        for graph, *rows in zip(graphs, node_rows, edge_rows, strict=True)
+    ]
+
+
+def _distinct_rows(arrays: Iterable[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """(of each array the rows that it has in the table, int32; the table of all different rows, in the order met)."""
+    numbers: dict[bytes, int] = {}
+    rows, width = [], 0
+    for array in arrays:
+        width = array.shape[1]
+        rows.append(np.array([numbers.setdefault(row, len(numbers)) for row in _row_bytes(array)], np.int32))
+    return rows, np.frombuffer(b"".join(numbers), np.float32).reshape(-1, width)
+
+
+def _row_bytes(array: np.ndarray) -> Iterator[bytes]:
+    data, size = np.ascontiguousarray(array, np.float32).tobytes(), 4 * array.shape[1]
+    return (data[at : at + size] for at in range(0, len(data), size))
+
 
 MEASUREMENT = np.dtype([("graph", "S64"), ("seconds", np.float64)])  # of a graph the hash, in hexadecimal digits
 # Arrays of a shard that number or count something.
@@ -91,7 +154,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
         arrays[f"n_{name}"] = np.array([len(part) for part in parts], np.int64)
     arrays["globals"] = np.stack([graph.globals for graph in graphs])
     if known := [episode.signatures for episode in episodes if episode.signatures is not None]:
-        arrays |= merged(known)._asdict()
+        arrays |= merged_signatures(known)._asdict()
     write_arrays(path, arrays)
 
 

@@ -25,8 +25,8 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.messages import say
 from rlflow.common.processes import WorkerDied, fresh_processes, traced
-from rlflow.common.progress import say
 from rlflow.common.registry import Registry
 
 EXECUTORS = Registry(

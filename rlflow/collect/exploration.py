@@ -17,7 +17,7 @@ import numpy as np
 from rlflow.collect.episodes import Episode
 from rlflow.collect.rollouts import record
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.base import LocalState, Match, Reward, Task, valid_actions
+from rlflow.common.task import LocalState, Match, Reward, Task, valid_actions
 
 UNIFORM = 0.25  # share of the steps that are drawn from all valid actions,
 RAREST = 0.35  # and from the matches of the rule that was carried out least

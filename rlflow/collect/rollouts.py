@@ -14,26 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.collect.edits import NOTHING, edit_between, first_edit, match_record, pack
-from rlflow.collect.episodes import Episode, read_episodes, read_shard, write_shard
+from rlflow.collect.edits import NO_EDIT, SignatureFeatures, edit_between, first_edit, match_record, pack
+from rlflow.collect.episodes import Episode, kept, read_episodes, read_shard, write_shard
 from rlflow.collect.executors import Job, Workers
-from rlflow.collect.graphs import kept
-from rlflow.collect.signatures import SignatureFeatures
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
-from rlflow.env.alike import start_of
+from rlflow.common.task import CompoundState, LocalState, Reward, State, Task, TaskSpec, single_steps, valid_actions
+from rlflow.env.batched import start_of
 from rlflow.env.rewards import begin
 from rlflow.env.state import RewriteState
-from rlflow.tasks.base import (
-    CompoundState,
-    LocalState,
-    Reward,
-    State,
-    Task,
-    TaskSpec,
-    single_steps,
-    valid_actions,
-)
 
 SHARD_EPISODES = 4
 ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
@@ -117,7 +106,7 @@ def edits_of(
     edits, taken = [first_edit(states[0])], []
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
         if xfer_id == before.task.no_op:
-            edits.append(NOTHING)
+            edits.append(NO_EDIT)
             taken.append(None)
             continue
         match = before.match(xfer_id, location)

@@ -1,43 +1,47 @@
-"""What a graph costs: an exact sum of what its operators cost, or a quantity of the whole (`memory`).
+"""The cost of a graph: an exact integer sum over its operators, or a quantity of the whole graph (`memory`).
 
-A cost model has
+A cost model has one line in `COSTS` and these members:
 
     reach: int                           how many edges around a node its cost may look
-    passes: container of str or None     the operators that it looks past, None for all
-    open(threads, database) -> model     how a config makes one (a class method)
-    node_cost(graph, node) -> NodeCost   depends on what `signature` holds, never on names or ids
-    context: int                         optional, how many edges further, past any operator, what it sees may change it
-    deadline: float                      optional, what `timing_until` sets, for one that times operators
-    spread(graph, node) -> Spread        optional, by how much node_cost may be off: `rlflow.costs.spread`
-    time_again(timing)                   optional, of one that times: takes a timing that its spread names once more
-    target: Target or None               optional, the other machine that it estimates for: `rlflow.costs.target`
-    whole(graph) -> int                  optional, of one of which a graph's cost is no sum: stands for that of runtimes
-    unit: str, per_unit: float           optional, of another quantity than time: as `rlflow.tasks.base.Task` has them
+    passes: container of str or None     operators that it looks past; None: all operators
+    open(threads, database) -> model     class method: make the model from a config
+    node_cost(graph, node) -> NodeCost   depends on what `rlflow.costs.timing.signature` holds, never on names or ids
+    context: int                         optional: further edges, past any operator, whose content may change the cost
+    deadline: float                      optional, for a model that times operators: set by `timing_until`
+    spread(graph, node) -> Spread        optional: the error of node_cost, for each timing that it depends on
+    time_again(timing)                   optional, for a model that times: repeat a timing that its spread names
+    target: Target or None               optional: the other machine that it estimates for (`rlflow.costs.target`)
+    whole(graph) -> int                  optional, if the cost of a graph is not a sum: replaces the sum of runtimes
+    unit: str, per_unit: float           optional, if it counts something other than time (`rlflow.common.task.Task`)
 
-and one line in `COSTS`. Costs are integers, so that a total that is updated by difference after a rewrite
-equals the total counted anew, whatever the path. Constant nodes cost nothing: they are folded on export.
-These are *estimates*; the latency of a whole graph is `rlflow.costs.measured`'s business.
+Costs are integers, so that a total that is updated by difference after a rewrite equals a full recount. Constant nodes
+cost nothing: they are folded on export. These are estimates; `rlflow.costs.measured` measures a whole graph.
+
+A `Spread` says how far each timing moves the total. Alike kernels share a timing, so their errors add up, and what two
+graphs have in common cancels. Searches use the estimate alone; after a search, `rlflow.deliver.settle` repeats the
+timings that decide the result, and `rlflow.deliver.prune` takes back rewrites that gain less than their error.
 """
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from rlflow.common.options import option
 from rlflow.common.registry import Registry
-from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.graph.ir import ABSENT, Graph, Node
 
 COSTS = Registry(
     "cost",
     {
         "analytic": "rlflow.costs.analytic:AnalyticCost",
-        "roofline": "rlflow.costs.calibrate:RooflineCost",
+        "roofline": "rlflow.costs.analytic:RooflineCost",
         "profiled": "rlflow.costs.profiled:ProfiledCost",
         "corrected": "rlflow.costs.corrected:CorrectedCost",
         "learned": "rlflow.costs.learned:LearnedCost",
-        "memory": "rlflow.costs.memory.cost:MemoryCost",
+        "memory": "rlflow.memory.cost:MemoryCost",
     },
 )
 
@@ -194,3 +198,67 @@ def _of_whole(model: CostModel, graph: Graph, total: NodeCost) -> NodeCost:
 def _sum(costs) -> NodeCost:
     columns = list(zip(*costs, strict=True))
     return NodeCost(*map(sum, columns)) if columns else FREE
+
+
+class Spread(dict[str, int]):
+    """Timing → picoseconds by which the sum may be off through it, with the sign of its count; never 0. Not changed."""
+
+    def plus(self, other: Mapping[str, int], times: float) -> "Spread":
+        """With so many times the other one."""
+        if not other:
+            return self
+        result = Spread(self)
+        for timing, off in other.items():
+            together = result.pop(timing, 0) + round(times * off)
+            if together:
+                result[timing] = together
+        return result
+
+    def __sub__(self, other: "Spread") -> "Spread":
+        return self.plus(other, -1)
+
+    @property
+    def ps(self) -> int:
+        """By how many picoseconds the sum may be off: in 19 of 20 cases by no more."""
+        return round(sum(off * off for off in self.values()) ** 0.5)
+
+
+EXACT = Spread()
+
+
+def node_spread(cost, graph: Graph, node: Node) -> Spread:
+    """By how much what an operator costs may be off by a cost model; EXACT where nothing of it is timed."""
+    return cost.spread(graph, node) if hasattr(cost, "spread") else EXACT
+
+
+def graph_spread(cost, graph: Graph) -> Spread:
+    """The same of a whole graph."""
+    result = EXACT
+    for node in graph.nodes.values():
+        result = result.plus(node_spread(cost, graph, node), 1)
+    return result
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """What a graph costs.
+
+    One number of threads holds for all stages of a run: a controller learns from what costs promise, and what it comes
+    to is delivered by what the same number of threads shows. Timings with several threads want the machine to
+    themselves, which several workers of `collect` do not leave it: a search before it has timed most kernels (that is
+    how `optimise --learn` goes), or `costs record`. The analytic cost is the same for any number.
+    """
+
+    name: str = option(
+        "profiled",
+        "analytic (a roofline, the same everywhere), roofline (of this machine: `costs calibrate`), profiled "
+        "(operators timed on this machine), corrected (that one, a factor for each kind of operator: `costs fit`) or "
+        "learned (that one, by what operators are and what lies around them, from all measurements: `costs learn`); "
+        "memory (bytes at the peak, in the best order) is for searches and agents: `memory --rewrite` delivers by it",
+    )
+    threads: int | None = option(
+        None,
+        "ONNX Runtime's threads, in estimates and measurements; null: as many as it would take by itself, of the cores "
+        "that this process may use; a run keeps the number",
+    )
+    database: str | None = option(None, "SQLite file of the profiled cost; null for ~/.cache/rlflow/costs.sqlite")

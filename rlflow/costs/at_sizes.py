@@ -10,10 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from rlflow.costs import CostModel, NodeCost, context_of, graph_cost, unit_of
-from rlflow.costs.spread import EXACT, Spread, node_spread
+from rlflow.costs import EXACT, CostModel, NodeCost, Spread, context_of, graph_cost, node_spread, unit_of
 from rlflow.costs.target import Target, target_of
-from rlflow.graph.model import Graph, Node
+from rlflow.graph.ir import Graph, Node
 
 
 def at_sizes(model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph) -> CostModel:

@@ -19,12 +19,11 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
-from rlflow.costs import FREE, CostModel, NodeCost
+from rlflow.costs import EXACT, FREE, CostModel, NodeCost, Spread, node_spread
 from rlflow.costs.database import default_path
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.spread import EXACT, Spread, node_spread
 from rlflow.graph import contrib
-from rlflow.graph.model import Graph, Node
+from rlflow.graph.ir import Graph, Node
 from rlflow.graph.onnx_runtime import machine
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the ridge; leave-one-model-out chooses

@@ -3,12 +3,13 @@
 A SQLite file that several processes may share; it is a cache, so that of an older format the timings are dropped, and
 what is seen of graphs, which holds estimates by them. What was measured end to end stays, and so does a file of others.
 
-Beside them stands what families of rules were measured to do to whole files (`rlflow.deliver.contest`), what whole
-graphs were measured to take (`rlflow.costs.latencies`), and of all that was measured what a learned latency sees of it
+Beside them stands what families of rules were measured to do to whole files (`rlflow.optimisation.contest`), what whole
+graphs were measured to take (`rlflow.costs.measurements`), and of all that was measured what a learned latency sees
+of it
 (`rlflow.costs.measurements`).
 
 A database answers with the timings of one machine: this one, or that of which somebody took timings into it from a file
-(`rlflow.costs.portable`). Then it is that machine's for good, and nothing is timed into it elsewhere.
+(`rlflow.costs.target`). Then it is that machine's for good, and nothing is timed into it elsewhere.
 """
 
 import contextlib
@@ -25,9 +26,9 @@ from typing import NamedTuple
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import say
+from rlflow.common.messages import say
 from rlflow.common.system import locked
-from rlflow.costs.probe import Latency
+from rlflow.costs.measured import Latency
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
@@ -49,7 +50,7 @@ LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
 MEASUREMENTS = """CREATE TABLE IF NOT EXISTS measurements (
     graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     ratio REAL, low REAL, high REAL, original_ms REAL)"""
-# What is seen of graphs that were measured: `rlflow.costs.kernel_graph.to_bytes`.
+# What is seen of graphs that were measured: `rlflow.costs.measurements.to_bytes`.
 GRAPHS = """CREATE TABLE IF NOT EXISTS graphs (
     graph TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernels BLOB,
     PRIMARY KEY (graph, sizes, threads, machine, onnxruntime))"""

@@ -7,8 +7,8 @@ bound: transposes that move through a graph, and equal expressions that are comp
 
 from collections.abc import Iterator
 
-from rlflow.costs import quantised
-from rlflow.costs.layout import (
+from rlflow.costs import kernel_layout
+from rlflow.costs.kernel_layout import (
     CARRIERS,
     CONVOLUTIONS,
     FOLDS,
@@ -20,7 +20,7 @@ from rlflow.costs.layout import (
     producer,
     varying,
 )
-from rlflow.graph.model import ABSENT, Graph, Node, TensorType
+from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
 BLOCKED_ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "HardSigmoid"))  # after a sum in blocks
 CONV_ACTIVATIONS = BLOCKED_ACTIVATIONS | {"LeakyRelu", "Clip"}
@@ -46,7 +46,7 @@ class Groups:
         if node.op == "Slice" and node.domain == "":
             parts = self._slices(node)
             return parts if node in parts[:1] else ()
-        if node.op in quantised.BORDERS and quantised.is_inside(self.graph, node):
+        if node.op in kernel_layout.BORDERS and kernel_layout.is_inside(self.graph, node):
             return ()
         if node.op in INNER and node.domain == "" and any(node in self._group(a) for a in self._anchors_near(node)):
             return ()
@@ -69,7 +69,7 @@ class Groups:
         if result is None:
             grow = _GROW.get(anchor.op)
             nodes = tuple(grow(self, anchor)) if grow else (anchor,)
-            result = self._anchored[anchor.id] = quantised.with_borders(self.graph, nodes)
+            result = self._anchored[anchor.id] = kernel_layout.with_borders(self.graph, nodes)
         return result
 
     def _anchors_near(self, node: Node) -> Iterator[Node]:

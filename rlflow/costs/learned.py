@@ -1,36 +1,160 @@
-"""The learned cost: an estimate whose operators are scaled by what a graph network has learned from measured graphs.
+"""The learned cost: an estimate whose operators are scaled by what was learned from measured graphs.
 
     latency ≈ Σ estimate(node) · (1 + w · φ(node))
 
-φ says what an operator is, how much it moves for what it takes, and what lies around it
-(`rlflow.costs.graph_network`); w is learned from all measurements of this machine (`rlflow.costs.learning`): a
-Gaussian, whose mean scales the estimate, and whose covariance says how sure that is. So it is a sum over operators
-again, updated by difference and learned by dreams as others are; and what two graphs have in common cancels when they
-are compared, as it does when they are measured. Without measurements w is 0, and the estimate as it was.
+φ describes an operator and its neighbourhood; w is a Gaussian that `rlflow.costs.latency_fit` learns from all
+measurements of this machine. Its mean scales the estimate and its covariance gives the uncertainty. The cost is a sum
+over operators again, and what two graphs have in common cancels in a comparison. Without measurements w is 0.
+
+A graph network makes the features:
+
+    h₀ = tanh([kind, numbers] A₀ + a₀)
+    hₖ = tanh(hₖ₋₁ Oₖ + mean over producers Fₖ + mean over consumers Tₖ + aₖ)
+
+Its weights are drawn and not trained, so that the model is linear in w and a few hundred measurements are enough
+(Gallicchio and Micheli 2020). A kind is a vector derived from its name. Operators that are alike, with alike
+neighbourhoods, are one *colour* and computed once (Weisfeiler and Leman 1968). Sums are rounded so that they do not
+depend on the order of neighbours.
 """
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
-from rlflow.costs import CostModel, NodeCost
+from rlflow.costs import EXACT, CostModel, NodeCost, Spread, node_spread
 from rlflow.costs.analytic import MOVES
 from rlflow.costs.corrected import LEAST, MOST, OnAnEstimate, kind_of
 from rlflow.costs.database import default_path
-from rlflow.costs.graph_network import FEATURES, STEPS, GraphNetwork
-from rlflow.costs.kernel_graph import ESTIMATE, KernelGraph, makers, numbers_of, readers
+from rlflow.costs.measurements import ESTIMATE, NUMBERS, KernelGraph, makers, numbers_of, readers
 from rlflow.costs.profiled import GRAPHS, ProfiledCost
-from rlflow.costs.spread import EXACT, Spread, node_spread
-from rlflow.graph.model import Graph, Node
+from rlflow.graph.ir import Graph, Node
 from rlflow.graph.onnx_runtime import machine
+
+WIDTH = 32
+STEPS = 2  # edges that it looks around an operator
+KIND = 32  # signs that stand for the name of a kind
+GRID = 2.0**24  # features are multiples of 1 / GRID, so that sums of them are exact
+CLIP = 4.0  # standard deviations
+LARGEST = 200_000  # colours that are remembered
+
+
+class GraphNetwork:
+    """Features of colours, which are numbered in the order in which they are first asked for.
+
+    Attributes:
+      arrays: mean and scale, float64 [NUMBERS], of log(1 + number) in what it was made for; the weights.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]):
+        """Raises ValueError if an array is missing or has another shape."""
+        for name, shape in shapes().items():
+            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+                raise ValueError(f"'{name}' is no array of {shape} numbers")
+        self.arrays = {name: arrays[name] for name in shapes()}
+        self.forget()
+
+    @classmethod
+    def drawn(cls, numbers: np.ndarray, seed: int) -> Self:
+        """numbers: float64 [n, NUMBERS], of the operators that it is made for."""
+        rng, logs = np.random.default_rng(seed), np.log1p(numbers)
+        arrays = {"mean": logs.mean(axis=0), "scale": np.maximum(logs.std(axis=0), 1e-3)}
+        for name, shape in shapes().items():
+            if name not in arrays:
+                fan_in = shape[0] if len(shape) > 1 else 1
+                arrays[name] = rng.standard_normal(shape) / fan_in**0.5
+        return cls(arrays)
+
+    def forget(self) -> None:
+        """Drops all colours."""
+        self._numbers: list[dict[tuple, int]] = [{} for _ in range(STEPS + 1)]  # what a colour is → its number
+        self._features: list[list[np.ndarray]] = [[] for _ in range(STEPS + 1)]  # of each colour, all steps so far
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._features[STEPS]) > LARGEST
+
+    def first(self, kind: str, numbers: tuple[float, ...]) -> int:
+        """The colour of an operator by itself. numbers: a row of `KernelGraph.numbers`."""
+        return self._colour(0, (kind, numbers), self._by_itself)
+
+    def next(self, step: int, own: int, makers: Sequence[int], readers: Sequence[int]) -> int:
+        """The colour with what lies `step` edges around it, from colours of the step before."""
+        key = own, tuple(sorted(makers)), tuple(sorted(readers))
+        return self._colour(step, key, self._among_others)
+
+    def features(self, colour: int) -> np.ndarray:
+        """float64 [FEATURES] of a colour of the last step."""
+        return self._features[STEPS][colour]
+
+    def colours(self, graph: KernelGraph) -> list[int]:
+        """Of the last step, one an operator."""
+        makers, readers = [[] for _ in graph.kinds], [[] for _ in graph.kinds]
+        for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
+            makers[receiver].append(sender)
+            readers[sender].append(receiver)
+        rows = zip(graph.kinds, graph.numbers.tolist(), strict=True)
+        result = [self.first(kind, tuple(numbers)) for kind, numbers in rows]
+        for step in range(1, STEPS + 1):
+            before = result
+            result = [
+                self.next(step, own, [before[k] for k in makers[row]], [before[k] for k in readers[row]])
+                for row, own in enumerate(before)
+            ]
+        return result
+
+    def _colour(self, step: int, key: tuple, describe) -> int:
+        number = self._numbers[step].get(key)
+        if number is None:
+            number = self._numbers[step][key] = len(self._features[step])
+            self._features[step].append(describe(step, *key))
+        return number
+
+    def _by_itself(self, step: int, kind: str, numbers: tuple[float, ...]) -> np.ndarray:
+        logs = (np.log1p(numbers) - self.arrays["mean"]) / self.arrays["scale"]
+        seen = np.concatenate([signs(kind), np.clip(logs, -CLIP, CLIP)])
+        return _rounded(seen @ self.arrays["own0"] + self.arrays["offset0"])
+
+    def _among_others(self, step: int, own: int, makers: tuple[int, ...], readers: tuple[int, ...]) -> np.ndarray:
+        before, arrays = self._features[step - 1], self.arrays
+        inner = before[own][-WIDTH:] @ arrays[f"own{step}"] + arrays[f"offset{step}"]
+        for others, name in ((makers, "from"), (readers, "to")):
+            if others:
+                mean = sum(before[other][-WIDTH:] for other in others) / len(others)
+                inner = inner + mean @ arrays[f"{name}{step}"]
+        return np.concatenate([before[own], _rounded(inner)])
+
+
+FEATURES = (STEPS + 1) * WIDTH
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Of its arrays."""
+    result = {"mean": (NUMBERS,), "scale": (NUMBERS,), "own0": (KIND + NUMBERS, WIDTH), "offset0": (WIDTH,)}
+    for step in range(1, STEPS + 1):
+        result |= {f"{name}{step}": (WIDTH, WIDTH) for name in ("own", "from", "to")}
+        result[f"offset{step}"] = (WIDTH,)
+    return result
+
+
+@cache
+def signs(kind: str) -> np.ndarray:
+    """float64 [KIND]: of 1 and −1, which follow from the name and of two names are mostly unlike."""
+    bits = np.unpackbits(np.frombuffer(hashlib.sha256(kind.encode()).digest(), np.uint8))
+    return 2.0 * bits[:KIND] - 1.0
+
+
+def _rounded(inner: np.ndarray) -> np.ndarray:
+    return np.round(np.tanh(inner) * GRID) / GRID
+
 
 CACHE = 4e6  # bytes that a kernel timed by itself may have at hand, and fetches from memory in a graph
 UNITS_PS = np.array([1e6, 50.0, 50.0, 50.0])  # of a launch, of a byte that is read, written, read of weights

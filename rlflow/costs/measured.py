@@ -1,15 +1,19 @@
-"""The measured cost: two models end to end, as a user runs them, and what may be said about the difference.
+"""End-to-end latency: two models as a user runs them, and what the difference shows.
 
-The unit is a pair of sessions. A session keeps its memory layout for life, and which of two was made first matters,
-whichever file it holds; so each side is made first once, and the bootstrap draws pairs, widened as they are few
-(`ratio_of`). With one thread the clock is the core's own time, and runs from which a core was taken do not count where
-others are had: a busy machine then widens the interval rather than move it.
+`measure` gives a verdict. Its unit is a pair of sessions. A session keeps its memory layout for life, and it matters
+which of two sessions was made first, whichever file it holds. So each side is made first once, and the bootstrap draws
+session pairs and widens the interval when there are few (`ratio_of`). With one thread the clock is the time of the
+thread, and runs from which the system took the core do not count if there are others: a busy machine widens the
+interval and does not move it. A model with symbolic sizes is measured at several sizes in the same sessions. A session
+counts with the geometric mean of its ratios over the sizes; one size at which the candidate is shown to be slower
+decides the verdict.
 
-A model with symbolic sizes is measured at several in the same sessions, which share the time. Of a session counts the
-geometric mean of its ratios at all sizes, so that the bootstrap is the same; and one size at which the candidate is
-shown to be slower makes the verdict.
+`Probe` measures one graph beside its original in some tenths of a second, for rewards. A worker process keeps the
+session of the original; both run in turns, and the median of the ratios counts. A crash or a hang costs one
+measurement: the worker is replaced.
 """
 
+import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -22,12 +26,14 @@ import onnx
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.processes import fresh_processes
-from rlflow.common.progress import say
+from rlflow.common.messages import say
+from rlflow.common.processes import Worker, WorkerDied, fresh_processes
 from rlflow.common.system import interruptions, peak_while, resident_memory
+from rlflow.costs.timing import median_of
+from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import Setup, machine, random_inputs, run, session
-from rlflow.graph.onnx_writer import save_model
+from rlflow.graph.onnx_writer import save_graph, save_model
 
 MIN_PAIRS, MAX_PAIRS = 3, 100  # a session
 SESSION_PAIR = 2  # sessions of a session pair: once the original's is made first, once the candidate's
@@ -366,3 +372,108 @@ def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], t
     running.run(None, inputs)
     seconds = clock() - start
     return Run(seconds, None if interrupted is None else interruptions() == interrupted)
+
+
+SEED = 0  # of the inputs
+
+
+class Latency(NamedTuple):
+    """What a graph takes.
+
+    ratio, low, high: as a share of what the original takes, with its 95 % interval; at several sizes geometric means.
+    original_ms: what the original took meanwhile.  pairs: of runs.  seconds: that the measurement took, with making
+    the sessions. Of a lost measurement all but the seconds is NaN or 0.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    original_ms: float
+    pairs: int
+    seconds: float
+
+    @classmethod
+    def lost_after(cls, seconds: float) -> "Latency":
+        return cls(math.nan, math.nan, math.nan, math.nan, 0, seconds)
+
+    @property
+    def lost(self) -> bool:
+        return not self.pairs
+
+    @classmethod
+    def of(cls, times: Sequence[np.ndarray], seconds: float) -> "Latency":
+        """times: at each size the seconds of original and graph, [pairs, 2]."""
+        ratios = np.array([median_of(pairs[:, 1] / pairs[:, 0]) for pairs in times])
+        ratio, low, high = (ratios.prod(axis=0) ** (1 / len(times))).tolist()
+        original_ms = 1e3 * float(np.exp(np.mean([np.log(np.median(pairs[:, 0])) for pairs in times])))
+        return cls(ratio, low, high, original_ms, sum(map(len, times)), seconds)
+
+
+class LostMeasurement(Exception):
+    """A graph could not be measured; the message is why. The next one may be."""
+
+
+class Probe:
+    """Measures on this machine, with all of ONNX Runtime's optimisations.
+
+    Args:
+      threads: threads inside one operator.
+      seconds: time for the runs of one measurement; a few pairs are run in any case, and MAX_PAIRS of
+        `rlflow.costs.measured` at most.
+      limit: seconds after which a measurement that has not ended is lost.
+    """
+
+    def __init__(self, threads: int, seconds: float, limit: float):
+        self.threads, self.seconds, self.limit = threads, seconds, limit
+        self._worker = Worker()
+        self._original: tuple | None = None  # whose session the worker keeps
+
+    def __call__(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
+        """sizes: of the symbols, once for every size to measure at.
+
+        Raises LostMeasurement; RLFlowError if ONNX Runtime refuses the original.
+        """
+        started, wanted = time.monotonic(), (original.hash, repr(sizes))
+        kept, self._original = self._original, None  # until all has ended well: nobody knows what an interrupt leaves
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "model.onnx")
+                if kept != wanted:
+                    save_graph(original, path)
+                    self._worker.run(_open, path, [dict(one) for one in sizes], self.threads, limit=self.limit)
+                times = self._times(graph, path)
+        except WorkerDied as error:
+            raise LostMeasurement(str(error)) from error
+        self._original = wanted
+        return Latency.of(times, time.monotonic() - started)
+
+    def _times(self, graph: Graph, path: Path) -> list[np.ndarray]:
+        """See `pairs_beside`."""
+        try:
+            save_graph(graph, path)
+            return self._worker.run(_run_beside_original, path, self.threads, self.seconds, limit=self.limit)
+        except RLFlowError as error:
+            raise LostMeasurement(str(error)) from error
+
+
+# -- in the worker ---------------------------------------------------------------------------------
+
+
+class _Kept(NamedTuple):
+    original: onnxruntime.InferenceSession
+    inputs: list[dict[str, np.ndarray]]
+
+
+_kept: _Kept | None = None
+
+
+def _open(path: Path, sizes: list[dict[str, int]], threads: int) -> None:
+    """Makes the session of the original, which is kept."""
+    global _kept
+    inputs = [random_inputs(path, SEED, one) for one in sizes]
+    _kept = _Kept(warm_session(path, inputs, threads), inputs)
+
+
+def _run_beside_original(path: Path, threads: int, seconds: float) -> list[np.ndarray]:
+    """See `pairs_beside`."""
+    return pairs_beside(_kept.original, path, _kept.inputs, threads, seconds)

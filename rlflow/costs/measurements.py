@@ -1,22 +1,152 @@
-"""Everything that is measured end to end is kept, with what a learned latency sees of the graphs: what it learns from.
+"""Measurements of whole graphs, kept in the timing database for later runs and for a learned latency.
 
-Who measures says so in one call, whatever it measured for: a step that is rewarded, two files of a user, a contest,
-what is delivered. Estimates of a graph's kernels are part of what is seen, and nothing is timed for them: of a graph
-with kernels that were never timed the measurement is kept, and the graph is not seen until it is measured again.
+Every end-to-end measurement is kept by one call (`Measurements.keep`), whatever it was made for: a reward, two files of
+a user, a contest, a delivery. Each graph is kept with it as a `KernelGraph`: kinds, estimates and edges of the
+operators that run. A kernel graph holds no names, ids or weights, so that a latency can be learned later without the
+graph. No kernel is timed for it: if a timing is missing, the measurement is kept, and the graph is kept at its next
+measurement.
+
+`Latencies` is the budget of an agent that measures. A graph that was measured before is looked up, but its seconds
+count at the first request in any case, so that agents are compared at equal seconds on any machine. A lost measurement
+stays lost for the run, so that a step is worth the same whenever it is asked about; it is not stored, and another run
+tries again.
 """
 
+import io
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+import numpy as np
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.messages import say
+from rlflow.costs import CostModel, NodeCost
+from rlflow.costs.corrected import kind_of
 from rlflow.costs.database import MeasuredPair, Pair, TimingDatabase
-from rlflow.costs.kernel_graph import DamagedGraph, KernelGraph, from_bytes, to_bytes
-from rlflow.costs.measured import NORMAL
+from rlflow.costs.measured import NORMAL, Latency, LostMeasurement
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import Timing
-from rlflow.graph.model import Graph
+from rlflow.graph.ir import ABSENT, Graph, Node
+
+FORMAT = 1  # of the bytes and of what the numbers mean
+NUMBERS = 6  # estimated ps, FLOPs, bytes moved, launches, bytes written, bytes of weights read
+ESTIMATE, LAUNCHES = 0, 3  # columns of the numbers
+MOST_NODES = 50_000  # of all views of a graph: larger ones are not kept
+
+
+class DamagedGraph(Exception):
+    """Bytes that hold no kernel graph; the message is why."""
+
+
+class KernelGraph(NamedTuple):
+    """One graph at one size of its symbols; constants are not part of it.
+
+    kinds: what each of n operators is (`kind_of`).  numbers: float64 [n, NUMBERS].
+    senders, receivers: int32 [e]: the second reads the first, each pair once.
+    """
+
+    kinds: tuple[str, ...]
+    numbers: np.ndarray
+    senders: np.ndarray
+    receivers: np.ndarray
+
+    @classmethod
+    def of(cls, cost: CostModel, graph: Graph) -> Self:
+        """graph: without symbols."""
+        running = [graph.nodes[node_id] for node_id in graph.order if not graph.nodes[node_id].constant]
+        row = {node.id: position for position, node in enumerate(running)}
+        edges = [(row[sender], row[node.id]) for node in running for sender in makers(graph, node)]
+        numbers = [numbers_of(graph, node, cost.node_cost(graph, node)) for node in running]
+        senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
+        kinds = tuple(kind_of(graph, node) for node in running)
+        return cls(kinds, np.array(numbers, float).reshape(-1, NUMBERS), senders, receivers)
+
+    @property
+    def parts_ps(self) -> dict[str, int]:
+        """The estimate by kind of operator, as `rlflow.costs.corrected.parts` has it."""
+        result: dict[str, int] = {}
+        for kind, ps in zip(self.kinds, self.numbers[:, ESTIMATE].tolist(), strict=True):
+            if ps:
+                result[kind] = result.get(kind, 0) + round(ps)
+        return dict(sorted(result.items()))
+
+    @property
+    def launches(self) -> int:
+        return round(self.numbers[:, LAUNCHES].sum())
+
+
+def makers(graph: Graph, node: Node) -> list[int]:
+    """Ids of the operators whose results the node reads, each once, ascending; none of constants."""
+    ids = {graph.producers[tensor] for tensor in node.reads() if tensor in graph.producers}
+    return sorted(node_id for node_id in ids if not graph.nodes[node_id].constant)
+
+
+def readers(graph: Graph, node: Node) -> list[int]:
+    """Ids of those that read what the node gives, each once, ascending."""
+    return sorted({reader for tensor in node.outputs for reader in graph.consumers.get(tensor, ())})
+
+
+def numbers_of(graph: Graph, node: Node, cost: NodeCost) -> tuple[int, ...]:
+    """A row of `KernelGraph.numbers`."""
+    written = _bytes(graph, (tensor for tensor in node.outputs if tensor != ABSENT))
+    weights = _bytes(graph, (tensor for tensor in node.reads() if graph.is_constant(tensor)))
+    return (*cost, written, weights)
+
+
+def _bytes(graph: Graph, tensors: Iterator[int]) -> int:
+    return sum(graph.types[tensor].nbytes for tensor in tensors if tensor in graph.types)
+
+
+# -- as bytes --------------------------------------------------------------------------------------
+
+
+def to_bytes(views: list[KernelGraph]) -> bytes | None:
+    """A graph at every size; None if it is too large to be kept."""
+    if sum(len(view.kinds) for view in views) > MOST_NODES:
+        return None
+    arrays = {"format": np.array(FORMAT), "views": np.array(len(views))}
+    for number, view in enumerate(views):
+        names, kinds = np.unique(np.array(view.kinds, dtype=str), return_inverse=True)
+        arrays |= {f"{number}/names": names, f"{number}/kinds": kinds.astype(np.int32)}
+        arrays |= {f"{number}/{part}": getattr(view, part) for part in ("numbers", "senders", "receivers")}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def from_bytes(data: bytes) -> list[KernelGraph]:
+    """What `to_bytes` was given. Raises DamagedGraph."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        if arrays["format"] != FORMAT:
+            raise ValueError("another format")
+        return [_view(arrays, number) for number in range(int(arrays["views"]))]
+    except Exception as error:  # zipfile, zlib, OSError, KeyError, ValueError: damaged bytes can fail anywhere
+        raise DamagedGraph(str(error)) from error
+
+
+def _view(arrays: dict[str, np.ndarray], number: int) -> KernelGraph:
+    names, kinds, numbers, senders, receivers = (
+        arrays[f"{number}/{part}"] for part in ("names", "kinds", "numbers", "senders", "receivers")
+    )
+    for ends in (senders, receivers):
+        if ends.shape != senders.shape or ends.dtype != np.int32 or not _below(ends, len(kinds)):
+            raise ValueError("edges lead nowhere")
+    if numbers.shape != (len(kinds), NUMBERS) or not np.isfinite(numbers).all() or (numbers < 0).any():
+        raise ValueError("numbers are missing")
+    if not _below(kinds, len(names)):
+        raise ValueError("kinds are missing")
+    return KernelGraph(tuple(names[kinds].tolist()), numbers, senders, receivers)
+
+
+def _below(rows: np.ndarray, count: int) -> bool:
+    return rows.ndim == 1 and (not len(rows) or (rows.min() >= 0 and rows.max() < count))
+
 
 Sizes = Sequence[Mapping[str, int]]  # of the symbols, once for every size
 
@@ -104,3 +234,63 @@ def off(measured: MeasuredPair) -> float:
     if not 0 < measured.low <= measured.high < math.inf:
         return math.inf
     return math.log(measured.high / measured.low) / (2 * NORMAL)
+
+
+MOST_LOST = 5  # in a row: then it is the machine or the model, and not this graph
+
+Measure = Callable[[Graph, Graph, Sequence[Mapping[str, int]]], Latency]  # see `rlflow.costs.measured.Probe`
+
+
+class Latencies:
+    """Asked for by graph; what is not known yet is measured.
+
+    Attributes:
+      seconds: that the measurements took of all that was asked about, those that were lost included.
+
+    Raises RLFlowError if the database cannot be used or is another machine's.
+    """
+
+    def __init__(self, database: TimingDatabase, threads: int, measure: Measure):
+        database.check_here()
+        self.database, self.threads, self.seconds = database, threads, 0.0
+        self._measure, self._measurements = measure, Measurements(database, threads)
+        self._known: dict[tuple[str, str, str], Latency] = {}
+        self._lost_in_a_row = 0
+
+    def of(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
+        """What the graph takes, which a lost measurement does not say.
+
+        original: what the graph was rewritten from.  sizes: of the symbols, once for every size to measure at.
+
+        Raises RLFlowError if MOST_LOST measurements in a row are lost, or ONNX Runtime refuses the original.
+        """
+        key = graph.hash, original.hash, sizes_text(sizes)
+        if key not in self._known:
+            latency = self.database.latency(*key, self.threads) or self._new(key, original, graph, sizes)
+            self.seconds += latency.seconds
+            self._known[key] = latency
+        return self._known[key]
+
+    def _new(self, key: tuple, original: Graph, graph: Graph, sizes) -> Latency:
+        with self.database.lock():
+            latency = self.database.latency(*key, self.threads)
+            if latency is not None:
+                return latency  # another process has measured it while we waited
+            latency = self._measured(key, original, graph, sizes)
+        if not latency.lost:
+            self._measurements.keep(original, graph, sizes, latency[:3], latency.original_ms)
+        return latency
+
+    def _measured(self, key: tuple, original: Graph, graph: Graph, sizes) -> Latency:
+        started = time.monotonic()
+        try:
+            latency = self._measure(original, graph, sizes)
+        except LostMeasurement as error:
+            self._lost_in_a_row += 1
+            if self._lost_in_a_row == MOST_LOST:
+                raise RLFlowError(f"{MOST_LOST} measurements in a row were lost ({error})") from error
+            say(f"a measurement was lost ({error}); its step earns nothing")
+            return Latency.lost_after(time.monotonic() - started)
+        self._lost_in_a_row = 0
+        self.database.keep_latency(*key, self.threads, latency)
+        return latency

@@ -2,7 +2,7 @@
 
 What is timed is what ONNX Runtime executes: operators that it fuses are timed together (`rlflow.costs.groups`) and
 paid for at one of them, the anchor; operators that it runs in blocks are timed in blocks, and reorders at the borders
-of such regions have timings of their own (`rlflow.costs.layout`). Timings are kept in `rlflow.costs.database`.
+of such regions have timings of their own (`rlflow.costs.kernel_layout`). Timings are kept in `rlflow.costs.database`.
 
 ONNX Runtime's optimised graph judges the tables in the tests. A cost looks past few operators (`passes`), so that a
 total kept by difference equals one counted anew. What has no local bound (moving transposes, shared expressions) is not
@@ -16,27 +16,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from rlflow.costs import FREE, NodeCost, TimeIsUp, quantised
-from rlflow.costs.analytic import VIEWS, AnalyticCost
-from rlflow.costs.calibrate import RooflineCost
+from rlflow.costs import EXACT, FREE, NodeCost, Spread, TimeIsUp, kernel_layout
+from rlflow.costs.analytic import VIEWS, AnalyticCost, RooflineCost
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.groups import PASSES, Groups
-from rlflow.costs.layout import Layout, is_removed
-from rlflow.costs.optimised import NoTimingOfItsOwn
-from rlflow.costs.signature import group_signature, text
-from rlflow.costs.spread import EXACT, Spread
+from rlflow.costs.kernel_layout import Layout, NoTimingOfItsOwn, is_removed
 from rlflow.costs.target import Target
 from rlflow.costs.timing import (
     Timed,
     Timing,
     empty_model,
     group_model,
+    group_signature,
     in_blocks,
     known_inputs,
     reorder_model,
+    text,
     time_model,
 )
-from rlflow.graph.model import ABSENT, Graph, Node, TensorType
+from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
 FLOOR_PS = 100_000  # an operator that is lost in the noise of a session's overhead still costs 0.1 µs
 VIEW_PS = 200_000  # ONNX Runtime starts a Reshape and lets it share its input's memory
@@ -152,8 +150,8 @@ class ProfiledCost:
 
         def build() -> Timed:
             model, known = group_model(graph, group), known_inputs(graph, group)
-            if quantised.is_quantised(group):
-                return Timed(quantised.in_channels_last(model), False, known)
+            if kernel_layout.is_quantised(group):
+                return Timed(kernel_layout.in_channels_last(model), False, known)
             if not blocks:
                 return Timed(model, given=known)
             return Timed(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)

@@ -1,18 +1,23 @@
-"""How long ONNX Runtime takes for a group of operators by itself: a small model, optimised as a user's, and run.
+"""How long ONNX Runtime takes for a group of operators alone, and the signature under which the timing is kept.
 
-Blocked operators are timed in blocks. The group's small model gets a convolution in front of every blocked input;
-ONNX Runtime optimises it as it would the whole graph; then the part before those inputs and the reorders behind
-the outputs are cut away, and what is left is what the whole graph runs.
+A signature holds all that the cost of an operator may depend on; it is equal in every process.
 
-Several threads are timed awake. Between two runs they sleep, and the first operator that needs them waits some µs for
-them, which a whole graph pays once and kernels by themselves would pay each. So another operator beside them wakes the
-threads (`roused`), in the empty model, too, whose time is taken off. With two threads the sum of the kernels is so
-0.92, 0.99 and 1.04 of the latency of BERT-Base, DenseNet-121 and ShuffleNetV2, and would be 0.94, 1.11 and 1.29.
+A group is timed as a small model that is optimised like a user's model. Blocked operators are timed in blocks: the
+small model gets a convolution in front of every blocked input, ONNX Runtime optimises it, and then the part before
+those inputs and the reorders behind the outputs are removed. The rest is what the whole graph runs.
+
+With several threads the threads are kept awake. Between two runs they sleep, and the first operator that needs them
+waits some microseconds, which a whole graph pays once and each separate kernel would pay again. So another operator
+beside the group wakes the threads (`roused`), also in the empty model whose time is subtracted. With two threads the
+sum of the kernels is 0.92, 0.99 and 1.04 of the latency of BERT-Base, DenseNet-121 and ShuffleNetV2; without waking it
+would be 0.94, 1.11 and 1.29.
 """
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -22,15 +27,75 @@ from onnx import TensorProto, helper
 
 from rlflow.common.errors import first_line
 from rlflow.common.system import interruptions
-from rlflow.costs.layout import block
-from rlflow.costs.optimised import NoTimingOfItsOwn, optimised
-from rlflow.costs.quantised import is_scale
-from rlflow.costs.signature import has_content
-from rlflow.graph.fold import constant_cone, evaluate
-from rlflow.graph.model import ABSENT, Constant, Graph, Interface, Node, TensorType
+from rlflow.costs.kernel_layout import NoTimingOfItsOwn, block, is_scale, optimised
+from rlflow.graph.ir import ABSENT, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.onnx_reader import has_subgraph
 from rlflow.graph.onnx_runtime import random_inputs, session
-from rlflow.graph.onnx_writer import to_model
+from rlflow.graph.onnx_writer import constant_cone, evaluate, to_model
+
+CONTENT_LIMIT = 64  # elements; longer integer constants are weights or indices, whose content costs nothing
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+
+
+def signature(graph: Graph, node: Node) -> tuple:
+    """Operator, opset, attributes, types of inputs and outputs, and which inputs are constant.
+
+    Of constants that steer what is computed (integers such as shapes and axes, and single numbers such as
+    an exponent) the content counts too, and of computed tensors where it follows from sizes. Names and ids do not.
+    Hashable; `text` writes it down.
+    """
+    inputs = (*node.inputs, *(tensor for _, tensor in node.captured)) if node.captured else node.inputs
+    return (
+        node.domain,
+        node.op,
+        graph.opset(node.domain),
+        node.attributes,
+        tuple([_input(graph, tensor) for tensor in inputs]),
+        tuple([graph.types.get(tensor) for tensor in node.outputs]),
+    )
+
+
+def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
+    """The signatures of nodes in topological order; of several nodes also which inputs are the same tensors."""
+    if len(group) == 1:
+        return (signature(graph, group[0]),)
+    positions: dict[int, int] = {}
+    return tuple(
+        [
+            (
+                signature(graph, node),
+                tuple([positions.setdefault(tensor, len(positions)) for tensor in (*node.inputs, *node.outputs)]),
+            )
+            for node in group
+        ]
+    )
+
+
+def _input(graph: Graph, tensor: int) -> tuple | None:
+    if tensor == ABSENT:
+        return None
+    constant = graph.constants.get(tensor)
+    if constant is None:
+        return graph.types.get(tensor), graph.is_constant(tensor), None
+    return constant.type, True, constant.digest[:16] if has_content(constant.type) else None
+
+
+@cache
+def has_content(kind: TensorType) -> bool:
+    """Whether the content of a constant of this type is part of a signature."""
+    return kind.size == 1 or (kind.size <= CONTENT_LIMIT and kind.dtype not in _FLOATS)
+
+
+def text(part) -> str:
+    """A signature in one line, long attributes as their hash. Equal signatures give equal text."""
+    if isinstance(part, TensorType) and part.content is None:
+        part = part[:2]  # as in the timings that are kept
+    if isinstance(part, Opaque):
+        return f"<{hashlib.sha256(part.data).hexdigest()[:16]}>"
+    if isinstance(part, tuple):
+        return f"({','.join(map(text, part))})"
+    return repr(part)
+
 
 NCHWC = "com.microsoft.nchwc"
 WARM_UPS = 2

@@ -1,28 +1,199 @@
-"""All candidates of a state as one graph: the graph as it is, and beside it what each valid action would change.
+"""All candidates of a state as one graph: the current graph, and next to it the change that each valid action makes.
 
-Where one graph network is to see the graph and every graph that an action leads to (X-RLflow, section 3.3), hundreds of
-graphs differ in a few nodes. So they share what they have in common: *one* graph of ragged arrays, in which candidate 0
-is the graph as it is, and each further one has only its patch (patches.py), whose edges begin in the patch or in the
-graph as it is. A network that passes messages along the edges at most `reach` times computes at the rows of a patch
-what it would compute in the whole candidate, and elsewhere nothing changes.
+X-RLflow (section 3.3) shows a graph network the graph and every graph that one action leads to. These hundreds of
+graphs differ in a few nodes, so they share one ragged graph. Candidate 0 is the current graph; every other candidate
+adds only its patch. A network that passes messages at most `reach` times along the edges computes the same values on a
+patch as on the whole candidate.
 
-Patches are kept by match: a state has those of the state before, but for matches that the rewrite between them came
-near to. So are gains, what each match is estimated to take off the objective by itself, where that is a sum; they want
-each candidate made, once.
+`patch_of` finds the patch of a match without making the rewritten graph: the new nodes, copies of the nodes that see a
+difference, and the edges into both. Weights and graph inputs are no nodes here; the rows of their readers contain their
+shapes. A state keeps the patches and gains of its predecessor except near the rewrite between them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from rlflow.common.errors import RLFlowError
-from rlflow.env.observation.operators import N_OPS
-from rlflow.env.patches import NODE_COLUMNS, NodeRow, Patch, node_row, patch_of, sources, whole_graph_of
+from rlflow.env.features import N_OPS, operator_id
 from rlflow.env.state import RewriteState
+from rlflow.graph.ir import ABSENT, Graph, Node, TensorType, TypesAt
+from rlflow.rules.apply import apply, operands
 from rlflow.rules.match import Match
+from rlflow.rules.rule import Rule
+
+RANK = 4  # axes whose sizes are shown, the last ones
+LARGEST_SIZE = 4096.0  # sizes are shown as multiples of it (X-RLflow, table 4)
+NODE_COLUMNS = 2 + RANK  # operator id (rlflow/env/features.py), constant, the sum of all incoming shapes
+
+NodeRow = tuple[float, ...]  # NODE_COLUMNS numbers
+
+
+class Patch(NamedTuple):
+    """The part of a rewritten graph whose nodes see the rewrite, within `reach` edges along the data.
+
+    rows: int32 [m], the new nodes as −1, −2, …; then the copies, as ids of the nodes that they are copies of.
+    new: float32 [new nodes, NODE_COLUMNS].
+    senders: int32 [e], of the edges into the patch: a node's id, or ~k for row k of the patch.
+    receivers: int32 [e], row of the patch.
+    replaced: int32 [r], ids of the nodes of the graph before that disappear, or have a copy.
+    depends: ids of the nodes of which, if a later rewrite touches none, the patch stays as it is.
+    """
+
+    rows: np.ndarray
+    new: np.ndarray
+    senders: np.ndarray
+    receivers: np.ndarray
+    replaced: np.ndarray
+    depends: frozenset[int]
+
+
+def patch_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Match, reach: int) -> Patch:
+    """The patch of a match of this graph. sizes: the typical size of each symbol."""
+    after = _After(graph, rule, match)
+    new = [node for node in after.new if node not in after.gone]
+    copies = list(after.behind(reach))
+    row_of = {node: row for row, node in enumerate([*new, *copies])}
+    senders, receivers = [], []
+    for node, row in row_of.items():
+        for sender in after.sources(node):
+            senders.append(~row_of[sender] if sender in row_of else sender)
+            receivers.append(row)
+    gone = [node for node in after.gone if node >= 0]
+    types = after.types(sizes)
+    features = [node_row(match.plan.added[~node], after.reads(node), types) for node in new]
+    return Patch(
+        _ints([*map(lambda row: ~row, range(len(new))), *copies]),
+        np.array(features, np.float32).reshape(-1, NODE_COLUMNS),
+        _ints(senders), _ints(receivers), _ints(gone + copies), frozenset({*gone, *copies, *after.asked}),
+    )  # fmt: skip
+
+
+def whole_graph_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Match) -> Patch:
+    """The rewritten graph, made and shown from end to end: a patch in which all nodes are new."""
+    after = apply(graph, rule, match)
+    types, row_of = after.at(sizes).types, {node_id: row for row, node_id in enumerate(after.order)}
+    nodes = [after.nodes[node_id] for node_id in after.order]
+    edges = [(~row_of[source], row_of[node.id]) for node in nodes for source in sources(after, node)]
+    features = [node_row(node, node.reads(), types) for node in nodes]
+    return Patch(
+        _ints([~row for row in range(len(nodes))]),
+        np.array(features, np.float32).reshape(-1, NODE_COLUMNS),
+        _ints([sender for sender, _ in edges]), _ints([receiver for _, receiver in edges]),
+        _ints(list(graph.nodes)), frozenset(graph.nodes),
+    )  # fmt: skip
+
+
+def node_row(node: Node, reads: Iterable[int], types: Mapping[int, TensorType]) -> NodeRow:
+    """What is seen of a node that reads these tensors: NODE_COLUMNS numbers."""
+    shapes = [_shape_row(types.get(tensor)) for tensor in reads]
+    return (float(operator_id(node)), float(node.constant), *map(sum, zip(*shapes or [(0.0,) * RANK], strict=True)))
+
+
+def sources(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The nodes that give the tensors that a node reads, once for each tensor in turn."""
+    producers = graph.producers
+    return tuple([producers[tensor] for tensor in node.reads() if tensor in producers])
+
+
+def _shape_row(kind: TensorType | None) -> tuple[float, ...]:
+    """The last RANK sizes; zeros before those of a lower rank, and of a shape that is not known."""
+    sizes = kind.shape[-RANK:] if kind is not None and kind.shape is not None else ()
+    return (0.0,) * (RANK - len(sizes)) + tuple([size / LARGEST_SIZE for size in sizes])
+
+
+def _ints(values: list[int]) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+class _After:
+    """The graph after a match, seen through the graph before it. New nodes are ~0, ~1, …, new tensors −2, −3, ….
+
+    gone: nodes that disappear, new ones that nobody reads among them.  asked: nodes whose readers decided that.
+    """
+
+    def __init__(self, graph: Graph, rule: Rule, match: Match):
+        bound, self.plan = operands(graph, rule, match.nodes, match.bindings), match.plan
+
+        def real(number: int) -> int:
+            return -2 - number if number >= 0 else number if number == ABSENT else bound[-2 - number]
+
+        self.graph, self.replaced = graph, bound[len(bound) - len(rule.replaced) :]
+        self.instead = {real(old): real(new) for old, new in self.plan.rewired}
+        self.new = {~k: node for k, node in enumerate(self.plan.added)}
+        self._reads = {n: [real(t) for t in node.inputs if t != ABSENT] for n, node in self.new.items()}
+        self._gives = {n: [real(t) for t in node.outputs if t != ABSENT] for n, node in self.new.items()}
+        self._made = {tensor: n for n, given in self._gives.items() for tensor in given}
+        self._olds: dict[int, list[int]] = {}  # tensor → those whose readers it gets
+        for old in self.instead:
+            self._olds.setdefault(self._named(old), []).append(old)
+        self._readers: dict[int, list[int]] = {}  # node → the new ones that read it
+        for node in self.new:
+            for source in self.sources(node):
+                self._readers.setdefault(source, []).append(node)
+        self.gone = {match.nodes[position] for position in rule.root_positions}
+        self.asked: set[int] = set()
+        self._remove_dead([source for node in self.gone for source in self.sources(node)] + list(self.new))
+
+    def types(self, sizes: Mapping[str, int]) -> Mapping[int, TensorType]:
+        """Of the tensors that new nodes read."""
+        kinds = {-2 - number: kind for number, kind in self.plan.types}
+        kinds |= {t: self.graph.types[t] for read in self._reads.values() for t in read if t in self.graph.types}
+        return TypesAt(kinds, sizes) if self.graph.interface.symbols else kinds
+
+    def reads(self, node: int) -> Iterable[int]:
+        return self._reads[node] if node < 0 else self.graph.nodes[node].reads()
+
+    def sources(self, node: int) -> list[int]:
+        """The nodes that give the tensors that a node reads, once for each tensor in turn."""
+        made, producers, result = self._made, self.graph.producers, []
+        for tensor in self.reads(node):
+            tensor = self._named(tensor) if self.instead else tensor
+            source = made.get(tensor, producers.get(tensor))
+            if source is not None:
+                result.append(source)
+        return result
+
+    def behind(self, reach: int) -> Iterator[int]:
+        """The nodes of the graph before that stay, within so many edges behind the replaced tensors, nearest first."""
+        nodes, consumers, seen = self.graph.nodes, self.graph.consumers, set(self.gone)
+        tensors = self.replaced
+        for _ in range(reach):
+            around = [reader for tensor in tensors for reader in consumers.get(tensor, ()) if reader not in seen]
+            around = list(dict.fromkeys(around))
+            yield from around
+            seen.update(around)
+            tensors = [tensor for node in around for tensor in nodes[node].outputs]
+
+    def _named(self, tensor: int) -> int:
+        while tensor in self.instead:
+            tensor = self.instead[tensor]
+        return tensor
+
+    def _remove_dead(self, waiting: list[int]) -> None:
+        while waiting:
+            node = waiting.pop()
+            if node not in self.gone and not self._is_read(node):
+                self.gone.add(node)
+                waiting += self.sources(node)
+
+    def _is_read(self, node: int) -> bool:
+        """Whether a node that stays, or the interface, reads what this one gives."""
+        if any(reader not in self.gone for reader in self._readers.get(node, ())):
+            return True
+        if node >= 0:
+            self.asked.add(node)
+        for given in self._gives[node] if node < 0 else self.graph.nodes[node].outputs:
+            for tensor in (given, *self._olds.get(given, ())):
+                readers = self.graph.consumers.get(tensor, ())
+                if tensor in self.graph.outputs or any(reader not in self.gone for reader in readers):
+                    return True
+        return False
+
 
 Nodes = dict[int, tuple[NodeRow, tuple[int, ...]]]  # what is seen of each, and the nodes that it reads from
 Patches = dict[int, tuple[Match, Patch]]  # by id of the match, which lives as long as it is here
@@ -137,7 +308,7 @@ class CandidateEnv(gymnasium.Wrapper):
     that is restored in the environment below is not seen.
 
     Args:
-      env: a `rlflow.env.rewriting.GraphRewriteEnv`, whose actions are single rewrites; others are refused with an
+      env: a `rlflow.env.graph_rewrite.GraphRewriteEnv`, whose actions are single rewrites; others are refused with an
         RLFlowError.
       reach: edges along which a network looks back, at most. None: any number; each candidate is there with all of its
         rows, as in X-RLflow.

@@ -22,7 +22,7 @@ def register() -> None:
 def _register() -> None:
     import gymnasium
 
-    gymnasium.register(NAME, entry_point="rlflow.env.vector:make_by_name")
+    gymnasium.register(NAME, entry_point="rlflow.env.graph_rewrite:make_by_name")
 
 
 class _Waiting(MetaPathFinder):

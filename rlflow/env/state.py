@@ -12,18 +12,17 @@ from itertools import islice
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.task import EncodingSpec, GraphArrays, LocalState, valid_actions
 from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms, unit_of
 from rlflow.costs.at_sizes import at_sizes
 from rlflow.costs.target import check_recorded
-from rlflow.env.observation.arrays import arrays, encoding_spec, size_features, totals
-from rlflow.env.observation.entries import NOTHING, Entries, update_entries
-from rlflow.env.options import EnvOptions
-from rlflow.graph.model import Graph
+from rlflow.env import EnvOptions
+from rlflow.env.observation import NO_ENTRIES, Entries, arrays, encoding_spec, size_features, totals, update_entries
+from rlflow.graph.ir import Graph
 from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet
 from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
-from rlflow.tasks.base import EncodingSpec, GraphArrays, LocalState, valid_actions
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Task:
       sizes: symbol → typical size, for every size at which is estimated and measured; one empty dict without symbols.
       preparation: (xfer_id, location) pairs that lead from the model as it was loaded to `graph`.
       loaded: the model as it was loaded; None where that is `graph`.
-      moves: see `env.moves`; `rlflow.env.alike.start_of` heeds it, `initial` offers single rewrites always.
+      moves: see `env.moves`; `rlflow.env.batched.start_of` heeds it, `initial` offers single rewrites always.
     """
 
     graph: Graph
@@ -70,7 +69,7 @@ class Task:
             _ = self.original_cost  # so that all that a search asks of the original is timed now, before a deadline
         cost = GraphCost.of(self.cost, self.graph)
         check_recorded(self.cost)
-        return RewriteState(self, self.graph, cost, None, (NOTHING, frozenset(self.graph.nodes)))
+        return RewriteState(self, self.graph, cost, None, (NO_ENTRIES, frozenset(self.graph.nodes)))
 
     @cached_property
     def original_cost(self) -> NodeCost:
@@ -96,7 +95,7 @@ class Task:
 
     @cached_property
     def size_features(self) -> np.ndarray:
-        """See rlflow.env.observation.arrays."""
+        """See rlflow.env.observation."""
         return size_features(self.sizes)
 
     @property

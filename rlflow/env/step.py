@@ -1,16 +1,23 @@
-"""The real environment of a task that goes step by step, as a Gymnasium environment."""
+"""The Gymnasium environment of any task that makes one choice after another.
+
+`StepEnv` needs only the contract of a task (common/task.py). `InTurn` joins several environments for an agent that
+must act on unseen graphs. `reset(options={"model": k})` starts an episode in environment k modulo their number, so the
+agent decides the order, and a resumed training plays the same episodes as an uninterrupted one.
+"""
 
 import copy
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import gymnasium
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from rlflow.common.errors import RLFlowError
-from rlflow.env.options import EnvOptions
+from rlflow.common.task import Earnings, GraphArrays, Reward, State, Task, location_masks, valid_actions
+from rlflow.env import EnvOptions
 from rlflow.env.rewards import INVALID_REWARD, begin
-from rlflow.tasks.base import Earnings, GraphArrays, Reward, State, Task, location_masks, valid_actions
 
 
 @runtime_checkable
@@ -26,7 +33,7 @@ ROOM = 4
 
 
 class StepEnv(gym.Env):
-    """One choice after another (RLFlow, section 3.1); of any task whose states are those of rlflow/tasks/base.py.
+    """One choice after another (RLFlow, section 3.1); of any task whose states are those of rlflow/common/task.py.
 
     ## Action
     `MultiDiscrete([N + 1, L])`: (sort, index), in rewriting (xfer_id, location). Sort N is NO-OP, where the task has
@@ -62,7 +69,7 @@ class StepEnv(gym.Env):
 
     Args:
       task: what stays the same in an episode.
-      reward: a function (before, after, initial) → float of states, or a `rlflow.tasks.base.EpisodeReward`.
+      reward: a function (before, after, initial) → float of states, or a `rlflow.common.task.EpisodeReward`.
       max_steps: length at which an episode is truncated.
       max_nodes, max_edges: padding; by default ROOM times the initial graph and some more. An action
         that could outgrow them is masked, with the later choices of its sort.
@@ -226,3 +233,23 @@ def _padded(array: np.ndarray, size: int) -> np.ndarray:
     result = np.zeros((size, *array.shape[1:]), array.dtype)
     result[: len(array)] = array
     return result
+
+
+class InTurn(gymnasium.Env):
+    """Of environments whose observations are of one kind; the spaces are those of the first.
+
+    Attributes:
+      models: how many there are.
+    """
+
+    def __init__(self, envs: Sequence[gymnasium.Env]):
+        self.envs, self.models = list(envs), len(envs)
+        self._current = self.envs[0]
+        self.action_space, self.observation_space = self._current.action_space, self._current.observation_space
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+        self._current = self.envs[(options or {}).get("model", 0) % self.models]
+        return self._current.reset(seed=seed)
+
+    def step(self, action) -> tuple[dict, float, bool, bool, dict]:
+        return self._current.step(action)

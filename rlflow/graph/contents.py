@@ -14,7 +14,7 @@ import onnx
 
 from rlflow.graph import dims
 from rlflow.graph.dims import Dim, Undecided
-from rlflow.graph.model import TensorType
+from rlflow.graph.ir import TensorType
 
 CONTENT_LIMIT = 64  # elements
 

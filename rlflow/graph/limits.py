@@ -8,7 +8,7 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import contrib
-from rlflow.graph.types import TensorType, itemsize
+from rlflow.graph.ir import TensorType, itemsize
 
 MAX_TENSOR_BYTES = 1 << 34  # far beyond what runs on a CPU, and far below where sums of sizes overflow
 MAX_CONSTANT_BYTES = 1 << 31  # of a constant expression, which a file of a few bytes can hold and an export may fold

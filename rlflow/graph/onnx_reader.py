@@ -12,8 +12,8 @@ from onnx import helper, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph import symbolic
+from rlflow.graph.ir import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
-from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved_attributes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
 from rlflow.graph.symbols import Symbols, check_shapes, with_sizes

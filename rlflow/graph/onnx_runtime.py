@@ -15,8 +15,8 @@ from onnx import helper
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.system import processor
+from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 from rlflow.graph.limits import check_types
-from rlflow.graph.model import ABSENT, Graph, Node, TensorType
 from rlflow.graph.shapes import node_proto, type_proto
 from rlflow.graph.symbols import bind_shapes
 

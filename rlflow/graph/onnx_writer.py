@@ -1,4 +1,10 @@
-"""Graphs to ONNX files."""
+"""Write graphs as ONNX files, fold constant expressions, and copy model files with their external weights.
+
+A rule writes `Concat(w, u)` without reading a weight, so the constant expressions that rules make are nodes until
+export. `evaluate` computes them once, in ONNX Runtime with one thread, so that equal graphs give equal bytes. The
+model's own constant expressions stay as they are. Nodes that depend on constants alone cost nothing, and agents do not
+see them.
+"""
 
 import hashlib
 import sys
@@ -9,14 +15,81 @@ from pathlib import Path
 import google.protobuf.message
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.common.files import new_file, write_bytes
-from rlflow.graph.fold import evaluate, folds
-from rlflow.graph.model import ABSENT, RUNTIME_OPSET, Graph, Node, Opaque, TensorType
+from rlflow.common.files import copy_file, file_hash, new_file, write_bytes
+from rlflow.graph.ir import ABSENT, RUNTIME_OPSET, Graph, Node, Opaque, TensorType
+from rlflow.graph.onnx_reader import external_files, external_locations
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED
-from rlflow.graph.shapes import node_proto
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto
+
+# Large weights of these types are handed to ONNX Runtime as they are, not copied into a model first.
+FED = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16))
+
+
+def folds(graph: Graph) -> dict[int, list[int]]:
+    """Tensor id → the nodes that compute it, for every constant expression with a rule-made node that the model reads.
+
+    The model's own constant expressions stay as they are.
+    """
+    roots = [t for n in graph.order for t in graph.nodes[n].reads() if not graph.nodes[n].constant]
+    roots = [t for t in dict.fromkeys([*roots, *graph.outputs]) if t in graph.producers]
+    cones = {t: constant_cone(graph, t) for t in roots if graph.nodes[graph.producers[t]].constant}
+    return {
+        tensor: sorted(cone, key=graph.rank.__getitem__)
+        for tensor, cone in cones.items() if any(graph.nodes[n].made_by_rule for n in cone)
+    }  # fmt: skip
+
+
+def constant_cone(graph: Graph, tensor: int) -> set[int]:
+    """Ids of all nodes that the tensor is computed from."""
+    cone, stack = set(), [tensor]
+    while stack:
+        producer = graph.producers.get(stack.pop())
+        if producer is not None and producer not in cone:
+            cone.add(producer)
+            stack += graph.nodes[producer].reads()
+    return cone
+
+
+def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.ndarray]:
+    """The arrays of constant `tensors`, given the nodes (in topological order) that compute them.
+
+    One thread, so that equal graphs fold to equal bits on one machine. Raises RLFlowError if ONNX Runtime
+    refuses the expression.
+    """
+    import onnxruntime
+
+    nodes = [node_proto(graph, graph.nodes[n], _name, lambda t: graph.constants[t].load()) for n in node_ids]
+    read = {name for proto in nodes for name in proto.input}
+    inputs = dict.fromkeys(t for n in node_ids for t in graph.nodes[n].inputs)
+    weights = [t for t in inputs if t in graph.constants and _name(t) in read]
+    fed = [t for t in weights if graph.constants[t].type.size > SHAPE_VALUE_LIMIT and graph.types[t].dtype in FED]
+    initializers = [numpy_helper.from_array(graph.constants[t].load(), _name(t)) for t in weights if t not in fed]
+    model = helper.make_model(
+        helper.make_graph(nodes, "fold", _values(graph, fed), _values(graph, tensors), initializers),
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in graph.interface.opsets.items()],
+        ir_version=8,
+    )
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return session.run(None, {_name(t): graph.constants[t].load() for t in fed})
+    except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+        raise RLFlowError(f"cannot fold the weights that a rule combined: {first_line(error)}") from error
+
+
+def _values(graph: Graph, tensors: list[int]) -> list[ValueInfoProto]:
+    return [helper.make_tensor_value_info(_name(t), graph.types[t].dtype, graph.types[t].shape) for t in tensors]
+
+
+def _name(tensor: int) -> str:
+    return "" if tensor == ABSENT else f"t{tensor}"
+
 
 EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; protobuf cannot hold 2 GiB
 SMALLEST_OUTSIDE = 1024  # bytes; smaller weights stay in the model
@@ -254,3 +327,31 @@ def _inner_names(graph: Graph) -> set[str]:
             names |= {name for node in inner.node for name in node.output}
             stack += [a for node in inner.node for a in node.attribute]
     return names
+
+
+def copy_model(source: Path, out: Path, same: bool) -> None:
+    """Copies a model, its external weights first, so that the model is there only if all of it is. One that was there
+    is removed before they come: they would be read as its own.
+
+    Args:
+      same: whether the copy must be the same byte for byte. If not, weights that lie in a file named after the
+        model's move to one named after the copy's, so that several models may lie in one folder.
+
+    Raises RLFlowError rather than overwrite weights that belong to another model.
+    """
+    renamed = {} if same else {f"{source.name}.data": f"{out.name}.data"}
+    locations = external_files(source)
+    copies = [(source.parent / location, out.parent / renamed.get(location, location)) for location in locations]
+    for location, (weights, copy) in zip(locations, copies, strict=True):
+        if location not in renamed and copy.exists() and file_hash(copy) != file_hash(weights):
+            raise RLFlowError(f"{out} needs its weights in {copy}, which is another file already; name another folder")
+    for weights, copy in copies:
+        if not copy.exists() or not copy.samefile(weights):
+            copy_file(weights, copy, outdated=out)
+    if not renamed.keys() & set(locations):
+        copy_file(source, out)
+        return
+    model = onnx.load(source, load_external_data=False)
+    for entry in external_locations(model):
+        entry.value = renamed.get(entry.value, entry.value)
+    save_model(model, out)

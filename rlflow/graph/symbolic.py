@@ -17,7 +17,7 @@ import numpy as np
 from rlflow.graph import dims
 from rlflow.graph.contrib import SIZE
 from rlflow.graph.dims import Dim, Undecided, larger, smaller
-from rlflow.graph.model import TensorType
+from rlflow.graph.ir import TensorType
 
 OF_RUNTIME = frozenset(("FusedConv",))  # operators of ONNX Runtime whose sizes are reckoned here
 UNBOUNDED = (1 << 31) - 1  # an end of a cut that says "to the end"

@@ -14,8 +14,8 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.dims import MAX_NUMBER, Dim, least, parse, symbol, symbols_of
+from rlflow.graph.ir import TensorType
 from rlflow.graph.shapes import type_proto
-from rlflow.graph.types import TensorType
 
 MAX_NAME = 200  # characters; longer ones are no names that anybody gave
 

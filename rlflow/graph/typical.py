@@ -13,10 +13,10 @@ from pathlib import Path
 import onnx
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import say_once
+from rlflow.common.messages import say_once
 from rlflow.graph.dims import Dim, at, symbols_of
+from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.limits import check_types
-from rlflow.graph.model import Graph, Interface
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.symbols import Symbols, check_shapes
 

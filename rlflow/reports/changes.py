@@ -1,14 +1,205 @@
-"""What changed in the graph, as kinds: regions that look alike are one kind, with one drawing for all of them."""
+"""The change of a graph as drawings: similar regions form one kind, and each kind is drawn once, before and after.
+
+Both pictures of a region share one layered layout, so the same operator has the same position in both. Red operators
+were removed, green ones were added, grey ones stayed.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from itertools import zip_longest
 from typing import NamedTuple
 
 from rlflow.env.state import RewriteState
-from rlflow.reports.drawing import Drawing, draw, look, picture
+from rlflow.graph.ir import Graph, Node
 from rlflow.reports.markup import Safe, short, tag, time_text
-from rlflow.reports.regions import Region, regions, shown
-from rlflow.reports.steps import Step
+from rlflow.reports.regions import Edge, Region, Step, edges, regions, shown
+
+WIDE, HIGH = 136, 36  # pixels of an operator's box
+COLUMN, ROW = WIDE + 24, HIGH + 26  # pixels from one to the next
+MARGIN = 10
+SWEEPS = 4  # over the layers, to bring neighbours above each other
+CHARACTERS = 19  # of an operator's name that fit
+
+
+class Drawing(NamedTuple):
+    """What is drawn of a region.
+
+    Attributes:
+      kinds: node id → removed, added, kept, or elsewhere (another region changes it).
+      before, after: edges.
+      positions: node id → (column, which may be half, row).
+    """
+
+    kinds: dict[int, str]
+    before: list[Edge]
+    after: list[Edge]
+    positions: dict[int, tuple[float, int]]
+
+    @property
+    def size(self) -> tuple[float, int]:
+        """Columns, rows."""
+        columns, rows = (max(position[axis] for position in self.positions.values()) for axis in (0, 1))
+        return columns + 1, rows + 1
+
+
+def draw(before: RewriteState, after: RewriteState, region: Region) -> Drawing:
+    kinds = dict.fromkeys(sorted(region.removed), "removed") | dict.fromkeys(sorted(region.added), "added")
+    for node_id in sorted(region.around):
+        kinds[node_id] = "kept" if node_id in before.graph.nodes and node_id in after.graph.nodes else "elsewhere"
+    members = frozenset(kinds)
+    was, now = (edges(state.graph, members) for state in (before, after))
+    gone, new = ({n for n in members if n not in state.graph.nodes} for state in (after, before))
+    return Drawing(kinds, was, now, layout(members, [*was, *now], gone, new))
+
+
+def look(before: RewriteState, after: RewriteState, drawing: Drawing) -> tuple:
+    """Equal for two regions whose pictures are the same up to costs and names."""
+    number = {node_id: k for k, node_id in enumerate(sorted(drawing.kinds))}
+    nodes = [
+        (kind, _node(before.graph, after.graph, node_id).key()[:2]) for node_id, kind in sorted(drawing.kinds.items())
+    ]
+    was, now = (
+        [(number[e.source], number[e.target], e.folded > 0) for e in links] for links in (drawing.before, drawing.after)
+    )
+    return tuple(nodes), tuple(was), tuple(now)
+
+
+def _node(before: Graph, after: Graph, node_id: int) -> Node:
+    return before.nodes.get(node_id) or after.nodes[node_id]
+
+
+# -- layout ----------------------------------------------------------------------------------------
+
+
+def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int]) -> dict[int, tuple[float, int]]:
+    """Node id → (column, row). Every edge leads down.
+
+    Args:
+      gone, new: the nodes that are only there before, and only after: one of each may share a position.
+    """
+    row = _rows(node_ids, links)
+    near: dict[int, list[int]] = {node_id: [] for node_id in node_ids}
+    for edge in links:
+        near[edge.source].append(edge.target)
+        near[edge.target].append(edge.source)
+    layers = [
+        _slots([n for n in sorted(node_ids) if row[n] == k], gone, new)
+        for k in range(max(row.values(), default=-1) + 1)
+    ]
+    column = _columns(layers)
+    for sweep in range(SWEEPS):
+        for k in range(len(layers)) if sweep % 2 == 0 else reversed(range(len(layers))):
+            layers[k].sort(key=lambda slot: _middle([column[m] for n in slot for m in near[n]], column[slot[0]]))
+            column |= _columns([layers[k]])
+    left = min(column.values(), default=0.0)
+    return {n: (column[n] - left, row[n]) for n in sorted(node_ids)}
+
+
+def _rows(node_ids, links: list[Edge]) -> dict[int, int]:
+    """The longest path that leads to each node.
+
+    Before and after together might be a cycle: then one of its edges leads up.
+    """
+    row, left = {}, {n: {e.source for e in links if e.target == n and e.source != n} for n in sorted(node_ids)}
+    while left:
+        ready = [n for n, waits in left.items() if not waits & left.keys()] or [min(left)]
+        for node_id in ready:
+            row[node_id] = 1 + max((row[n] for n in left[node_id] if n in row and n not in ready), default=-1)
+        for node_id in ready:
+            del left[node_id]
+    return row
+
+
+def _slots(node_ids: list[int], gone: Set[int], new: Set[int]) -> list[list[int]]:
+    """The nodes of a layer, each one that is only there before with one that is only there after."""
+    was, now = ([n for n in node_ids if n in some] for some in (gone, new))
+    pairs = [[n for n in pair if n is not None] for pair in zip_longest(was, now)]
+    return [[n] for n in node_ids if n not in gone and n not in new] + pairs
+
+
+def _columns(layers: list[list[list[int]]]) -> dict[int, float]:
+    """Each layer is centred."""
+    return {n: k - (len(layer) - 1) / 2 for layer in layers for k, slot in enumerate(layer) for n in slot}
+
+
+def _middle(values: list[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def picture(before: RewriteState, after: RewriteState, drawing: Drawing) -> Safe:
+    """Both, side by side."""
+    columns, rows = drawing.size
+    aside = COLUMN // 2 if any(_passes(drawing.positions, edge) for edge in [*drawing.before, *drawing.after]) else 0
+    size = round((columns - 1) * COLUMN) + WIDE + aside + 2 * MARGIN, (rows - 1) * ROW + HIGH + 2 * MARGIN
+    panels = [
+        tag("div", tag("div", title, class_="faint"), _panel(state, drawing, links, size, title))
+        for title, state, links in (("before", before, drawing.before), ("after", after, drawing.after))
+    ]
+    return tag("div", panels, class_="panels narrow" if columns == 1 else "panels")
+
+
+def _panel(state: RewriteState, drawing: Drawing, links: list[Edge], size: tuple[int, int], title: str) -> Safe:
+    seen = [node_id for node_id in drawing.kinds if node_id in state.graph.nodes]
+    boxes = [_box(state, node_id, drawing.kinds[node_id], drawing.positions[node_id]) for node_id in seen]
+    width, height = size
+    positions = {node_id: drawing.positions[node_id] for node_id in seen}
+    arrows = [_arrow(positions, link) for link in links]
+    return tag(
+        "svg", arrows, boxes, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=title
+    )
+
+
+def _box(state: RewriteState, node_id: int, kind: str, position: tuple[float, int]) -> Safe:
+    node, cost = state.graph.nodes[node_id], state.graph_cost.nodes[node_id].runtime_ps
+    x, y = _corner(position)
+    shapes = [state.graph.types[t].shape for t in node.outputs if t in state.graph.types]
+    about = [short(node.name), *("×".join(map(str, shape)) for shape in shapes if shape is not None)]
+    cost_text = time_text(cost) if cost else "free"
+    label = node.op if len(node.op) <= CHARACTERS else f"{node.op[: CHARACTERS - 1]}…"
+    return tag(
+        "g", tag("title", " · ".join(filter(None, [short(node.op), *about]))),
+        tag("rect", x=x, y=y, width=WIDE, height=HIGH, rx=5),
+        tag("text", label, x=x + WIDE // 2, y=y + 15, text_anchor="middle"),
+        tag("text", cost_text, x=x + WIDE // 2, y=y + 29, text_anchor="middle", class_="faint"),
+        class_=kind,
+    )  # fmt: skip
+
+
+def _corner(position: tuple[float, int]) -> tuple[int, int]:
+    return round(MARGIN + position[0] * COLUMN), MARGIN + position[1] * ROW
+
+
+def _passes(positions: Mapping[int, tuple[float, int]], edge: Edge) -> bool:
+    """Whether a box lies between its ends."""
+    (column, first), (last_column, last) = positions[edge.source], positions[edge.target]
+    middle = (column + last_column) / 2
+    return any(first < row < last and abs(column - middle) < 0.5 for column, row in positions.values())
+
+
+def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
+    """From the foot of a box to the head of another, around a box that lies between them."""
+    (x, y), (end, below) = _corner(positions[edge.source]), _corner(positions[edge.target])
+    x, y, end = x + WIDE // 2, y + HIGH, end + WIDE // 2
+    aside, bend = (COLUMN, (below - y) // 3) if _passes(positions, edge) else (0, (below - y) // 2)
+    drawn = [
+        tag(
+            "path",
+            d=f"M{x} {y}C{x + aside} {y + bend} {end + aside} {below - bend} {end} {below}",
+            class_="edge folded" if edge.folded else "edge",
+        )
+    ]
+    if edge.folded:
+        drawn.append(
+            tag(
+                "text", f"⋯ {edge.folded}", x=(x + end) // 2 + 3 * aside // 4, y=(y + below) // 2 + 4,
+                text_anchor="middle", class_="faint",
+            )
+        )  # fmt: skip
+    return tag("g", drawn)
+
 
 BOXES = 2500  # operators that are drawn in all pictures
 UNFOLDED = 3  # kinds that are shown at once

@@ -14,8 +14,7 @@ from threading import RLock
 from xml.etree import ElementTree
 
 from rlflow.common.files import write_bytes
-from rlflow.reports.markup import Safe, short, tag
-from rlflow.reports.style import LIGHT, SERIES
+from rlflow.reports.markup import LIGHT, SERIES, Safe, short, tag
 
 WIDTH = 5.6  # inches, of 72 SVG units: with letters of 9 units it can be read on a phone, too
 ROW = 0.24  # inches from one bar, interval or row of a heatmap to the next

@@ -1,23 +1,138 @@
-"""The report of a run as one HTML page: first the answer, then where it comes from, last under which conditions."""
+"""The report of a run as one HTML page: the answer first, then its reasons, and the conditions last.
+
+The first screen says how much faster the model is, how certain that is, whether the outputs are equal, and what was
+changed. The page is one file without scripts, and needs no network.
+"""
 
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
-from rlflow.common.program import program, shape_words
-from rlflow.deliver.candidates import measurement_seconds
-from rlflow.deliver.validate.findings import verdict
+from rlflow.common.messages import program, shape_words
 from rlflow.env.state import Task
+from rlflow.optimisation.candidates import measurement_seconds
+from rlflow.optimisation.choice import losses
+from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
-from rlflow.reports.answer import answer, at_a_glance
-from rlflow.reports.changes import change, pictures
-from rlflow.reports.contest import contest_table
-from rlflow.reports.markdown import left_out_text, rule_counts, verdict_text
+from rlflow.reports.changes import Change, change, operators_text, pictures, telling
+from rlflow.reports.markdown import (
+    SAME,
+    at_sizes_text,
+    contest_table,
+    left_out_text,
+    one_thread_text,
+    rule_counts,
+    shares_table,
+    verdict_text,
+)
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
-from rlflow.reports.shares import shares_table
-from rlflow.reports.steps import Step, by_rule, opened, trace
+from rlflow.reports.regions import RuleGain, Step, by_rule, opened, trace
 from rlflow.zoo import ZOO
+
+FIRST_RULES = 5  # that the first screen names
+
+
+def answer(model: str, outcome: dict, name: str) -> Safe:
+    """name: of the candidate that the page shows: what was delivered, or the best of those that were not."""
+    candidate = outcome["candidates"][name]
+    cards = [
+        ("How sure", *_certainty_card(candidate)),
+        ("Equal", *_equality_card(candidate)),
+        ("Estimated", *_estimate_card(candidate)),
+    ]
+    drawn = [
+        tag("div", title, tag("b", figure, class_=mood), tag("span", text, class_="faint"), class_="card")
+        for title, figure, text, mood in cards
+    ]
+    line, about, mood = _answer_line(outcome, candidate, name)
+    return tag(
+        "header", tag("h1", short(model)), tag("p", line, class_=f"answer {mood}".strip()), tag("p", about),
+        _one_thread(outcome), tag("div", drawn, class_="cards"), id="answer",
+    )  # fmt: skip
+
+
+def _answer_line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
+    """The answer in a few words, a sentence about it, and its class."""
+    measured = candidate["measured"]
+    if outcome["delivered"] == "original":
+        whose = f" The figures below are those of {name}, which was not delivered."
+        beside = whose if candidate["substitutions"] else ""
+        return "No gain: the original is returned", f"Why: {outcome['reason']}.{beside}", ""
+    if not measured:
+        text = f"Estimated: {candidate['estimated_improvement_percent']:.1f} % less time"
+        where = f" It is an estimate for {outcome['target']}." if outcome.get("target") else ""
+        return text, f"It was not measured.{where} Found by {name}.", ""
+    about = (
+        f"Measured: {measured['original_ms']:.2f} → {measured['candidate_ms']:.2f} ms end to end in ONNX Runtime, "
+        f"{measured['ratio']:.3f} of the original's latency{at_sizes_text(measured)}. Found by {name}."
+    )
+    if measured["verdict"] == "faster":
+        return f"{_percent(measured['ratio'])} % less time", about, "good"
+    return verdict_text(measured).capitalize(), f"{about} Delivered for this reason: {outcome['reason']}.", ""
+
+
+def _one_thread(outcome: dict) -> Safe | None:
+    text = one_thread_text(outcome)
+    if text is None:
+        return None
+    mood = "bad" if losses(outcome["measured_one_thread"]) else "faint"
+    return tag("p", f"{text[0].upper()}{text[1:]}.", class_=mood)
+
+
+def _certainty_card(candidate: dict) -> tuple[str, str, str | None]:
+    """The 95 % interval, as time that is saved."""
+    measured = candidate["measured"]
+    if not measured:
+        return "–", "not measured", None
+    low, high = measured["interval"]
+    apart = "" if measured["side_by_side"] else "; sessions one after the other: large models"
+    return f"{_percent(high)}–{_percent(low)} %", f"less time: 95 % interval, {low:.3f} – {high:.3f}{apart}", None
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (1 - ratio):.1f}".replace("-", "−")
+
+
+def _equality_card(candidate: dict) -> tuple[str, str, str]:
+    checks = candidate["findings"]
+    if not candidate["equal"]:
+        failed = sum(not finding["ok"] for finding in checks)
+        return "no, dropped", f"{failed} of {len(checks)} checks failed", "bad"
+    if candidate["same_as"] == "original":
+        return "yes", SAME, "good"
+    error = candidate["max_relative_error"]
+    known = f", largest relative error {error:.1e}" if isinstance(error, float) else ""
+    parts = (checks_text(checks) + known, equal_sizes_text(checks), fixed_text(checks))
+    return "yes", "; ".join(filter(None, parts)), "good"
+
+
+def _estimate_card(candidate: dict) -> tuple[str, str, None]:
+    return f"{candidate['estimated_improvement_percent']:.1f} %", "less time, a sum of single-operator costs", None
+
+
+def at_a_glance(what: Change) -> Safe:
+    """The rewrites, grouped, and one drawing."""
+    if not what.steps:
+        return tag("section", tag("h2", "What was changed"), tag("p", "No rewrite."), class_="glance", id="rewrites")
+    groups = by_rule(what.steps)
+    more = f" {len(groups) - FIRST_RULES} more rules are below." if len(groups) > FIRST_RULES else ""
+    note = tag("p", f"Gains in time are estimated.{more}", class_="faint")
+    grouped = [
+        tag("p", operators_text(what)),
+        tag("ul", map(_rule_item, groups[:FIRST_RULES]), class_="rewrites"),
+        note,
+    ]
+    return tag(
+        "section", tag("h2", f"What was changed: {len(what.steps)} rewrites"), tag("div", grouped, id="rewrites"),
+        telling(what), class_="glance",
+    )  # fmt: skip
+
+
+def _rule_item(group: RuleGain) -> Safe:
+    gain = tag("span", time_text(group.gain_ps, "+"), class_="faint")
+    return tag("li", tag("span", tag("code", group.rule), tag("b", f" ×{group.count}")), gain)
+
 
 MOODS = {"ok": "good", "FAILED": "bad", "not compared": "faint"}
 STEPS = 1000  # rows of a table of steps

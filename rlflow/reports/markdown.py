@@ -1,18 +1,101 @@
-"""The report of a run: Markdown with plots, made from what the stages left in the run folder."""
+"""The report of a run as Markdown with plots, and the sentences and tables that the HTML page shares with it.
+
+`write_report` writes report.md from the results of the stages. `summary_line` and `certainty_line` are also the last
+lines of the commands. The tables show the candidates that competed end to end, and the estimated and measured gain of
+each group of rewrites.
+"""
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
-from rlflow.common.markdown import escaped
-from rlflow.deliver.candidates import measurement_seconds
-from rlflow.deliver.choice import is_faster, losses
-from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
+from rlflow.common.messages import escaped
+from rlflow.optimisation.candidates import measurement_seconds
+from rlflow.optimisation.choice import is_faster, losses
+from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
-from rlflow.reports.contest import contest_markdown
-from rlflow.reports.shares import shares_markdown
+from rlflow.reports.markup import Safe, join, table, tag, time_text
+
+CONTEST_HEAD = ("candidate", "sessions", "of the original's latency (median)")
+CONTEST_NOTE = (
+    "Candidates that competed end to end: the worse half was dropped after each heat, and what came first was then "
+    "checked and measured by other runs, which are those that count."
+)
+
+
+def contest_table(outcome: Mapping) -> Safe | None:
+    rows = _contest_rows(outcome)
+    if not rows:
+        return None
+    return join(
+        [
+            tag("p", f"{CONTEST_NOTE}{_earlier_measurements(outcome)}", class_="faint"),
+            table(CONTEST_HEAD, rows, numbers=(1, 2)),
+        ]
+    )
+
+
+def contest_markdown(outcome: Mapping) -> str:
+    """With an empty line before it; empty where nothing competed."""
+    rows = [f"| {' | '.join(row)} |" for row in _contest_rows(outcome)]
+    head = [
+        f"{CONTEST_NOTE}{_earlier_measurements(outcome)}",
+        "",
+        f"| {' | '.join(CONTEST_HEAD)} |",
+        "| --- | ---: | ---: |",
+    ]
+    return "\n".join(["", "", *head, *rows]) if rows else ""
+
+
+def _contest_rows(outcome: Mapping) -> list[tuple[str, str, str]]:
+    return [(one["name"], str(one["draws"]), f"{one['ratio']:.3f}") for one in outcome.get("contest", [])]
+
+
+def _earlier_measurements(outcome: Mapping) -> str:
+    """What was known of families of rules before: the only way in which one run depends on those before it."""
+    known = [f"{family} {ratio:.3f}" for family, ratio in outcome.get("known_families", {}).items()]
+    if not known:
+        return ""
+    return (
+        " Which of them took part was also decided by what was measured on this machine before: latency with the "
+        f"rewrites of a family, of that without them: {', '.join(known)}."
+    )
+
+
+SHARES_HEAD = ("rewrites", "estimated gain", "measured: of the latency without them (95 % interval)")
+SHARES_NOTE = (
+    "What the file gains by each group of alike rewrites: beside the same file without the group and what only the "
+    "group made possible. Groups that need one another gain together: their gains do not add up to the whole."
+)
+
+
+def shares_table(outcome: Mapping) -> Safe | None:
+    rows = [[tag("code", name), *rest] for name, *rest in _share_rows(outcome)]
+    if not rows:
+        return None
+    return join([tag("p", SHARES_NOTE, class_="faint"), table(SHARES_HEAD, rows, numbers=(1,))])
+
+
+def shares_markdown(outcome: Mapping) -> str:
+    """With an empty line before it; empty where nothing is known."""
+    rows = [f"| `{name}` | {' | '.join(rest)} |" for name, *rest in _share_rows(outcome)]
+    return (
+        "\n".join(["", "", SHARES_NOTE, "", f"| {' | '.join(SHARES_HEAD)} |", "| --- | ---: | --- |", *rows])
+        if rows
+        else ""
+    )
+
+
+def _share_rows(outcome: Mapping) -> Iterator[tuple[str, str, str]]:
+    for share in outcome.get("shares", []):  # older results lack them
+        off, measured = share["off_ps"], share["measured"]
+        estimated = time_text(share["gain_ps"], "+") + (f" ± {time_text(off)}" if off else "")
+        low, high = measured["interval"] if measured else (0, 0)
+        ratio = f"{measured['ratio']:.3f} ({low:.3f} – {high:.3f})" if measured else "not measured"
+        yield f"{share['rule']} ×{share['count']}", estimated, ratio
+
 
 SAME = "it is the original: nothing to compare"
 FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "counts_exact")
@@ -23,7 +106,7 @@ def write_report(folder: Path, results: dict) -> Path:
 
     Args:
       results: `stages` (name → JSON results of collect, train-wm, train-controller), `eval` (what
-        `rlflow.deliver.delivery.deliver` returned), `model`, `seed`, `machine` and `versions`.
+        `rlflow.optimisation.delivery.deliver` returned), `model`, `seed`, `machine` and `versions`.
     """
     outcome = results["eval"]
     plots = [_plot_paths(folder, outcome), _plot_rules(folder, outcome)]

@@ -1,14 +1,126 @@
-"""Where a graph changed: groups of rewrites that need one another, each with the operators around it.
+"""The effect of each rewrite, and regions: groups of rewrites that need one another, with the operators around them.
 
-Constant operators, which are folded when a model is written, cost nothing and are not shown.
+`trace` replays the actions and records the effect of each step and the earlier steps that it needs. `opened` says
+which later gains a losing step made possible. A `Region` is a group of steps that need one another; a removed or added
+node belongs to exactly one region, so the gains of the regions add up to the whole. Constant operators are folded at
+export, cost nothing, and are not shown.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rlflow.env.state import RewriteState
-from rlflow.graph.model import Graph
-from rlflow.reports.steps import Step, groups
+from rlflow.env.state import RewriteState, Task
+from rlflow.graph.ir import Graph
+from rlflow.rules.match import Match
+
+
+class Step(NamedTuple):
+    """One rewrite.
+
+    Attributes:
+      position: the first of the operators that it matched, as the model names it.
+      before_ps, after_ps: estimated runtime of the whole graph.
+      removed, added: ids of nodes.
+      needs: earlier steps (numbered from 0) without which it would not have been there: one that made a node which it
+        matches or removes, or after which the match first appeared.
+    """
+
+    rule: str
+    why: str
+    position: str
+    before_ps: int
+    after_ps: int
+    removed: frozenset[int]
+    added: frozenset[int]
+    needs: frozenset[int]
+
+    @property
+    def gain_ps(self) -> int:
+        return self.before_ps - self.after_ps
+
+
+def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState, list[Step]]:
+    """(the state at the end of valid actions, what each of them did)."""
+    state, steps = task.initial, []
+    makers: dict[int, int] = {}  # node → the step that added it
+    openers: dict[tuple, int] = {}  # match → the step after which it first appeared
+    for number, (xfer_id, location) in enumerate(actions):
+        match = state.table.location(int(xfer_id), int(location))
+        after = state.follow(match)
+        removed = frozenset(n for n in after.graph.changed if n in state.graph.nodes and n not in after.graph.nodes)
+        added = frozenset(n for n in after.graph.changed if n in after.graph.nodes and n not in state.graph.nodes)
+        needs = {makers.get(n) for n in {*match.nodes, *removed}} | {openers.get(_key(match))}
+        rule = task.rules[match.xfer_id]
+        position = position_of(state.graph, match.nodes)
+        steps.append(
+            Step(
+                rule.name, rule.why, position, state.cost.runtime_ps, after.cost.runtime_ps, removed, added,
+                frozenset(needs - {None}),
+            )
+        )  # fmt: skip
+        lost, new = after.table.difference(state.table)
+        makers |= dict.fromkeys(added, number)
+        openers |= dict.fromkeys(set(map(_key, new)) - set(map(_key, lost)), number)
+        state = after
+    return state, steps
+
+
+def _key(match: Match) -> tuple:
+    return match.xfer_id, match.nodes
+
+
+def position_of(graph: Graph, nodes: Sequence[int]) -> str:
+    """The name of the first matched node, or of a tensor that it gives."""
+    node = graph.nodes[nodes[0]]
+    return node.name or " ".join(graph.interface.names.get(t, f"t{t}") for t in node.outputs if t >= 0)
+
+
+def opened(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
+    """Each step that made the graph slower → (the later ones that need it, directly or not; what they gain together,
+    ps)."""
+    result = {}
+    for number, step in enumerate(steps):
+        if step.gain_ps < 0:
+            after = {number}
+            for later in range(number + 1, len(steps)):
+                if steps[later].needs & after:
+                    after.add(later)
+            after.remove(number)
+            result[number] = sorted(after), sum(steps[later].gain_ps for later in after)
+    return result
+
+
+def groups(steps: Sequence[Step]) -> list[list[int]]:
+    """The steps, those together that need one another; in order."""
+    group = list(range(len(steps)))  # step → the first of its group
+    for number, step in enumerate(steps):
+        for need in step.needs:
+            old, new = sorted((group[number], group[need]), reverse=True)
+            group = [new if g == old else g for g in group]
+    return [[n for n, g in enumerate(group) if g == first] for first in sorted(set(group))]
+
+
+class RuleGain(NamedTuple):
+    """All steps of one rule together.
+
+    Attributes:
+      gain_ps: summed; what one rule gained may be what another one made possible.
+    """
+
+    rule: str
+    why: str
+    count: int
+    gain_ps: int
+
+
+def by_rule(steps: Sequence[Step]) -> list[RuleGain]:
+    """The steps grouped by their rules, those first that gained most; the gains add up to that of all steps."""
+    result: dict[str, RuleGain] = {}
+    for step in steps:
+        known = result.get(step.rule, RuleGain(step.rule, step.why, 0, 0))
+        result[step.rule] = known._replace(count=known.count + 1, gain_ps=known.gain_ps + step.gain_ps)
+    return sorted(result.values(), key=lambda one: (-one.gain_ps, one.rule))
+
 
 AROUND = 12  # neighbours of a region that are shown
 FOLDED = 200  # operators of a chain that are passed over, at most

@@ -25,11 +25,10 @@ from onnx import TensorProto, helper
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.contents import content_array
 from rlflow.graph.dims import Dim, Undecided, least
-from rlflow.graph.fits import refused_at_some_size
-from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
+from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
-from rlflow.graph.shapes import infer_types, known_value, shape_value, steers
+from rlflow.graph.shapes import infer_types, known_value, refused_at_some_size, shape_value, steers
 from rlflow.graph.symbolic import is_symbolic
 from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
 from rlflow.rules.match import Match, scope_of

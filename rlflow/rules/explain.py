@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import groupby
 from typing import Any
 
-from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.graph.ir import ABSENT, Graph, Node
 from rlflow.rules.locations import Refusal, explain
 from rlflow.rules.match import Match
 from rlflow.rules.rule import Rule, RuleSet

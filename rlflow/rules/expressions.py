@@ -15,7 +15,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import dims
 from rlflow.graph.dims import Dim, Undecided
-from rlflow.graph.model import Constant, Graph, TensorType
+from rlflow.graph.ir import Constant, Graph, TensorType
 from rlflow.graph.shapes import shape_value
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.graph.ir import ABSENT, Graph, Node
 from rlflow.rules.apply import Plan, Plans, Refused, apply, content_of_constant
 from rlflow.rules.match import Match, structural_matches
 from rlflow.rules.patterns import Literal

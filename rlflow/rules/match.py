@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlflow.graph.model import ABSENT, Constant, Graph, Node
+from rlflow.graph.ir import ABSENT, Constant, Graph, Node
 from rlflow.graph.opsets import schema_version, supported
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_defaults
 from rlflow.rules.expressions import FLOATS, Tensor

@@ -14,12 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, write_json, write_text
-from rlflow.common.program import ROOT, command
+from rlflow.common.messages import ROOT, command
 from rlflow.common.system import usable_cores
-from rlflow.runs.config import load_config
-from rlflow.runs.options import kind_of, other_groups
+from rlflow.common.task import ONE_SHOT, Observes, Task, TaskSpec
+from rlflow.runs.config import kind_of, load_config, other_groups
 from rlflow.tasks import TASKS
-from rlflow.tasks.base import ONE_SHOT, Observes, Task, TaskSpec
 
 PACKAGES = (
     "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium",

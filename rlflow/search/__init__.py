@@ -1,44 +1,127 @@
-"""Searches for a cheaper graph over the same states that the environment plays with.
+"""Searches for a cheaper graph over the states of the real environment, and their options.
 
 A search is a function
 
     method(search: Search, **options) -> str
 
-that follows rewrites from `search.start` through `search.follow`, gives `search.saw` every state that might
-be delivered, and returns why it stopped; its options are those that its dataclass in `rlflow/search/options.py`
-declares. Limits, the best so far and what happens at Ctrl-C are the business of `rlflow.search.search`. A new one is
-one file, one line here and those options.
+It follows rewrites from `search.start` through `search.follow`, passes every state that may be delivered to
+`search.saw`, and returns the reason why it stopped. `rlflow.search.base` handles limits, the best state so far and
+Ctrl-C. A new search is one function, one line in SEARCHES and one dataclass of options here.
 
-A search works in one neighbourhood. Rewrites far apart hardly concern each other, so a queue of whole graphs fills with
-the same rewrites in every order. Beam grows chains whose later rewrites touch what the earlier ones touched, a loss
-first if need be; annealing draws most of its moves near the last one; best-first branches only on what conflicts with
-the best match. GRASP is for what the steepest descent blocks: it draws whole descents, by a cost that times nothing.
-What a match gains is kept until a rewrite touches its neighbourhood (gains.py), so a neighbour is judged without being
-carried out; a gain that is out of date changes only the order of trying, as costs are those of the states. With
-`search.moves=alike` a match of the start's is a move on all alike matches at once (rlflow/env/alike.py). Its gain is
-that of one of the rewrites, and it lowers the cost by that for each of them; results are of single rewrites
-(`numbered`). Beam tries its chains by single rewrites at the first of alike matches, and carries out at all of them
-what pays there (`Position.of_single`, `everywhere`), so that what does not pay costs what it costs in one block.
-Annealing walks by moves: a walk by single rewrites would draw among twelve equal blocks again, and found less. Alike is
-the default, as it wins or draws by the clock (docs/results/alike_moves.md): the steepest descent ends in the same
-optimum after a fifth of the rewrites, and in the same seconds beam and annealing go further, since a chain that pays in
-one block is found once. That of the environment stays single (`env.moves`): the actions, masks and episodes of dreams
-and trained controllers are single rewrites. TASO's backtracking carries out every rewrite: it is the control. Where a
-gain has to be timed, the steepest step is the costliest to know: first-improvement descent takes the first that gains.
+Each search works in one neighbourhood of the graph, since distant rewrites hardly affect each other and a queue of
+whole graphs would fill with their permutations. With `search.moves=alike` one move rewrites all equal places at once
+(rlflow/env/batched.py). Random play and TASO's backtracking are the controls.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlflow.common.options import option
 from rlflow.common.registry import Registry
+from rlflow.env import MOVES
 
 SEARCHES = Registry(
     "search",
     {
-        "random": "rlflow.search.random_play:random_play",
-        "greedy": "rlflow.search.greedy:steepest_descent",
-        "taso": "rlflow.search.taso:taso",
+        "random": "rlflow.search.random_walks:random_play",
+        "greedy": "rlflow.search.descents:steepest_descent",
+        "taso": "rlflow.search.best_first:taso",
         "best-first": "rlflow.search.best_first:best_first",
         "beam": "rlflow.search.beam:beam",
-        "annealing": "rlflow.search.annealing:annealing",
-        "descent": "rlflow.search.descent:first_improvement",
-        "grasp": "rlflow.search.grasp:grasp",
+        "annealing": "rlflow.search.random_walks:annealing",
+        "descent": "rlflow.search.descents:first_improvement",
+        "grasp": "rlflow.search.descents:grasp",
     },
 )
+
+
+@dataclass(frozen=True)
+class RandomOptions:
+    """The paper's random agent."""
+
+    max_steps: int = option(60, "rewrites of an episode")
+    episodes: int = option(1000, "random episodes from the start")
+
+
+@dataclass(frozen=True)
+class GreedyOptions:
+    """Steepest descent."""
+
+    max_steps: int = option(10_000, "rewrites")
+
+
+@dataclass(frozen=True)
+class TasoOptions:
+    """TASO's backtracking search."""
+
+    alpha: float = option(1.05, "a graph is kept while it costs less than this times the best")
+    budget: int = option(1000, "graphs whose neighbours are all tried")
+
+
+@dataclass(frozen=True)
+class BestFirstOptions:
+    """First the graph that could become the cheapest."""
+
+    budget: int = option(1000, "graphs whose neighbours are all tried")
+
+
+@dataclass(frozen=True)
+class BeamOptions:
+    """Chains of rewrites at one match; the planner's too."""
+
+    width: int = option(8, "graphs that are kept at each depth")
+    depth: int = option(8, "rewrites of a chain")
+    radius: int = option(1, "edges between what a chain touched and its next rewrite", at_least=0)
+
+
+@dataclass(frozen=True)
+class AnnealingOptions:
+    """Random rewrites, losses accepted less and less; the planner's too."""
+
+    restarts: int = option(1000, "coolings, each from the best graph so far")
+    steps: int = option(50, "draws of a cooling")
+    hot: float = option(0.5, "first temperature, in mean gains or losses of a rewrite; 0 accepts no loss", at_least=0)
+    cold: float = option(0.01, "last temperature")
+    focus: float = option(0.9, "share of draws near what was rewritten before", at_least=0, at_most=1)
+
+
+@dataclass(frozen=True)
+class DescentOptions:
+    """First-improvement descent."""
+
+    max_steps: int = option(10_000, "rewrites")
+
+
+@dataclass(frozen=True)
+class GraspOptions:
+    """Greedy randomised descents."""
+
+    unit: float = option(1e-5, "a gain drawn a few times as often as none; a share of the start's estimate")
+    max_steps: int = option(2000, "rewrites of a descent that are drawn")
+    patience: int = option(50, "descents in a row that end no cheaper, after which it ends")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """`python run.py search`, and the searches of `optimise`."""
+
+    groups: ClassVar = {
+        "random": RandomOptions,
+        "greedy": GreedyOptions,
+        "taso": TasoOptions,
+        "best-first": BestFirstOptions,
+        "beam": BeamOptions,
+        "annealing": AnnealingOptions,
+        "descent": DescentOptions,
+        "grasp": GraspOptions,
+    }
+
+    seconds: float = option(60.0, "after which a search ends with the best so far; those of `optimise` share its time")
+    interactions: int = option(10_000_000, "rewrites after which it ends; a move is carried out whole")
+    memory_mb: int = option(4096, "by which it may grow")
+    moves: str = option(
+        "alike",
+        "what a step of a search is: alike (the rewrites of all alike matches) or single (one rewrite), as `env.moves` "
+        "says; receipts list single rewrites",
+        choices=MOVES,
+    )

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from rlflow.search.gains import EXACT_REACH, Position
-from rlflow.search.search import Search
-from rlflow.tasks.base import Match
+from rlflow.common.task import Match
+from rlflow.search.base import EXACT_REACH, Position, Search
 
 Candidate = tuple[int, Position, set[int], Match]  # cost after it, position, what its chain touched so far, match
 

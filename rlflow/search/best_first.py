@@ -1,10 +1,14 @@
-"""Best-first search in the manner of A*: first the graph that could become the cheapest."""
+"""Searches with a queue of graphs: best-first in the manner of A*, and TASO's backtracking.
+
+`best_first` pops the graph with the lowest cost minus the gains of its matches that do not conflict. `taso` (Jia et
+al., 2019, algorithm 2) pops the cheapest graph and queues every neighbour below α times the best cost. It carries out
+every rewrite, and is the control that results show beside every other search.
+"""
 
 from heapq import heappop, heappush
 
-from rlflow.search.gains import Position
-from rlflow.search.search import Search
-from rlflow.tasks.base import Match
+from rlflow.common.task import Match
+from rlflow.search.base import Position, Search
 
 
 def best_first(search: Search, budget: int) -> str:
@@ -63,3 +67,37 @@ def _promise(position: Position) -> int:
             used.update(match.nodes)
             promise -= position.lowers(match)
     return promise
+
+
+MAX_GROWTH = 2  # times the operators of the start: TASO's program queues no larger graph
+
+
+def taso(search: Search, alpha: float, budget: int) -> str:
+    """Pops the cheapest graph, carries out the rewrite of every match, and queues what costs < α × best.
+
+    The queue holds no graph twice (by hash). It keeps the match that leads to a graph rather than the graph,
+    which is made again when it is popped: a queue of whole graphs would not fit into memory.
+
+    As in TASO's program, best is the cheapest graph before the new one, so that α = 1 is a descent; for α > 1 this is
+    the algorithm of the paper, which has each cheaper graph queued either way.
+
+    Args:
+      alpha: relaxation; 1 only goes down.
+      budget: graphs that may be popped.
+    """
+    largest = MAX_GROWTH * len(search.start.graph.nodes)
+    queue, queued = [(search.start.objective, 0, search.start, None, None)], {search.start.hash}
+    for _ in range(budget):
+        if not queue:
+            return "nothing left to try"
+        _, _, state, path, match = heappop(queue)
+        if match is not None:
+            state, path = search.follow(state, match), (match, path)
+        for match in Position(search, state).matches:
+            after = search.follow(state, match)
+            cost, bound = after.objective, alpha * search.best.objective
+            search.saw(after, (match, path))
+            if cost < bound and len(after.graph.nodes) <= largest and after.hash not in queued:
+                queued.add(after.hash)
+                heappush(queue, (cost, len(queued), state, path, match))
+    return "budget"

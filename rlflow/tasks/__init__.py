@@ -1,8 +1,24 @@
-"""Tasks: what RLFlow can learn on. A new one is one file (the contract is rlflow/tasks/base.py) and one line here."""
+"""Tasks: the problems that RLFlow can learn on.
 
+A new task is one file that implements the contract in rlflow/common/task.py, and one line in `TASKS`.
+"""
+
+from dataclasses import dataclass
+
+from rlflow.common.options import option
 from rlflow.common.registry import Registry
 
 TASKS = Registry(
     "task",
-    {"rewriting": "rlflow.tasks.rewriting:RewritingSpec", "ordering": "rlflow.tasks.ordering.task:OrderingSpec"},
+    {"rewriting": "rlflow.tasks.rewriting:RewritingSpec", "ordering": "rlflow.tasks.ordering:OrderingSpec"},
 )
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """What is learnt on; which problem of it, `model` says."""
+
+    name: str = option(
+        "rewriting",
+        "rewriting (an ONNX model by proved rules), ordering (its nodes, for less memory) or yours (docs/EXTENDING.md)",
+    )

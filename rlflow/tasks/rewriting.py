@@ -7,28 +7,27 @@ from typing import ClassVar, Self
 from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.messages import program
 from rlflow.common.options import read
-from rlflow.common.program import program
+from rlflow.common.task import STEP_BY_STEP
 from rlflow.costs import CostModel, unit_of
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measurements import Measurements
-from rlflow.deliver.delivery import DeliveryOptions, deliver
-from rlflow.deliver.kept import keep_delivery
-from rlflow.env.options import EnvOptions
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.spec import EnvSpec
+from rlflow.env import EnvOptions
+from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_model
+from rlflow.optimisation.contest import keep_delivery
+from rlflow.optimisation.delivery import DeliveryOptions, deliver
 from rlflow.reports.html import write_html
 from rlflow.reports.markdown import certainty_line, summary_line, write_report
 from rlflow.rules.language import load_rules
-from rlflow.tasks.base import STEP_BY_STEP
 from rlflow.zoo import ZOO, load
 
 
 class RewritingSpec(EnvSpec):
-    """See `rlflow.tasks.base.TaskSpec`: an ONNX model, rules, a cost and a reward."""
+    """See `rlflow.common.task.TaskSpec`: an ONNX model, rules, a cost and a reward."""
 
     shape: ClassVar[str] = STEP_BY_STEP
 
@@ -79,7 +78,7 @@ class RewritingSpec(EnvSpec):
         **options,
     ) -> dict:
         """measure_seconds: instead of eval.measure_seconds.  options: further ones of
-        `rlflow.deliver.delivery.deliver`.
+        `rlflow.optimisation.delivery.deliver`.
         """
         check_is_of_time(task.cost)
         checks = DeliveryOptions(

@@ -12,9 +12,9 @@ from benchmarks.learned_orders import instance_of
 from controllers.topoformer.decoder import choices
 from controllers.topoformer.observation import observe
 from controllers.topoformer.reinforce import Batch
-from rlflow.tasks.ordering.instance import Orders
+from rlflow.tasks.ordering import Orders
 from tests.controllers.topoformer.graphs import TINY, instance
-from tests.tasks.ordering.small import all_orders, small
+from tests.memory.small import all_orders, small
 
 
 def network(seed=0, attends="seven"):

@@ -15,10 +15,10 @@ from benchmarks.equal_seconds import (
 )
 from controllers.real_env import LimitReached
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.costs.probe import Latency, LostMeasurement
-from rlflow.deliver.candidates import follow
+from rlflow.costs.measured import Latency, LostMeasurement
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.optimisation.candidates import follow
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
 

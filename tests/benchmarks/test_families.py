@@ -4,9 +4,9 @@ import pytest
 
 from benchmarks import families
 from benchmarks.families import FULLY, ONCE, Way, effect, pairs_of, rules_of
-from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
+from rlflow.optimisation.validate import validate
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
 

@@ -9,11 +9,10 @@ from onnx import numpy_helper
 
 from benchmarks import irregular
 from benchmarks.irregular import NETWORKS, OUTPUTS, hrnet, randwire, training, watts_strogatz
-from rlflow.costs.memory.models import problem_of
-from rlflow.costs.memory.optimum import optimum
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import random_inputs, run, session
-from rlflow.tasks.ordering.runtime import default_order
+from rlflow.memory.allocation import default_order, problem_of
+from rlflow.memory.order_search import optimum
 
 SMALL = {
     "randwire": lambda seed=0: randwire(seed, width=8, nodes=12, stages=1),

@@ -14,9 +14,8 @@ from benchmarks.learned_orders import (
     within,
 )
 from controllers.topoformer.controller import Topoformer
-from rlflow.costs.memory.beam import walk
-from rlflow.costs.memory.optimum import optimum
-from rlflow.costs.memory.sorting import random_depth_first
+from rlflow.memory.order_search import optimum, walk
+from rlflow.memory.problem import random_depth_first
 from tests.controllers.topoformer.graphs import TINY, instance
 
 

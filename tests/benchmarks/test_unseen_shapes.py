@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import unseen_shapes
 from benchmarks.unseen_shapes import MODELS, bars_of, replayed, searched, table
-from rlflow.zoo.resnet import tiny_resnet18
+from rlflow.zoo.convolutional import tiny_resnet18
 
 
 def figures(elsewhere: float, seconds: float = 5.0) -> dict:

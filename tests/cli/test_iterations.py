@@ -15,8 +15,8 @@ from rlflow.cli import iterations as module
 from rlflow.cli.main import main
 from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import RLFlowError
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
-from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.runs.folder import RunFolder
 from tests.cli.test_run import files
 from tests.commands import EDITS, in_process

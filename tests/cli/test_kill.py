@@ -88,8 +88,8 @@ def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([
         "tests.conftest", "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation",
-        "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery",
-        "rlflow.reports.html", "rlflow.deliver.anytime", "rlflow.collect.rollouts", "worldmodel.dream",
+        "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.optimisation.delivery",
+        "rlflow.reports.html", "rlflow.optimisation.anytime", "rlflow.collect.rollouts", "worldmodel.dream",
         "worldmodel.boards", "matplotlib.figure",
     ])  # fmt: skip
     return context

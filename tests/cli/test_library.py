@@ -9,8 +9,8 @@ import pytest
 import rlflow
 from rlflow.cli import optimisation
 from rlflow.common.files import read_json
-from rlflow.deliver.receipt import replay
 from rlflow.graph.onnx_writer import to_model
+from rlflow.optimisation.receipt import replay
 from rlflow.zoo import load
 from tests.toys.weights import with_other_weights
 
@@ -125,7 +125,7 @@ def test_a_task_is_loaded_at_sizes():
 
 def test_a_kept_run_goes_on_and_belongs_to_one_model(tmp_path, monkeypatch):
     first = quick(symbolic(), shapes={"batch": 2}, run=tmp_path / "run")
-    monkeypatch.setattr("rlflow.deliver.anytime.run_search", None)  # nothing is searched twice
+    monkeypatch.setattr("rlflow.optimisation.anytime.run_search", None)  # nothing is searched twice
     again = quick(symbolic(), shapes={"batch": 2}, run=tmp_path / "run")
     assert again.model == first.model and again.run == tmp_path / "run"
     with pytest.raises(rlflow.RLFlowError, match="belongs to the model"):

@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
-from rlflow.tasks.ordering import memory
+from rlflow.memory import pipeline
 from tests.commands import in_process
-from tests.costs.test_memory import ONE, chain
-from tests.tasks.ordering.irregular import irregular, peaks
+from tests.memory.irregular import irregular, peaks
+from tests.memory.test_cost import ONE, chain
 
 WIDTH = 4096  # with which options move megabytes
 
@@ -20,14 +20,14 @@ WIDTH = 4096  # with which options move megabytes
 def short(monkeypatch):
     """Two setups, and little measuring: each takes three processes."""
     bare = Setup(pattern=False, arena=False, reuse=False)
-    monkeypatch.setattr(memory, "SETUPS", {"defaults": Setup(), "bare": bare})
-    monkeypatch.setattr(memory, "SESSIONS", 2)
+    monkeypatch.setattr(pipeline, "SETUPS", {"defaults": Setup(), "bare": bare})
+    monkeypatch.setattr(pipeline, "SESSIONS", 2)
 
 
 @pytest.fixture
 def unmeasured(monkeypatch):
     """As on a system that does not say what is resident, without latencies."""
-    monkeypatch.setattr(memory, "rows", lambda *_: [memory.Row("defaults", None, None, None)])
+    monkeypatch.setattr(pipeline, "rows", lambda *_: [pipeline.Row("defaults", None, None, None)])
 
 
 @pytest.fixture

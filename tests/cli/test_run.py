@@ -11,7 +11,7 @@ import pytest
 from rlflow.cli.main import main
 from rlflow.collect.episodes import read_episodes
 from rlflow.collect.rollouts import online_batches
-from rlflow.deliver.validate import validate
+from rlflow.optimisation.validate import validate
 from rlflow.runs.folder import RunFolder
 from rlflow.zoo import load
 from tests.commands import TINY, in_its_own, in_process

@@ -5,10 +5,10 @@ import pytest
 from rlflow.cli import stages
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
-from rlflow.deliver.best_so_far import BestSoFar
-from rlflow.deliver.candidates import Candidate
+from rlflow.optimisation.anytime import BestSoFar
+from rlflow.optimisation.candidates import Candidate
 from rlflow.runs.folder import RunFolder
-from rlflow.search.greedy import greedy
+from rlflow.search.descents import greedy
 from tests.commands import ROOT
 
 OPTIONS = ("world_model.name=edits", "controller.name=random", "eval.seeds=[0]")

@@ -15,7 +15,7 @@ from rlflow.costs import GraphCost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.rewards import make_reward
 from rlflow.env.state import RewriteState, Task
-from rlflow.graph.model import ABSENT, Graph
+from rlflow.graph.ir import ABSENT, Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.rules.match import attributes_of

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rlflow.collect.graphs import kept
+from rlflow.collect.episodes import kept
 from tests.toys.tiny import tiny_task
 
 

@@ -15,7 +15,7 @@ from rlflow.collect.episodes import read_episodes
 from rlflow.collect.executors import Job, Workers
 from rlflow.collect.rollouts import SHARD_EPISODES, collect, online_batches
 from rlflow.common.errors import RLFlowError
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from tests import workers
 from tests.collect.test_rollouts import equal, shards
 from tests.commands import in_process

@@ -12,14 +12,13 @@ import numpy as np
 import psutil
 import pytest
 
-from rlflow.collect import rollouts
+from rlflow.collect import CollectOptions, rollouts
 from rlflow.collect.episodes import read_episodes, read_shard
 from rlflow.collect.executors import EXECUTORS
-from rlflow.collect.options import CollectOptions
 from rlflow.collect.rollouts import SHARD_EPISODES, best_random, collect, online_batches, play_random, shard_path
 from rlflow.common.errors import RLFlowError
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.rewards import make_reward
-from rlflow.env.spec import EnvSpec
 from tests import workers as broken
 from tests.toys.tiny import tiny_spec, tiny_task
 

@@ -5,8 +5,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from rlflow.common import progress
-from rlflow.common.progress import progress_bar, say, shown_by, silence
+from rlflow.common import messages
+from rlflow.common.messages import progress_bar, say, shown_by, silence
 
 
 class Terminal(io.StringIO):
@@ -18,7 +18,7 @@ def shown(monkeypatch, stream: io.StringIO, seconds_a_step: float) -> str:
     """What stands on standard error after ten steps of so many seconds, and a line after each."""
     clock = [0.0]
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(messages.time, "monotonic", lambda: clock[0])
     with progress_bar(10, "work", "step") as bar:
         for step in range(10):
             clock[0] += seconds_a_step
@@ -36,7 +36,7 @@ def test_a_terminal_has_a_bar_that_goes_when_it_is_done(monkeypatch):
 def test_a_log_has_a_line_now_and_then_of_long_work_alone(monkeypatch):
     lines = [f"line {step}" for step in range(10)]
     assert shown(monkeypatch, io.StringIO(), 0.1).splitlines() == lines
-    text = shown(monkeypatch, io.StringIO(), progress.LOG_SECONDS / 2).splitlines()
+    text = shown(monkeypatch, io.StringIO(), messages.LOG_SECONDS / 2).splitlines()
     progressed = [line for line in text if line not in lines]
     assert [line for line in text if line in lines] == lines
     assert len(progressed) == 5 and all(line.startswith("work:") and "/10" in line for line in progressed)
@@ -45,7 +45,7 @@ def test_a_log_has_a_line_now_and_then_of_long_work_alone(monkeypatch):
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
 def test_quiet_shows_nothing_and_only_in_its_block(monkeypatch, stream):
     with silence():
-        assert shown(monkeypatch, stream, progress.LOG_SECONDS) == ""
+        assert shown(monkeypatch, stream, messages.LOG_SECONDS) == ""
     say("again")
     assert stream.getvalue() == "again\n"
 

@@ -17,7 +17,7 @@ import pytest
 from rlflow.common import system
 from rlflow.common.files import new_file, write_bytes
 from rlflow.costs import measured, timing
-from rlflow.deliver.budget import Stop, stoppable
+from rlflow.optimisation.budget import Stop, stoppable
 
 ROOT = Path(__file__).parents[2]
 ONLY = ROOT / "rlflow" / "common" / "system.py"

@@ -13,7 +13,7 @@ from controllers.planner import PlannerConfig
 from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.base import Observes
+from rlflow.common.task import Observes
 from tests.toys.latent import Identity, Memoryless, Sacrifice, Stopless, latent_spaces, make, vector
 from worldmodel.boards import BOARDS, tag_of
 

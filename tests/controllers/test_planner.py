@@ -7,8 +7,8 @@ from controllers.evaluation import rollout
 from controllers.planner import Planner, PlannerConfig
 from controllers.plans import shortened
 from rlflow.common.errors import RLFlowError
-from rlflow.search.options import BeamOptions
-from rlflow.search.search import numbered
+from rlflow.search import BeamOptions
+from rlflow.search.base import numbered
 from tests.toys.latent import Identity, Sacrifice, make, vector
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,

@@ -11,10 +11,10 @@ from controllers.random import RandomConfig, RandomController
 from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
-from rlflow.deliver.candidates import follow
+from rlflow.common.task import Observes
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.tasks.base import Observes
+from rlflow.optimisation.candidates import follow
 from tests.controllers.test_recording import Backwards
 from tests.toys.latencies import SECONDS, PlantedProbe, planted_reward
 from tests.toys.latent import Identity, make

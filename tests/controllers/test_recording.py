@@ -7,9 +7,9 @@ from controllers.evaluation import best_of
 from controllers.random import RandomConfig, RandomController
 from controllers.recording import recorded
 from rlflow.collect.rollouts import play_random
-from rlflow.deliver.candidates import follow
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
-from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.optimisation.candidates import follow
 from tests.toys.tiny import tiny_task
 from worldmodel import spaces
 from worldmodel.latent_env import LatentEnv

@@ -16,8 +16,8 @@ from rlflow.collect.exploration import play_novel
 from rlflow.collect.rollouts import play_random, record
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
-from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.state import RewriteState
 from tests.controllers.test_recording import Backwards, same
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of

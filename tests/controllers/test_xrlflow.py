@@ -17,11 +17,11 @@ from controllers.xrlflow.meta_graphs import joined
 from controllers.xrlflow.network import Network
 from rlflow.common.errors import RLFlowError
 from rlflow.env.candidates import CandidateEnv
-from rlflow.env.in_turn import InTurn
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.search.greedy import greedy
-from rlflow.search.search import Search
+from rlflow.env.step import InTurn
+from rlflow.search.base import Search
+from rlflow.search.descents import greedy
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
 

@@ -5,7 +5,7 @@ import onnx
 
 from rlflow.costs import CostModel, graph_cost
 from rlflow.env.state import Task
-from rlflow.graph.model import Graph, Node, TensorType
+from rlflow.graph.ir import Graph, Node, TensorType
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 

@@ -13,16 +13,15 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes, at_sizes
 from rlflow.costs.corrected import CorrectedCost, Correction
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.signature import text
-from rlflow.costs.timing import Timing, known_inputs
-from rlflow.deliver.candidates import Candidate
-from rlflow.deliver.delivery import DeliveryOptions, _describe_graph, _receipt, sizes_to_measure
-from rlflow.deliver.receipt import replay
+from rlflow.costs.timing import Timing, known_inputs, text
 from rlflow.env.state import Task
-from rlflow.graph.model import Graph, TensorType
+from rlflow.graph.ir import Graph, TensorType
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.optimisation.candidates import Candidate
+from rlflow.optimisation.delivery import DeliveryOptions, _describe_graph, _receipt, sizes_to_measure
+from rlflow.optimisation.receipt import replay
 from rlflow.rules.language import load_rules
-from rlflow.search.bound import lower_bound
+from rlflow.search.saturation.lower_bound import lower_bound
 from rlflow.zoo import load
 from tests.costs.graphs import model, only
 from tests.toys.timed import TimedAgain

@@ -8,8 +8,8 @@ import pytest
 
 from rlflow.costs.corrected import Correction, correction_path
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.kernel_graph import to_bytes
 from rlflow.costs.learned import LatencyModel, latency_path
+from rlflow.costs.measurements import to_bytes
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 from tests.commands import in_process

@@ -23,8 +23,8 @@ from rlflow.costs.corrected import (
     read_measurements,
 )  # fmt: skip
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.deliver.candidates import follow
 from rlflow.graph.onnx_runtime import machine
+from rlflow.optimisation.candidates import follow
 from rlflow.rules.language import load_rules
 from tests.costs.graphs import conv, graph, only
 from tests.costs.measurements import FACTORS, OVERHEAD, measurements

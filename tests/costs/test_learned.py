@@ -11,12 +11,9 @@ from rlflow.common.files import read_arrays, write_arrays
 from rlflow.costs import GraphCost, graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.database import MeasuredPair
-from rlflow.costs.graph_network import GraphNetwork
-from rlflow.costs.kernel_graph import ESTIMATE, KernelGraph
-from rlflow.costs.learned import COMMON, LatencyModel, LearnedCost, latency_path
-from rlflow.costs.learning import learn
-from rlflow.costs.left_out import families, leave_out
-from rlflow.costs.measurements import Known
+from rlflow.costs.latency_fit import families, learn, leave_out
+from rlflow.costs.learned import COMMON, GraphNetwork, LatencyModel, LearnedCost, latency_path
+from rlflow.costs.measurements import ESTIMATE, KernelGraph, Known
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.env.state import Task
 from tests.commands import printed
@@ -141,7 +138,7 @@ def test_the_order_and_the_names_of_operators_do_not_matter(known, model):
 
 def test_what_is_learned_has_the_same_bits_in_every_process():
     program = (
-        "from rlflow.costs.learning import learn; from tests.toys.planted_latencies import measured;"
+        "from rlflow.costs.latency_fit import learn; from tests.toys.planted_latencies import measured;"
         "print(learn(measured('tiny_squeezenet1_1', count=2), 1).weights.tobytes().hex())"
     )
 
@@ -187,7 +184,7 @@ def test_the_cost_is_what_the_model_says(known, model):
 def test_colours_that_were_forgotten_cost_the_same(model, monkeypatch):
     graphs = [tiny_task(name).graph for name in MODELS]
     before = [graph_cost(LearnedCost(AnalyticCost(), model), one) for one in graphs]
-    monkeypatch.setattr("rlflow.costs.graph_network.LARGEST", 3)
+    monkeypatch.setattr("rlflow.costs.learned.LARGEST", 3)
     cost = LearnedCost(AnalyticCost(), replace(model, network=GraphNetwork(model.network.arrays)))
     assert [graph_cost(cost, one) for one in reversed(graphs)] == before[::-1]
 

@@ -8,9 +8,17 @@ import pytest
 from rlflow.costs import graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.database import MeasuredPair, Pair, TimingDatabase
-from rlflow.costs.kernel_graph import DamagedGraph, KernelGraph, from_bytes, to_bytes
-from rlflow.costs.latencies import Latencies
-from rlflow.costs.measurements import Known, Measurements, off, sizes_text
+from rlflow.costs.measurements import (
+    DamagedGraph,
+    KernelGraph,
+    Known,
+    Latencies,
+    Measurements,
+    from_bytes,
+    off,
+    sizes_text,
+    to_bytes,
+)
 from rlflow.costs.profiled import ProfiledCost
 from tests.costs.graphs import graph
 from tests.toys.latencies import PlantedProbe
@@ -89,7 +97,7 @@ def test_bytes_give_the_same_graph_at_every_size():
 
 
 def test_what_is_too_large_is_not_kept(monkeypatch):
-    monkeypatch.setattr("rlflow.costs.kernel_graph.MOST_NODES", 3)
+    monkeypatch.setattr("rlflow.costs.measurements.MOST_NODES", 3)
     view = KernelGraph.of(AnalyticCost(), PLAIN)
     assert to_bytes([view]) is not None and to_bytes([view, view]) is None
 

@@ -8,11 +8,11 @@ import pytest
 
 from rlflow.cli.main import main
 from rlflow.common.errors import RLFlowError
-from rlflow.costs import calibrate, database, portable, profiled
+from rlflow.costs import analytic, database, profiled, target
 from rlflow.costs.database import VERSION, TimingDatabase
 from rlflow.costs.timing import Timing
-from rlflow.deliver import delivery
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
+from rlflow.optimisation import delivery
 from tests.commands import Done, in_process
 
 HERE, THERE = "Here CPU, 2 cores", "There CPU, 8 cores"
@@ -31,7 +31,7 @@ def move(patch: pytest.MonkeyPatch, machine: str, times: float | None) -> None:
 
     patch.setattr(database, "machine", lambda: machine)
     patch.setattr(profiled, "time_model", time_model)
-    patch.setattr(calibrate, "time_model", time_model)
+    patch.setattr(analytic, "time_model", time_model)
 
 
 def run(capsys, *words) -> Done:
@@ -92,7 +92,7 @@ def test_no_search_goes_where_nothing_was_recorded(at, capsys, tmp_path):
     at(THERE, 3.0)
     task = EnvSpec(MODEL, database=str(tmp_path / "there.sqlite")).make_task()
     known = task.initial.cost.runtime_ps  # times the model's own kernels alone
-    portable.export(TimingDatabase(tmp_path / "there.sqlite"), tmp_path / "there.json", None, None)
+    target.export(TimingDatabase(tmp_path / "there.sqlite"), tmp_path / "there.json", None, None)
     at(HERE, None)
     run(capsys, "costs", "import", tmp_path / "there.json", "--database", tmp_path / "here.sqlite")
     task = EnvSpec(MODEL, database=str(tmp_path / "here.sqlite")).make_task()
@@ -112,7 +112,7 @@ def test_nothing_is_timed_into_the_database_of_another_machine(recorded, capsys)
 
 
 def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, monkeypatch):
-    machine, rows = portable.read(there / "there.json")
+    machine, rows = target.read(there / "there.json")
     monkeypatch.setattr(database, "default_path", lambda: tmp_path / "own.sqlite")
     TimingDatabase(tmp_path / "used.sqlite").store("x", 1, Timing(1.0, 1.0, 1.0, 1))
     for name in ("own.sqlite", "used.sqlite"):
@@ -147,19 +147,19 @@ def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, mo
     ],
 )
 def test_what_is_no_file_of_timings_of_the_same_kernels_is_refused(tmp_path, change, said):
-    described = {"format": portable.FORMAT, "version": VERSION, "onnxruntime": onnxruntime.__version__}
-    good = described | {"block": portable.block(), "machine": THERE, "timings": [GOOD]}
+    described = {"format": target.FORMAT, "version": VERSION, "onnxruntime": onnxruntime.__version__}
+    good = described | {"block": target.block(), "machine": THERE, "timings": [GOOD]}
     path = tmp_path / "t.json"
     path.write_text(json.dumps(good))
-    assert portable.read(path) == (THERE, [GOOD | {"machine": THERE, "onnxruntime": onnxruntime.__version__}])
+    assert target.read(path) == (THERE, [GOOD | {"machine": THERE, "onnxruntime": onnxruntime.__version__}])
     path.write_text(json.dumps(good | change))
     with pytest.raises(RLFlowError) as refused:
-        portable.read(path)
+        target.read(path)
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(portable, "MOST_BYTES", 10)
+    monkeypatch.setattr(target, "MOST_BYTES", 10)
     (tmp_path / "t.json").write_text(" " * 11)
     with pytest.raises(RLFlowError, match="larger than any file of timings"):
-        portable.read(tmp_path / "t.json")
+        target.read(tmp_path / "t.json")

@@ -10,9 +10,8 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import measured
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.latencies import Latencies
-from rlflow.costs.measured import MIN_PAIRS, Run
-from rlflow.costs.probe import Latency, LostMeasurement, Probe
+from rlflow.costs.measured import MIN_PAIRS, Latency, LostMeasurement, Probe, Run
+from rlflow.costs.measurements import Latencies
 from tests.costs.graphs import graph
 from tests.toys.tiny import tiny_task
 

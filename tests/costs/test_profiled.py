@@ -8,11 +8,10 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import FREE, GraphCost, TimeIsUp, graph_cost, profiled, timing, timing_until
-from rlflow.costs.analytic import AnalyticCost
-from rlflow.costs.calibrate import RooflineCost
+from rlflow.costs.analytic import AnalyticCost, RooflineCost
 from rlflow.costs.corrected import CorrectedCost, Correction
 from rlflow.costs.database import VERSION, Pair, TimingDatabase
-from rlflow.costs.layout import block
+from rlflow.costs.kernel_layout import block
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import Timing
 from tests.costs.graphs import conv, graph, only, swap

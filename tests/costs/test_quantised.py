@@ -6,16 +6,14 @@ from zlib import crc32
 import onnx
 import pytest
 
+from rlflow.costs import EXACT, Spread
 from rlflow.costs.analytic import VIEWS
 from rlflow.costs.groups import Groups
-from rlflow.costs.layout import Layout
-from rlflow.costs.optimised import optimised
+from rlflow.costs.kernel_layout import BORDERS, Layout, in_channels_last, optimised
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.quantised import BORDERS, in_channels_last
-from rlflow.costs.spread import EXACT, Spread
 from rlflow.costs.timing import group_model, time_model
 from rlflow.env.state import Task
-from rlflow.graph.model import Graph, Node
+from rlflow.graph.ir import Graph, Node
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules

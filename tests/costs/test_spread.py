@@ -5,12 +5,11 @@ from zlib import crc32
 
 import pytest
 
-from rlflow.costs import graph_cost
+from rlflow.costs import EXACT, graph_cost, graph_spread
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes
 from rlflow.costs.corrected import CorrectedCost, Correction
 from rlflow.costs.profiled import OVERHEAD, ProfiledCost
-from rlflow.costs.spread import EXACT, graph_spread
 from rlflow.costs.timing import BETWEEN_SESSIONS, Timing
 from tests.costs.graphs import graph
 from tests.costs.test_at_sizes import SIZES, symbolic

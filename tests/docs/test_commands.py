@@ -23,7 +23,7 @@ import yaml
 from rlflow.cli.main import main, parse
 from rlflow.graph.onnx_writer import save_model
 from rlflow.runs import config, folder
-from rlflow.runs.options import all_options
+from rlflow.runs.config import all_options
 from rlflow.zoo import load
 from tests.commands import TINY
 from tests.docs.steps import PAGES, ROOT, Step, inline_of, steps_of

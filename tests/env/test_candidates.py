@@ -10,13 +10,12 @@ from benchmarks.look_alikes import state_of
 from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model
 from rlflow.common.errors import RLFlowError
-from rlflow.env.alike import AlikeState
-from rlflow.env.candidates import CandidateEnv, CandidateTable
-from rlflow.env.patches import Patch, node_row, patch_of, sources
+from rlflow.env.batched import AlikeState
+from rlflow.env.candidates import CandidateEnv, CandidateTable, Patch, node_row, patch_of, sources
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
-from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.state import RewriteState
-from rlflow.graph.model import Graph
+from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load

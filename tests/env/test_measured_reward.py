@@ -10,10 +10,9 @@ from rlflow.collect.episodes import read_shard, write_shard
 from rlflow.collect.rollouts import play_random, record
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.latencies import MOST_LOST
-from rlflow.env.measured_reward import MeasuredReward
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.vector import make_env, make_vector_env
+from rlflow.costs.measurements import MOST_LOST
+from rlflow.env.graph_rewrite import GraphRewriteEnv, make_env, make_vector_env
+from rlflow.env.rewards import MeasuredReward
 from tests.toys.latencies import SECONDS, PlantedProbe, planted_reward
 from tests.toys.tiny import tiny_spec, tiny_task
 

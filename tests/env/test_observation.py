@@ -8,14 +8,21 @@ import pytest
 from benchmarks.look_alikes import changes, disguised, equal, seen, state_of
 from benchmarks.observation import Tally, compare
 from benchmarks.random_models.random_model import random_model
-from rlflow.env.observation.arrays import COSTS, GLOBAL_FEATURES, SIZE_SLOTS, TENSOR, TOTALS, size_features
-from rlflow.env.observation.entries import EDGE_FEATURES, NODE_FEATURES
-from rlflow.env.observation.scales import FINGERPRINT
-from rlflow.env.observation.tensors import CONTENT, DEGREES, LENGTH, POWERS, SIZE, SIZES, TENSOR_FEATURES
+from rlflow.common.task import GraphArrays
+from rlflow.env.features import CONTENT, DEGREES, FINGERPRINT, LENGTH, POWERS, SIZE, SIZES, TENSOR_FEATURES
+from rlflow.env.observation import (
+    COSTS,
+    EDGE_FEATURES,
+    GLOBAL_FEATURES,
+    NODE_FEATURES,
+    SIZE_SLOTS,
+    TENSOR,
+    TOTALS,
+    size_features,
+)
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from rlflow.tasks.base import GraphArrays
 from rlflow.zoo import load
 from tests.toys.sizes import encoder_task
 from tests.toys.systems import SIGNS_AND_PRODUCTS, onnx_model, task_of

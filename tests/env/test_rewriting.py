@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import GraphCost
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.deliver.validate import validate
-from rlflow.env.observation import entries as observed
-from rlflow.env.observation.arrays import arrays as arrays_of
+from rlflow.env import observation as observed
+from rlflow.env.graph_rewrite import GraphRewriteEnv
+from rlflow.env.observation import arrays as arrays_of
 from rlflow.env.rewards import INVALID_REWARD, make_reward
-from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
+from rlflow.optimisation.validate import validate
 from rlflow.rules.language import RuleSet, load_rules, parse
 from rlflow.zoo import load
 from tests.toys.tiny import tiny_task

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from tests.toys.tiny import tiny_task
 from worldmodel.config import MDNRNNConfig
 

@@ -10,8 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlflow.common.errors import RLFlowError
-from rlflow.env.spec import EnvSpec
-from rlflow.env.vector import make_env, make_vector_env
+from rlflow.env.graph_rewrite import EnvSpec, make_env, make_vector_env
 
 SPEC = EnvSpec("tiny_squeezenet1_1", cost="analytic", max_locations=6, max_steps=4)
 
@@ -98,7 +97,7 @@ ASKED = "rlflow, importlib.util; importlib.util.find_spec('gymnasium'); import g
 def test_the_name_is_known_in_either_order_of_imports(imports):
     code = f"import {imports}; print(gymnasium.spec('rlflow/GraphRewrite-v0').entry_point)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "rlflow.env.vector:make_by_name\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "rlflow.env.graph_rewrite:make_by_name\n", "")
 
 
 def test_gymnasium_makes_it_by_name():

@@ -12,14 +12,14 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.deliver.receipt import make_receipt, replay
-from rlflow.env.observation.operators import OPS, OTHER_OP
-from rlflow.env.spec import EnvSpec
+from rlflow.env.features import OPS, OTHER_OP
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph import contrib
-from rlflow.graph.model import TensorType
+from rlflow.graph.ir import TensorType
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import has_kernel, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_graph, to_model
+from rlflow.optimisation.receipt import make_receipt, replay
 from rlflow.rules.apply import apply
 from rlflow.rules.explain import explain_rules
 from rlflow.rules.language import RuleSet, load_rules, only_standard, parse

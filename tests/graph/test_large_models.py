@@ -12,17 +12,16 @@ from onnx import TensorProto, helper, numpy_helper
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
 from rlflow.costs import measured
-from rlflow.deliver.receipt import make_receipt, replay
-from rlflow.deliver.validate import validate
 from rlflow.graph import onnx_runtime as runtime
 from rlflow.graph import onnx_writer
-from rlflow.graph.model import Constant, Graph
-from rlflow.graph.onnx_copy import copy_model
+from rlflow.graph.ir import Constant, Graph
 from rlflow.graph.onnx_reader import load_graph, model_files
-from rlflow.graph.onnx_writer import model_hash, save_graph, to_model
+from rlflow.graph.onnx_writer import copy_model, model_hash, save_graph, to_model
+from rlflow.optimisation.receipt import make_receipt, replay
+from rlflow.optimisation.validate import validate
 from rlflow.rules.language import load_rules
 from rlflow.runs.folder import RunFolder
-from rlflow.search.greedy import greedy
+from rlflow.search.descents import greedy
 from tests.commands import TINY, in_process
 from tests.toys.tiny import tiny_task
 
@@ -127,7 +126,7 @@ def sessions(monkeypatch) -> list[int]:
         counts.append(len(living))
         return made
 
-    for module in ("rlflow.costs.measured", "rlflow.deliver.validate.models"):
+    for module in ("rlflow.costs.measured", "rlflow.optimisation.validate.onnx_model"):
         monkeypatch.setattr(f"{module}.session", counted)
     return counts
 
@@ -206,7 +205,7 @@ def test_where_weights_are_replaced_no_model_lies_that_would_read_them_wrongly(t
     copy_model(made[0], copied, same=False)
     copy_model(made[0], written, same=False)
     old = (tmp_path / "out" / "written.onnx.data").read_bytes()
-    monkeypatch.setattr("rlflow.graph.onnx_copy.save_model", killed)
+    monkeypatch.setattr("rlflow.graph.onnx_writer.save_model", killed)
     monkeypatch.setattr(onnx_writer, "save_model", killed)
     for write in (lambda: copy_model(made[1], copied, same=False), lambda: save_graph(rewritten[0], written)):
         with pytest.raises(KeyboardInterrupt):

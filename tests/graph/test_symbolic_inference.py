@@ -14,7 +14,7 @@ from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_values
 from rlflow.graph import contents, symbolic
 from rlflow.graph.dims import Dim
-from rlflow.graph.model import ABSENT, Graph
+from rlflow.graph.ir import ABSENT, Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 

@@ -2,9 +2,9 @@ import numpy as np
 import onnx
 import pytest
 
-from rlflow.common import progress
+from rlflow.common import messages
 from rlflow.common.errors import RLFlowError
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.typical import input_shapes, load_at, typical_sizes
@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_refused_in_one_line(interface, shapes, message):
 
 
 def test_sizes_that_nobody_named_are_said_once(interface, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_said", set())
+    monkeypatch.setattr(messages, "_said", set())
     named = dict(DEFAULTS)
     del named["past"], named["seq"]
     for _ in range(2):

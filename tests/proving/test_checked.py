@@ -7,9 +7,8 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.dims import Undecided, symbol
-from rlflow.graph.fits import refused_at_some_size
-from rlflow.graph.model import TensorType
-from rlflow.graph.shapes import infer_types
+from rlflow.graph.ir import TensorType
+from rlflow.graph.shapes import infer_types, refused_at_some_size
 from rlflow.proving.numbers import CHECKED, Invalid, floats
 from rlflow.proving.semantics import outputs_of
 from rlflow.proving.tensors import Attributes, Tensor, listed

@@ -15,13 +15,11 @@ import rlflow.reports.html as html_report
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.reports import charts
-from rlflow.reports.changes import change, operators
-from rlflow.reports.drawing import draw
+from rlflow.reports.changes import change, draw, operators
 from rlflow.reports.html import write_html
 from rlflow.reports.markup import VOID, Safe, tag
-from rlflow.reports.regions import regions, shown
-from rlflow.reports.steps import Step, by_rule, groups, opened, trace
-from rlflow.search.greedy import greedy
+from rlflow.reports.regions import Step, by_rule, groups, opened, regions, shown, trace
+from rlflow.search.descents import greedy
 from rlflow.zoo import load
 from tests.toys.tiny import tiny_task
 

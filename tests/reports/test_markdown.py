@@ -6,9 +6,9 @@ import re
 import pytest
 
 from benchmarks.demo import LAST, last_lines_hold
-from rlflow.deliver.repair import write_fault_report
-from rlflow.reports.comparison_report import HEAD, _rows
+from rlflow.optimisation.repair import write_fault_report
 from rlflow.reports.markdown import _equality, certainty_line, measured_text, summary_line
+from rlflow.reports.run_comparison import HEAD, _rows
 
 MEASURED = {
     "ratio": 0.847, "interval": [0.8456, 0.8484], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.694,

@@ -6,12 +6,11 @@ import pytest
 
 from benchmarks.report import PARTS, SCREENS, browser, look, on_screen, small
 from rlflow.common.errors import RLFlowError
-from rlflow.reports.comparison import read_runs
-from rlflow.reports.comparison_report import write_comparison
 from rlflow.reports.html import write_html
 from rlflow.reports.markup import Safe, page, tag
-from rlflow.search.greedy import greedy
-from tests.reports.test_comparison import candidate, make_run
+from rlflow.reports.run_comparison import read_runs, write_comparison
+from rlflow.search.descents import greedy
+from tests.reports.test_run_comparison import candidate, make_run
 from tests.reports.test_html import MEASURED, results_of, walk
 from tests.toys.tiny import tiny_task
 from worldmodel.curves import read_curves

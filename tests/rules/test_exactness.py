@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.deliver.candidates import Candidate
-from rlflow.deliver.delivery import DeliveryOptions, deliver
-from rlflow.deliver.receipt import make_receipt, replay
-from rlflow.deliver.validate import validate
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import save_model, to_model
+from rlflow.optimisation.candidates import Candidate
+from rlflow.optimisation.delivery import DeliveryOptions, deliver
+from rlflow.optimisation.receipt import make_receipt, replay
+from rlflow.optimisation.validate import validate
 from rlflow.rules.apply import apply
 from rlflow.rules.exactness import exactness, only_exact
 from rlflow.rules.language import families, load_rules, parse

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from rlflow.graph.model import Graph
+from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model

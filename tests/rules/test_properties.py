@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from rlflow.graph import model as graph_model
+from rlflow.graph import ir as graph_model
 from rlflow.graph import order as graph_order
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model

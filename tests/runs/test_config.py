@@ -15,16 +15,14 @@ from rlflow.cli.main import parse
 from rlflow.cli.optimise import chosen_options
 from rlflow.cli.train_controller import chosen_models
 from rlflow.common.errors import RLFlowError
+from rlflow.common.messages import shape_words
 from rlflow.common.options import options_of
-from rlflow.common.program import shape_words
 from rlflow.common.system import usable_cores
-from rlflow.env.options import EnvOptions
-from rlflow.env.spec import EnvSpec
-from rlflow.runs.config import load_config, parse_shapes
+from rlflow.env import EnvOptions
+from rlflow.env.graph_rewrite import EnvSpec
+from rlflow.runs.config import PAGE, all_options, load_config, page, parse_shapes, tree
 from rlflow.runs.folder import iteration_options
-from rlflow.runs.options import PAGE, all_options, page, tree
-from rlflow.search import SEARCHES
-from rlflow.search.options import SearchOptions
+from rlflow.search import SEARCHES, SearchOptions
 from worldmodel import WORLD_MODELS
 from worldmodel.config import COMMON, CONFIGS, world_model_config
 

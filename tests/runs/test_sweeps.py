@@ -24,9 +24,9 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
 from rlflow.reports.markdown import as_csv
 from rlflow.runs.sweeps import runs as sweep_runs
-from rlflow.runs.sweeps.file import load_sweep
-from rlflow.runs.sweeps.report import best, mean_and_sd, rows, summary, write_tables
+from rlflow.runs.sweeps.definition import load_sweep
 from rlflow.runs.sweeps.runs import FIGURES, Run, do, figures, plan
+from rlflow.runs.sweeps.tables import best, mean_and_sd, rows, summary, write_tables
 from rlflow.runs.sweeps.trials import Trial, play
 from tests.commands import ROOT, in_its_own, in_process
 

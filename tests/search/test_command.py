@@ -5,10 +5,10 @@ import json
 import onnx
 import pytest
 
-from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_writer import save_model
+from rlflow.optimisation.validate import validate
 from rlflow.search import SEARCHES
-from rlflow.search.search import Search
+from rlflow.search.base import Search
 from rlflow.zoo import load
 from tests.commands import in_process
 

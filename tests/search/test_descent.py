@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlflow.deliver.candidates import states_along
-from rlflow.search.greedy import greedy
-from rlflow.search.search import run_search
+from rlflow.optimisation.candidates import states_along
+from rlflow.search.base import run_search
+from rlflow.search.descents import greedy
 from tests.toys.chains import random_task, toy_task
 from tests.toys.timed import TimedCost, timed_task
 from tests.toys.tiny import tiny_task

@@ -4,12 +4,11 @@ comes of it any more."""
 import onnx
 import pytest
 
-from rlflow.env.alike import start_of
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.spec import EnvSpec
+from rlflow.env.batched import start_of
+from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
-from rlflow.search.greedy import greedy
-from rlflow.search.search import Limits, run_search
+from rlflow.search.base import Limits, run_search
+from rlflow.search.descents import greedy
 from tests.toys.chains import toy_task
 from tests.toys.timed import timed_task
 from tests.toys.tiny import tiny_task

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from rlflow.env.state import RewriteState
-from rlflow.search.greedy import greedy
-from rlflow.search.search import Limits, run_search
+from rlflow.search.base import Limits, run_search
+from rlflow.search.descents import greedy
 from tests.toys.chains import WorstOperator, toy_task
 from tests.toys.tiny import tiny_task
 

@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.deliver.candidates import follow
-from rlflow.deliver.receipt import model_hash
 from rlflow.env.state import RewriteState, Task
+from rlflow.optimisation.candidates import follow
+from rlflow.optimisation.receipt import model_hash
 from rlflow.search import SEARCHES
-from rlflow.search import search as module
-from rlflow.search import taso as taso_module
-from rlflow.search.annealing import annealing
+from rlflow.search import base as module
+from rlflow.search import best_first as taso_module
+from rlflow.search.base import Limits, Position, Search, run_search
 from rlflow.search.beam import _Restart
 from rlflow.search.best_first import best_first
-from rlflow.search.gains import Position
-from rlflow.search.greedy import greedy
-from rlflow.search.search import Limits, Search, run_search
+from rlflow.search.descents import greedy
+from rlflow.search.random_walks import annealing
 from tests.search.test_greedy import replayed
 from tests.toys.chains import OperatorCosts, losing_first, random_task, toy_task
 from tests.toys.reachable import reachable_costs

@@ -1,4 +1,4 @@
-"""The contract of rlflow/tasks/base.py, of every registered task and of both templates in docs/EXTENDING.md."""
+"""The contract of rlflow/common/task.py, of every registered task and of both templates in docs/EXTENDING.md."""
 
 import pickle
 from dataclasses import replace
@@ -8,12 +8,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from rlflow.common.errors import RLFlowError
-from rlflow.deliver.candidates import Candidate, Decision, follow
-from rlflow.deliver.plain import deliver_decisions, deliver_steps
+from rlflow.common.task import ONE_SHOT, STEP_BY_STEP, LocalState, State, location_masks, valid_actions
+from rlflow.optimisation.candidates import Candidate, Decision, follow
 from rlflow.runs.config import load_config
-from rlflow.search.search import run_search
+from rlflow.search.base import run_search
 from rlflow.tasks import TASKS
-from rlflow.tasks.base import ONE_SHOT, STEP_BY_STEP, LocalState, State, location_masks, valid_actions
+from rlflow.tasks.plain import deliver_decisions, deliver_steps
 from tests.toys.template import MODULES, register
 
 PROBLEMS = {

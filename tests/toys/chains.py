@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto, helper
 
-from rlflow.costs import FREE, NodeCost
-from rlflow.costs.spread import EXACT, Spread
+from rlflow.costs import EXACT, FREE, NodeCost, Spread
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, parse

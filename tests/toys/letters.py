@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlflow.collect.episodes import Episode
-from rlflow.tasks.base import EncodingSpec, GraphArrays
+from rlflow.common.task import EncodingSpec, GraphArrays
 
 A, B, C = 1, 2, 3
 COST = {A: 3.0, B: 2.0, C: 4.0}

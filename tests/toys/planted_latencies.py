@@ -6,9 +6,8 @@ import numpy as np
 
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.database import MeasuredPair, Pair
-from rlflow.costs.kernel_graph import ESTIMATE, KernelGraph
-from rlflow.costs.measurements import Known, sizes_text
-from rlflow.graph.model import Graph
+from rlflow.costs.measurements import ESTIMATE, KernelGraph, Known, sizes_text
+from rlflow.graph.ir import Graph
 from tests.toys.tiny import tiny_task
 
 SIZES = sizes_text([{}])

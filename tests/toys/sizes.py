@@ -6,19 +6,18 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from rlflow.zoo.bert import TINY, encoder_layer
-from rlflow.zoo.transformer import Transformer
+from rlflow.zoo.transformers import TINY_BERT, Transformer, bert_layer
 
 
 @cache
 def encoder_task(*typical: int, sequence: int | str = "seq", cost: type = AnalyticCost) -> Task:
     """A BERT encoder's two layers, x [1, sequence, 32] and a mask, at these typical sizes of `seq`."""
-    b = Transformer("encoder", 0, TINY, fused=False)
-    x, mask = b.input("x", [1, sequence, TINY.hidden]), b.input("mask", [1, 1, 1, sequence])
-    for k in range(TINY.layers):
+    b = Transformer("encoder", 0, TINY_BERT, fused=False)
+    x, mask = b.input("x", [1, sequence, TINY_BERT.hidden]), b.input("mask", [1, 1, 1, sequence])
+    for k in range(TINY_BERT.layers):
         with b.scope(f"layer.{k}"):
-            x = encoder_layer(b, x, mask, 0)  # 0: the sequence of what is reshaped
-    b.output(x, "y", [1, sequence, TINY.hidden])
+            x = bert_layer(b, x, mask, 0)  # 0: the sequence of what is reshaped
+    b.output(x, "y", [1, sequence, TINY_BERT.hidden])
     graph = load_graph(b.model())
     sizes = tuple([{"seq": size} for size in typical]) or ({},)
     return Task(graph, load_rules(), cost(), sizes=sizes)

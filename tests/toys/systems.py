@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from rlflow.collect.episodes import Episode
 from rlflow.collect.rollouts import play_random, record
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import make_reward
-from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, parse

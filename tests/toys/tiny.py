@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.env.spec import EnvSpec
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import save_model

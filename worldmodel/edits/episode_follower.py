@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import count
 
 from rlflow.collect.edits import Edit, MatchRecord, NodeRecord, TensorRecord
-from rlflow.graph.model import ABSENT
+from rlflow.graph.ir import ABSENT
 from worldmodel.edits.grounding import Grounding
 
 

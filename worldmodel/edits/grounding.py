@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rlflow.collect.edits import Edit
-from rlflow.graph.model import ABSENT
+from rlflow.graph.ir import ABSENT
 from worldmodel.edits.learned_rules import LearnedRules
 from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, Signature, lift, node_signature
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from rlflow.collect.edits import OUTPUT, Edit
-from rlflow.graph.model import ABSENT
+from rlflow.graph.ir import ABSENT
 from worldmodel.edits.grounding import GroundEffect, Grounding
 from worldmodel.edits.learned_rules import LearnedRules
 from worldmodel.edits.match_classes import MatchClasses

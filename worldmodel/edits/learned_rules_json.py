@@ -1,6 +1,6 @@
 """Learnt rules as JSON, lists of numbers, and back with every number checked."""
 
-from rlflow.graph.model import ABSENT
+from rlflow.graph.ir import ABSENT
 from worldmodel.edits.learned_rules import LearnedPattern, LearnedRules
 from worldmodel.edits.match_patterns import Effect, MatchPattern, Numbering, Signature
 

@@ -8,7 +8,7 @@ class.
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from rlflow.graph.model import ABSENT
+from rlflow.graph.ir import ABSENT
 
 # op type (in a pattern) or operator (in an effect and in a graph), tensors read, tensors made
 NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]

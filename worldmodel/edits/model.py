@@ -11,8 +11,8 @@ from rlflow.collect.edits import Edit, unpack
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
+from rlflow.common.task import EncodingSpec
 from rlflow.env.state import RewriteState
-from rlflow.tasks.base import EncodingSpec
 from worldmodel.base import Replay
 from worldmodel.config import EditsConfig, WorldModelConfig
 from worldmodel.description import read_description, write_description

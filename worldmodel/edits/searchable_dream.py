@@ -21,7 +21,7 @@ import numpy as np
 
 from rlflow.collect.edits import first_edit, unpack
 from rlflow.env.state import RewriteState
-from rlflow.search.search import Path
+from rlflow.search.base import Path
 from worldmodel.edits.dream_states import DreamStates
 from worldmodel.edits.episode_follower import EpisodeFollower
 from worldmodel.edits.logged_edits import initial_runtime

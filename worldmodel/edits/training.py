@@ -7,7 +7,7 @@ import numpy as np
 
 from rlflow.collect.edits import pack
 from rlflow.collect.episodes import Episode
-from rlflow.tasks.base import EncodingSpec
+from rlflow.common.task import EncodingSpec
 from worldmodel.config import EditsConfig
 from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_training import learn_costs

@@ -17,8 +17,7 @@ from typing import Self
 import numpy as np
 from scipy.optimize import least_squares
 
-from rlflow.env.observation.operators import LISTS, N_OPS
-from rlflow.env.observation.tensors import AXES, SIZE
+from rlflow.env.features import AXES, LIST_ATTRIBUTES, N_OPS, SIZE
 from worldmodel.edits.saved_arrays import checked_array
 from worldmodel.graph_mdn.network import NODE_INPUTS, NODE_SLOTS, NodeBatch
 from worldmodel.graph_mdn.signature_table import SignatureTable
@@ -26,7 +25,9 @@ from worldmodel.graph_mdn.signature_table import SignatureTable
 WORKS = 4  # multiplications of a convolution, of a product of matrices, of a pool; one for each element that is made
 TERMS = WORKS + NODE_SLOTS
 PARAMETERS = 2 + TERMS  # logarithms of launch, of s − 1, and of a and b
-KERNEL = slice(LISTS["perm"], LISTS["perm"] + LISTS["kernel_shape"])  # of an operator's integers
+KERNEL = slice(
+    LIST_ATTRIBUTES["perm"], LIST_ATTRIBUTES["perm"] + LIST_ATTRIBUTES["kernel_shape"]
+)  # of an operator's integers
 CONSTANT = 1  # column of a tensor's features
 NEVER = -50.0  # logarithm of a coefficient whose term no node of its kind has
 CORNER, OUTLIER = 1.0, 0.05  # log(s − 1) at first; what an error counts as it is up to

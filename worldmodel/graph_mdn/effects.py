@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.env.observation.tensors import AXES
+from rlflow.env.features import AXES
 from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, wirings_of
 from worldmodel.graph_mdn.match_graphs import Asked
 from worldmodel.graph_mdn.signature_table import SignatureTable

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rlflow.env.observation.tensors import AXES
+from rlflow.env.features import AXES
 from worldmodel.edits.match_patterns import Effect
 from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
 from worldmodel.graph_mdn.match_graphs import EDGE_COLUMNS, Asked, MatchBatch, match_batch

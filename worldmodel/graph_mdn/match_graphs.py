@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.graph.model import ABSENT
+from rlflow.graph.ir import ABSENT
 from worldmodel.edits.match_patterns import MatchPattern, Signature
 from worldmodel.graph_mdn.signature_table import NUMBERS, SignatureTable
 

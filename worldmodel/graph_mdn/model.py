@@ -7,12 +7,11 @@ from typing import Self
 import numpy as np
 import tensorflow as tf
 
-from rlflow.collect.edits import Edit
+from rlflow.collect.edits import Edit, SignatureFeatures
 from rlflow.collect.episodes import Episode
-from rlflow.collect.signatures import SignatureFeatures
 from rlflow.common.files import write_arrays, write_json
+from rlflow.common.task import EncodingSpec
 from rlflow.env.state import RewriteState
-from rlflow.tasks.base import EncodingSpec
 from worldmodel.base import Replay
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import GraphMDNConfig

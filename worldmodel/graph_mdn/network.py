@@ -11,9 +11,8 @@ import sonnet as snt
 import tensorflow as tf
 from graph_nets.graphs import GraphsTuple
 
-from rlflow.collect.signatures import OPERATOR_COLUMNS
-from rlflow.env.observation.operators import N_OPS
-from rlflow.env.observation.tensors import TENSOR_FEATURES
+from rlflow.collect.edits import OPERATOR_COLUMNS
+from rlflow.env.features import N_OPS, TENSOR_FEATURES
 from worldmodel.graph_mdn.comparison import Comparison
 from worldmodel.graph_mdn.effects import COPIES, Choices
 from worldmodel.graph_mdn.match_graphs import ROLES, MatchBatch

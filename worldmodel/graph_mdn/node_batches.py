@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlflow.graph.model import ABSENT
+from rlflow.graph.ir import ABSENT
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.graph_mdn.network import NODE_INPUTS, NODE_OUTPUTS, NodeBatch
 from worldmodel.graph_mdn.signature_table import SignatureTable

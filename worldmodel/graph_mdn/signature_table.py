@@ -5,14 +5,25 @@ from typing import Self
 
 import numpy as np
 
-from rlflow.collect.signatures import OPERATOR_COLUMNS, SignatureFeatures
-from rlflow.env.observation.operators import INTEGERS, LISTS
-from rlflow.env.observation.tensors import AXES, CONTENT, ELEMENTS, LENGTH, SIZE, SIZES, TENSOR_FEATURES
+from rlflow.collect.edits import OPERATOR_COLUMNS, SignatureFeatures
+from rlflow.env.features import (
+    AXES,
+    CONTENT,
+    ELEMENTS,
+    INTEGER_ATTRIBUTES,
+    LENGTH,
+    LIST_ATTRIBUTES,
+    SIZE,
+    SIZES,
+    TENSOR_FEATURES,
+)
 from worldmodel.edits.saved_arrays import checked_array
 
 NUMBERS = AXES + ELEMENTS
 WAVES = 6  # frequencies
-ATTRIBUTES = sum(LISTS.values()) + len(INTEGERS)  # those of an operator that are integers; they come first
+ATTRIBUTES = sum(LIST_ATTRIBUTES.values()) + len(
+    INTEGER_ATTRIBUTES
+)  # those of an operator that are integers; they come first
 
 
 class SignatureTable:

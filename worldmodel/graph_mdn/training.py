@@ -5,10 +5,10 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rlflow.collect.edits import SignatureFeatures
 from rlflow.collect.episodes import Episode
-from rlflow.collect.signatures import SignatureFeatures
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.base import EncodingSpec
+from rlflow.common.task import EncodingSpec
 from worldmodel.config import GraphMDNConfig
 from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_training import learn_gains, learn_node_costs

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlflow.collect.episodes import Episode
-from rlflow.tasks.base import EncodingSpec, GraphArrays
+from rlflow.common.task import EncodingSpec, GraphArrays
 from worldmodel.spaces import valid_actions
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
-from rlflow.tasks.base import EncodingSpec
+from rlflow.common.task import EncodingSpec
 from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn import mdn
 from worldmodel.mdn_rnn.batching import Steps

@@ -9,7 +9,7 @@ import tensorflow as tf
 from graph_nets import modules
 from graph_nets.graphs import GraphsTuple
 
-from rlflow.tasks.base import EncodingSpec
+from rlflow.common.task import EncodingSpec
 from worldmodel.mdn_rnn.batching import GraphBatch
 from worldmodel.mdn_rnn.normaliser import Normaliser, standardise
 from worldmodel.message_passing import full_step, processed

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rlflow.tasks.base import GraphArrays, State
+from rlflow.common.task import GraphArrays, State
 from worldmodel.base import Imagined
 
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
+from rlflow.common.task import EncodingSpec, GraphArrays, State
 from rlflow.env.rewards import INVALID_REWARD
-from rlflow.tasks.base import EncodingSpec, GraphArrays, State
 from worldmodel.base import Replay
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import MDNRNNConfig

@@ -19,7 +19,7 @@ import tensorflow as tf
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
-from rlflow.tasks.base import EncodingSpec, GraphArrays
+from rlflow.common.task import EncodingSpec, GraphArrays
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn.batching import (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.graph.model import Constant, TensorType
+from rlflow.graph.ir import Constant, TensorType
 from rlflow.proving.generator.operators import Label, Misfit, Named, Term, label, labels_of, outputs, with_labels
 from rlflow.rules.expressions import Tensor, Unknown, compile_expression
 

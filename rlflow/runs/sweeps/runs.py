@@ -21,10 +21,9 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.common.system import locked, wait_for, with_lock
-from rlflow.deliver.candidates import improvement, measurement_seconds
-from rlflow.runs.config import load_config
+from rlflow.optimisation.candidates import improvement, measurement_seconds
+from rlflow.runs.config import load_config, other_groups
 from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
-from rlflow.runs.options import other_groups
 
 # what a run folder does not take over from another
 OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")

@@ -17,8 +17,8 @@ import numpy as np
 from rlflow.collect.executors import Job, Workers
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file
-from rlflow.common.progress import progress_bar, say
-from rlflow.runs.sweeps.file import Sweep
+from rlflow.common.messages import progress_bar, say
+from rlflow.runs.sweeps.definition import Sweep
 from rlflow.runs.sweeps.runs import Run, do, figures, plan
 
 DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # runs → folder: what went wrong with it

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rlflow.common.errors import RLFlowError
-from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
+from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.rules.apply import Plan
 from rlflow.rules.expressions import FLOATS
 

@@ -1,27 +1,108 @@
-"""The cheapest graph in an e-graph, or a bound below it: an integer program, taken apart.
+"""Extraction: the cheapest graph in an e-graph, or a lower bound on its cost.
 
-A class must be made by an option if anything chosen needs it; every option chosen is paid once, however many read it.
-What is chosen must be founded: made from the inputs up, not in a circle. Options that no choice below the cost of one
-that is known needs are dropped first, again and again:
+If a chosen option needs a class, another chosen option must make the class. Each chosen option is paid once, whatever
+the number of its readers. A choice must be founded: computable from the inputs up, without circles. `reduced` and the
+linear relaxation first drop the options that no choice below the known cost needs:
 
-- those that need what they give, in whatever way their inputs are made: `Requirements` knows what a class cannot do
-  without;
-- those beaten by another that gives at least the same, costs no more, and needs only what is there anyhow;
-- those whose reduced cost in the linear relaxation lifts it above the cost that is known.
+- options that need their own result, however their inputs are made (`Requirements`);
+- options for which another option makes at least the same classes, costs no more, and needs only classes that are
+  available anyway;
+- options whose reduced cost in the relaxation exceeds the known cost.
 
-Classes that every choice must make cut the rest into components that are solved on their own; equal ones once. A
-program begins without most of what forbids circles, which keeps it a bound, and gets a cut for every circle that shows
-up.
+Classes that every choice makes split the rest into components. Equal components are solved once. A program starts
+without most of the rows that forbid circles, so it stays a bound, and receives a cut for every circle that appears.
 """
 
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rlflow.search.saturation.circles import circles_of
-from rlflow.search.saturation.options import Option, in_order, makers_of
-from rlflow.search.saturation.program import TOLERANCE, Program
-from rlflow.search.saturation.reduction import Requirements, reduced
+from rlflow.search.saturation.program import TOLERANCE, Option, Program, circles_of, in_order, makers_of
+
+
+def reduced(options: list[Option], wanted: frozenset[int]) -> list[Option]:
+    while True:
+        before = len(options)
+        options = _unbeaten(_useful(options, wanted))
+        if len(options) == before:
+            return options
+
+
+def _useful(options: list[Option], wanted: frozenset[int]) -> list[Option]:
+    """Those that can be computed and lead to what is wanted, in an order in which they can be computed."""
+    options = in_order(options)
+    makers = makers_of(options)
+    reached, stack = set(wanted), list(wanted)
+    while stack:
+        for option in makers.get(stack.pop(), ()):
+            new = [c for c in option.needs if c not in reached]
+            reached.update(new)
+            stack += new
+    return [option for option in options if not reached.isdisjoint(option.makes)]
+
+
+class Requirements:
+    """What a class, or an option, cannot be computed without. Sets are whole numbers, a bit for each class.
+
+    The largest solution of: a class cannot do without itself and what none of its options can do without; an option not
+    without what any of its needs cannot. `options` must be in an order in which they can be computed.
+    """
+
+    def __init__(self, options: list[Option]):
+        makers = makers_of(options)
+        self._bit = {c: 1 << position for position, c in enumerate(makers)}
+        self._of_class = dict.fromkeys(makers, -1)  # all there is
+        changed = True
+        while changed:
+            changed = False
+            for c, makes_it in makers.items():
+                bits = -1
+                for option in makes_it:
+                    bits &= self.all(option.needs)
+                bits |= self._bit[c]
+                if bits != self._of_class[c]:
+                    self._of_class[c], changed = bits, True
+
+    def all(self, classes: Iterable[int]) -> int:
+        bits = 0
+        for c in classes:
+            bits |= self._of_class[c]
+        return bits
+
+    def exactly(self, classes: Iterable[int]) -> int:
+        return sum(self._bit[c] for c in set(classes))
+
+    def of(self, classes: Iterable[int]) -> set[int]:
+        bits = self.all(classes)
+        return {c for c, bit in self._bit.items() if bits & bit}
+
+    def is_circular(self, option: Option) -> bool:
+        """Whether all that the option gives would be there before it could be computed."""
+        bits = self.all(option.needs)
+        return all(bits & self._bit[c] for c in option.makes)
+
+
+def _unbeaten(options: list[Option]) -> list[Option]:
+    """Without those that are circular or beaten; of equally good ones the first stays.
+
+    An option is beaten by one that gives at least the same, costs no more, and needs only what the option cannot do
+    without.
+    """
+    musts = Requirements(options)
+    options = [option for option in options if not musts.is_circular(option)]
+    needs = {option: musts.exactly(option.needs) for option in options}
+    makers, beaten = makers_of(options), set()
+    for option in reversed(options):
+        there = musts.all(option.needs)
+        for other in makers[option.makes[0]]:
+            if (
+                other is not option and other not in beaten and other.cost <= option.cost
+                and needs[other] & ~there == 0 and set(option.makes) <= set(other.makes)
+            ):  # fmt: skip
+                beaten.add(option)
+                break
+    return [option for option in options if option not in beaten]
+
 
 MIN_SECONDS = 0.1  # for one program, even when time is up
 

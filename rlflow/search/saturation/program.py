@@ -1,6 +1,9 @@
-"""One integer program: the cheapest choice among options, solved by HiGHS.
+"""An integer program: the cheapest choice of operators from an e-graph, solved by HiGHS.
 
-The solver is scipy's: OR-Tools asks for another protobuf than the one that this project is tested with.
+An `Option` computes some classes from others at a cost. `Program` states which classes are forced and which classes a
+chosen option needs. Flow rows strengthen its linear relaxation and forbid most circles; `circles_of` finds the circles
+that remain, and `Program.forbid` cuts them off. scipy provides the solver, because OR-Tools requires another version of
+protobuf than the one this project is tested with.
 """
 
 from collections.abc import Iterable
@@ -8,7 +11,43 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.search.saturation.options import Option, in_order
+
+class Option(NamedTuple):
+    """A way to compute the classes `makes` from the classes `needs`, by operator `node`, for `cost` (ps)."""
+
+    cost: int
+    makes: tuple[int, ...]
+    needs: tuple[int, ...]
+    node: int
+
+
+def in_order(options: list[Option]) -> list[Option]:
+    """The options that can be computed at all, each after others that make what it needs."""
+    waiting: dict[int, list[int]] = {}
+    missing = [len(set(option.needs)) for option in options]
+    for position, option in enumerate(options):
+        for c in set(option.needs):
+            waiting.setdefault(c, []).append(position)
+    ready, made, ordered = [position for position, n in enumerate(missing) if n == 0], set(), []
+    for position in ready:  # grows
+        ordered.append(options[position])
+        for c in options[position].makes:
+            if c not in made:
+                made.add(c)
+                for reader in waiting.get(c, ()):
+                    missing[reader] -= 1
+                    if missing[reader] == 0:
+                        ready.append(reader)
+    return ordered
+
+
+def makers_of(options: Iterable[Option]) -> dict[int, list[Option]]:
+    makers: dict[int, list[Option]] = {}
+    for option in options:
+        for c in option.makes:
+            makers.setdefault(c, []).append(option)
+    return makers
+
 
 TOLERANCE = 1e-6  # relative, of what HiGHS calls proved
 MAX_PICKS = 4  # ways to pick a need for each option, and so flows from each forced class
@@ -153,3 +192,58 @@ class Program:
             return sum(self.options[k].cost for k in chosen), chosen
         dual = result.mip_dual_bound
         return 0 if dual is None or not np.isfinite(dual) else max(int(dual * scale * (1 - TOLERANCE)), 0), chosen
+
+
+def circles_of(chosen: list[Option]) -> list[set[int]]:
+    """Sets of classes, none of which a chosen option makes from outside of the set; none if all is founded."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    founded = {c for option in in_order(chosen) for c in option.makes}
+    left = [option for option in chosen if not founded.issuperset(option.makes)]
+    position: dict[int, int] = {}  # class → its row and column
+    for option in left:
+        for c in option.makes:
+            if c not in founded:
+                position.setdefault(c, len(position))
+    edges = set()
+    for option in left:
+        for c in option.makes:
+            if c in position:
+                edges.update((position[c], position[n]) for n in option.needs if n in position)
+    if not edges:
+        return []
+    rows, columns = np.array(sorted(edges)).T
+    matrix = csr_array((np.ones(len(edges)), (rows, columns)), shape=(len(position), len(position)))
+    _, labels = connected_components(matrix, connection="strong")
+    open_ = {labels[row] for row, column in edges if labels[row] != labels[column]}
+    closed: dict[int, set[int]] = {}
+    for c, label in zip(position, labels, strict=True):
+        if label not in open_:
+            closed.setdefault(label, set()).add(c)
+    return [_smaller(members, left) for members in closed.values()]
+
+
+def _smaller(circle: set[int], chosen: list[Option]) -> set[int]:
+    """The shortest circle among classes that make one another, if no chosen option makes it from outside; else all."""
+    following: dict[int, list[int]] = {c: [] for c in circle}
+    for option in chosen:
+        for c in circle.intersection(option.makes):
+            following[c] += [n for n in option.needs if n in circle]
+    shortest = circle
+    for start in following:
+        before, queue = {start: None}, [start]
+        for c in queue:
+            if start in following[c]:
+                path = set()
+                while c is not None:
+                    path.add(c)
+                    c = before[c]
+                shortest = min(shortest, path, key=len)
+                break
+            for n in following[c]:
+                if n not in before:
+                    before[n] = c
+                    queue.append(n)
+    outside = any(not shortest.isdisjoint(o.makes) and shortest.isdisjoint(o.needs) for o in chosen)
+    return circle if outside else shortest

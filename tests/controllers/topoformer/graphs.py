@@ -3,9 +3,8 @@
 import numpy as np
 
 from controllers.config import TopoformerConfig
-from rlflow.costs.memory.problem import Problem
-from rlflow.tasks.ordering.instance import Orders
-from rlflow.tasks.ordering.layered import layered
+from rlflow.memory.problem import Problem
+from rlflow.tasks.ordering import Orders, layered
 
 TINY = TopoformerConfig(
     epochs=3, steps=20, batch=8, nodes=(16,), learning_rate=0.003, evaluation_graphs=40, width=16, layers=2, heads=1,

@@ -5,10 +5,10 @@ import pytest
 
 from controllers.topoformer.decoder import greedy, log_probabilities, sampled
 from controllers.topoformer.observation import observe
-from rlflow.costs.memory.sorting import by_priority
-from rlflow.tasks.ordering.instance import Orders
+from rlflow.memory.problem import by_priority
+from rlflow.tasks.ordering import Orders
 from tests.controllers.topoformer.graphs import instance
-from tests.tasks.ordering.small import all_orders, small
+from tests.memory.small import all_orders, small
 
 
 def probabilities(seen, priorities: np.ndarray, orders: np.ndarray) -> np.ndarray:

@@ -13,8 +13,8 @@ from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules
 from rlflow.rules.rule import RuleSet
-from rlflow.search.bound import lower_bound
-from rlflow.search.greedy import greedy
+from rlflow.search.descents import greedy
+from rlflow.search.saturation.lower_bound import lower_bound
 from tests.toys.reachable import reachable
 from tests.toys.saturated import TOYS, task, toy
 from tests.toys.systems import rule_set

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.graph.model import ABSENT, TensorType
+from rlflow.graph.ir import ABSENT, TensorType
 from rlflow.rules.match import structural_matches
-from rlflow.search.saturation.build import graph_of
 from rlflow.search.saturation.egraph import EGraph
-from rlflow.search.saturation.ematch import matches
-from rlflow.search.saturation.explore import Explorer
+from rlflow.search.saturation.explore import Explorer, matches
+from rlflow.search.saturation.lower_bound import graph_of
 from tests.toys.saturated import task, toy
 from tests.toys.systems import rule_set
 from tests.toys.tiny import tiny_task

@@ -7,8 +7,8 @@ import pytest
 
 from rlflow.collect.rollouts import play_random
 from rlflow.common.errors import RLFlowError
+from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import REWARDS, incremental, make_reward, new_runtime, relative
-from rlflow.env.rewriting import GraphRewriteEnv
 from tests.commands import EDITS, in_process
 from tests.toys.latencies import planted_reward
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of

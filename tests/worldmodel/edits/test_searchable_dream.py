@@ -5,8 +5,7 @@ import pytest
 
 from rlflow.collect.edits import first_edit
 from rlflow.env.state import Task
-from rlflow.search.gains import Position
-from rlflow.search.search import Limits, Search, run_search
+from rlflow.search.base import Limits, Position, Search, run_search
 from tests.search.test_searches import gains_kept
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rlflow.collect.signatures import OPERATOR_COLUMNS, SignatureFeatures
-from rlflow.env.observation.tensors import SIZE, SIZES, TENSOR_FEATURES
+from rlflow.collect.edits import OPERATOR_COLUMNS, SignatureFeatures
+from rlflow.env.features import SIZE, SIZES, TENSOR_FEATURES
 from worldmodel.graph_mdn.cost_laws import CONSTANT, CostLaws
 from worldmodel.graph_mdn.network import NODE_INPUTS, NodeBatch
 from worldmodel.graph_mdn.signature_table import SignatureTable

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rlflow.collect.edits import unpack
-from rlflow.collect.signatures import SignatureFeatures, merged
+from rlflow.collect.edits import SignatureFeatures, merged_signatures, unpack
 from rlflow.common.errors import RLFlowError
-from rlflow.env.observation.tensors import AXES, CONTENT, LENGTH, SIZES
+from rlflow.env.features import AXES, CONTENT, LENGTH, SIZES
 from tests.toys.systems import SIGNS_AND_PRODUCTS, played, random_episodes, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
@@ -222,7 +221,7 @@ def test_its_curves_have_a_place_on_the_board(tmp_path):
 def test_no_two_signatures_are_observed_alike(name):
     task = tiny_task(name)
     episodes = random_episodes(task, 4, 12)
-    seen = merged([episode.signatures for episode in episodes])
+    seen = merged_signatures([episode.signatures for episode in episodes])
     for signatures, features in ((seen.operators, seen.operator_features), (seen.tensors, seen.tensor_features)):
         assert len(signatures) > 10 and len(np.unique(features, axis=0)) == len(signatures)
 

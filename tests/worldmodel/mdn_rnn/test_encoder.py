@@ -1,6 +1,6 @@
 import numpy as np
 
-from rlflow.tasks.base import GraphArrays
+from rlflow.common.task import GraphArrays
 from tests.toys import letters as toy
 
 

@@ -1,0 +1,419 @@
+"""The layouts in which ONNX Runtime runs operators: channels in blocks, and integers between quantisation borders.
+
+Between convolutions and poolings ONNX Runtime keeps 4-D float tensors in blocks of 8 or 16 channels (its domain
+com.microsoft.nchwc). A tensor is reordered once where it leaves a blocked region (ReorderOutput) or enters it
+(ReorderInput). Convolutions and poolings decide by their own shapes; operators between them follow their inputs
+(CARRIERS). To keep the question local, nothing looks further up than DEPTH operators; an aligned tensor there counts as
+blocked.
+
+An operator between DequantizeLinear and QuantizeLinear runs in integers. Whether ONNX Runtime makes one kernel of the
+operator and its borders follows from rules that are not repeated here. All borders that touch an operator belong to its
+group and are timed with it; ONNX Runtime decides.
+
+`optimised` returns what ONNX Runtime makes of a small model when it loads the model.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+import onnxruntime
+from onnx import ModelProto, TensorProto, helper
+
+from rlflow.common.errors import first_line
+from rlflow.graph import contrib
+from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
+from rlflow.graph.onnx_runtime import PROVIDERS
+from rlflow.graph.shapes import shape_value
+
+
+class NoTimingOfItsOwn(Exception):
+    """Why operators have no timing of their own."""
+
+
+def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What ONNX Runtime makes of a model when it loads it. Raises NoTimingOfItsOwn if it refuses."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    with TemporaryDirectory() as folder:
+        options.optimized_model_filepath = str(Path(folder) / "model.onnx")
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
+        except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+            raise NoTimingOfItsOwn(first_line(error)) from error
+        return onnx.load(options.optimized_model_filepath)
+
+
+ENTERS, LEAVES = "DequantizeLinear", "QuantizeLinear"  # the floats
+BORDERS = frozenset((ENTERS, LEAVES))
+
+
+def with_borders(graph: Graph, group: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes of a group and all borders that belong to it, those of weights included, in topological order."""
+    if group[0].op in BORDERS:
+        return group
+    before, after = borders_before(graph, group), _after(graph, group)
+    return (*before, *group, *after) if before or after else group
+
+
+def is_quantised(group: tuple[Node, ...]) -> bool:
+    """Whether the group has borders around an operator, which is none that moves channels itself."""
+    return any(node.op in BORDERS for node in group) and all(node.op != "Transpose" for node in group)
+
+
+def is_inside(graph: Graph, node: Node) -> bool:
+    """Whether the node is a border that belongs to the groups of others."""
+    if node.op == ENTERS:
+        readers = [graph.nodes[reader] for reader in graph.consumers.get(node.outputs[0], ())]
+        return bool(readers) and node.outputs[0] not in graph.outputs and not any(r.op in BORDERS for r in readers)
+    if node.op == LEAVES:
+        before = graph.nodes.get(graph.producers.get(node.inputs[0]))
+        if before is None or before.op in BORDERS or before.constant:
+            return False
+        return len(graph.consumers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs
+    return False
+
+
+def borders_before(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
+    """What makes the floats that the group reads, each node once."""
+    before = []
+    for node in group:
+        for tensor in node.inputs:
+            if tensor in graph.producers:
+                border = graph.nodes[graph.producers[tensor]]
+                if border.op == ENTERS and border not in before:
+                    before.append(border)
+    return before
+
+
+def is_scale(graph: Graph, tensor: int) -> bool:
+    """Whether the tensor says what an integer is worth."""
+    readers = [graph.nodes[reader] for reader in graph.consumers.get(tensor, ())]
+    return any(reader.op in BORDERS and tensor in reader.inputs[1:] for reader in readers)
+
+
+def _after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
+    """What makes integers of the floats that the group gives, where nothing else reads them."""
+    after = []
+    for node in group:
+        for tensor in node.outputs:
+            readers = graph.consumers.get(tensor, ())
+            if len(readers) == 1 and graph.nodes[readers[0]].op == LEAVES and tensor not in graph.outputs:
+                after.append(graph.nodes[readers[0]])
+    return after
+
+
+# -- a kernel by itself ----------------------------------------------------------------------------
+
+
+def in_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The optimised model without the transposes that bring images to quantised kernels and back, if there are any.
+
+    These kernels want the channels last, and what lies between two of them stays so.
+    """
+    result = optimised(model)
+    graph = result.graph
+    kinds = {value.name: value.type.tensor_type for value in (*graph.input, *graph.output)}
+    read = [name for node in graph.node for name in node.input]
+    for node in list(graph.node):
+        perm = next((list(a.ints) for a in node.attribute if (node.op_type, a.name) == ("Transpose", "perm")), None)
+        if perm == [0, 2, 3, 1] and node.input[0] in kinds and read.count(node.input[0]) == 1:
+            _replace(graph.input, node.input[0], _transposed(kinds[node.input[0]], node.output[0], perm))
+        elif perm == [0, 3, 1, 2] and node.output[0] in kinds:
+            _replace(graph.output, node.output[0], _transposed(kinds[node.output[0]], node.input[0], [0, 2, 3, 1]))
+        else:
+            continue
+        graph.node.remove(node)
+    return result
+
+
+def _replace(values, name: str, new: onnx.ValueInfoProto) -> None:
+    (old,) = [value for value in values if value.name == name]
+    old.CopyFrom(new)
+
+
+def _transposed(kind: onnx.TypeProto.Tensor, name: str, perm: list[int]) -> onnx.ValueInfoProto:
+    sizes = [kind.shape.dim[axis].dim_value for axis in perm]
+    return helper.make_tensor_value_info(name, kind.elem_type, sizes)
+
+
+DEPTH = 2
+BY_FOUR = 4  # channels that a reorder and a depthwise kernel take at once
+CONVOLUTIONS = frozenset(("Conv", "FusedConv"))
+POOLS = frozenset(("MaxPool", "AveragePool"))
+ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carriers of whole blocks only
+SUMS = frozenset(("Add", "Sum", "Mul"))
+REMOVED = frozenset(("Identity", "Dropout"))
+CARRIERS = ALIGNED | SUMS | REMOVED | frozenset((
+    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization", "Resize",
+))  # fmt: skip
+FUSED = frozenset(("LeakyRelu", "Clip"))  # in blocks only as part of a convolution
+FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants: into the convolution before
+FOLDS = 3  # operators that are looked at, at most, whether they fold into one convolution
+NHWC = (0, 2, 3, 1)
+_WINDOWED = CONVOLUTIONS | POOLS
+_KINDS = _WINDOWED | CARRIERS | FUSED
+
+
+@cache
+def block() -> int:
+    """How many channels ONNX Runtime puts in a block on this machine; 0 if it has no blocked layout here."""
+    result = optimised(_point_convolution())
+    (conv,) = [node for node in result.graph.node if node.op_type == "Conv"]
+    (weight,) = [tensor for tensor in result.graph.initializer if tensor.name == conv.input[1]]
+    return weight.dims[0] if conv.domain else 0
+
+
+def _point_convolution() -> ModelProto:
+    """One channel to one channel: the weight of its blocked form is as long as a block."""
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1.0])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 2, 2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "block", [x], [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def only_reader(graph: Graph, tensor: int) -> Node | None:
+    """The one node that reads the tensor, unless it is an output of the graph."""
+    readers = graph.consumers.get(tensor, ())
+    return graph.nodes[readers[0]] if len(readers) == 1 and tensor not in graph.outputs else None
+
+
+def producer(graph: Graph, tensor: int) -> Node | None:
+    """The node that computes the tensor, if a run does."""
+    node_id = graph.producers.get(tensor)
+    node = graph.nodes[node_id] if node_id is not None else None
+    return None if node is None or node.constant else node
+
+
+def varying(graph: Graph, node: Node) -> list[int]:
+    """The inputs that are not constant."""
+    if len(node.inputs) == 1:  # else the node would be constant itself
+        return list(node.inputs)
+    return [tensor for tensor in node.inputs if tensor != ABSENT and not graph.is_constant(tensor)]
+
+
+def alike(graph: Graph, tensors: Iterable[int]) -> bool:
+    """Whether the tensors have the same element type and shape."""
+    kinds = [graph.types.get(tensor) for tensor in tensors]
+    return len({kind and kind[:2] for kind in kinds}) == 1
+
+
+def is_removed(graph: Graph, node: Node) -> bool:
+    """Whether ONNX Runtime removes the node when it loads a graph: Identity, and Dropout in inference."""
+    if node.domain != "" or node.op not in REMOVED:
+        return False
+    return node.op == "Identity" or not (
+        any(map(graph.is_used, node.outputs[1:])) or any(t != ABSENT for t in node.inputs[2:])
+    )
+
+
+def folds(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
+    """The operator before it, if both become one convolution: a normalisation, factor or offset for each channel.
+
+    At most `more` others are looked at between it and the convolution.
+    """
+    if more == 0 or node.op not in FOLDED or node.domain != "":
+        return None
+    varied = varying(graph, node)
+    if len(varied) != 1 or only_reader(graph, varied[0]) is not node or not _each_channel(graph, node, varied[0]):
+        return None
+    before = producer(graph, varied[0])
+    if before is None or before.domain != "":
+        return None
+    if before.op == "Conv":
+        return before if all(graph.is_constant(t) for t in before.inputs[1:] if t != ABSENT) else None
+    return before if folds(graph, before, more - 1) else None
+
+
+def pads(graph: Graph, node: Node) -> Node | None:
+    """The convolution or pooling that does the work of a Pad itself: the only one that reads what it gives."""
+    reader = only_reader(graph, node.outputs[0])
+    if (
+        reader is None
+        or reader.op not in ("Conv", *POOLS)
+        or reader.domain != ""
+        or reader.attribute("auto_pad", b"NOTSET") != b"NOTSET"
+    ):
+        return None
+    same = node.attribute("mode", b"constant") == b"constant" and len(varying(graph, node)) == 1
+    return reader if same and reader.inputs[0] == node.outputs[0] and _pads_positions(graph, node) else None
+
+
+def _pads_positions(graph: Graph, node: Node) -> bool:
+    """Whether a Pad adds places alone: no channels, nothing cut away."""
+    widths = shape_value(graph, node.inputs[1])
+    if widths is None:
+        return False
+    ends = widths.reshape(2, -1)
+    return bool((ends >= 0).all() and not ends[:, :2].any())
+
+
+def _each_channel(graph: Graph, node: Node, data: int) -> bool:
+    """Whether the constants of the node hold one number for each channel of `data`."""
+    if node.op == "BatchNormalization":
+        return node.inputs[0] == data
+    kind = graph.types.get(data)
+    others = [graph.types.get(t) for t in node.inputs if t != data]
+    if kind is None or kind.shape is None or len(kind.shape) < 3 or len(others) != 1 or others[0] is None:
+        return False
+    channels = (kind.shape[1], *(1,) * (len(kind.shape) - 2))
+    return others[0].shape in (channels, (1, *channels))
+
+
+class Layout:
+    """The layout of one graph, asked for one node at a time; answers are remembered."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._blocked: dict[tuple[int, int], bool] = {}
+        self._folds: dict[int, Node | None] = {}
+
+    def folds(self, node: Node) -> Node | None:
+        """`folds`, remembered."""
+        if node.op not in FOLDED:
+            return None
+        if node.id not in self._folds:
+            self._folds[node.id] = folds(self.graph, node)
+        return self._folds[node.id]
+
+    def runs_blocked(self, node: Node, depth: int = DEPTH) -> bool:
+        """Whether the operator works in blocks, and so gives blocks."""
+        if node.op not in _KINDS:
+            return False
+        if node.op not in CARRIERS:
+            depth = DEPTH  # its own shapes decide, or those of the convolution that it is part of
+        result = self._blocked.get((node.id, depth))
+        if result is None:
+            result = self._blocked[node.id, depth] = self._runs_blocked(node, depth)
+        return result
+
+    def is_blocked(self, tensor: int) -> bool:
+        """Whether the tensor comes in blocks."""
+        before = producer(self.graph, tensor)
+        return before is not None and self.runs_blocked(before)
+
+    def reads_blocked(self, node: Node) -> bool:
+        """Whether the operator reads blocks: as it gives them, except borders that need no reorder of their own."""
+        # the order of axes after which images have their channels last is one of blocks, too
+        if node.op == "Transpose":
+            return node.attribute("perm", ()) == NHWC and self.is_blocked(node.inputs[0])
+        if node.op == "Pad":
+            reader = pads(self.graph, node)
+            return reader is not None and self.reads_blocked(reader)
+        return self.runs_blocked(node) and not self._reads_image(node)
+
+    def reorders(self, node: Node, inner: Collection[int] = ()) -> Iterator[tuple[str, TensorType]]:
+        """What is reordered of what the node gives (not of `inner`), and of the inputs of the graph that it reads."""
+        graph = self.graph
+        for tensor in node.outputs:
+            if tensor in inner or not _is_image(graph.types.get(tensor)):
+                continue
+            readers = [graph.nodes[reader] for reader in graph.consumers.get(tensor, ())]
+            if self.runs_blocked(node):
+                if tensor in graph.outputs or not all(map(self.reads_blocked, readers)):
+                    yield "ReorderOutput", graph.types[tensor]
+            elif any(map(self.reads_blocked, readers)):
+                yield "ReorderInput", graph.types[tensor]
+        for tensor in varying(graph, node):
+            if (
+                tensor not in graph.producers
+                and _is_image(graph.types.get(tensor))
+                and node.id == self._first_in_blocks(tensor)
+            ):
+                yield "ReorderInput", graph.types[tensor]
+
+    def _first_in_blocks(self, tensor: int) -> int | None:
+        """Which of the readers of an input of the graph pays for its reorder: one of those that read blocks."""
+        readers = self.graph.consumers.get(tensor, ())
+        return next((reader for reader in readers if self.reads_blocked(self.graph.nodes[reader])), None)
+
+    # -- one operator ------------------------------------------------------------------------------
+
+    def _runs_blocked(self, node: Node, depth: int) -> bool:
+        graph = self.graph
+        if node.constant or not block() or not _is_image(graph.types.get(node.outputs[0])):
+            return False
+        if node.op in _WINDOWED and borders_before(graph, (node,)):
+            return False
+        if node.op in CONVOLUTIONS:
+            return self._is_blocked_convolution(node)
+        if node.domain not in ("", contrib.DOMAIN):
+            return False
+        if node.op in POOLS:
+            return self._is_aligned(node.inputs[0]) and len(node.outputs) == 1
+        before = self._activated(node) if node.op in FUSED else self.folds(node)
+        if before is not None:
+            return self.runs_blocked(before, depth)
+        data = varying(graph, node)
+        if node.op in FUSED or not self._carries(node, data):
+            return False
+        return all(self._comes_blocked(tensor, depth) for tensor in data)
+
+    def _comes_blocked(self, tensor: int, depth: int) -> bool:
+        before = producer(self.graph, tensor)
+        if before is None:
+            return False
+        if depth == 0 and before.op in CARRIERS and not self.folds(before):
+            return self._is_aligned(tensor)
+        return self.runs_blocked(before, max(depth - 1, 0))
+
+    def _activated(self, node: Node) -> Node | None:
+        """The convolution, or what folds into it, that computes the activation `node` itself."""
+        before = producer(self.graph, node.inputs[0])
+        if before is None or only_reader(self.graph, node.inputs[0]) is not node or len(varying(self.graph, node)) > 1:
+            return None
+        return before if (before.op == "Conv" and before.domain == "") or self.folds(before) else None
+
+    def _carries(self, node: Node, data: list[int]) -> bool:
+        """Whether the operator stays in blocks if all its varying inputs `data` come in blocks."""
+        if node.op in ALIGNED and not all(map(self._is_aligned, data)):
+            return False
+        if node.op == "Resize" and not _repeats(node):
+            return False
+        if node.op == "Concat":
+            return node.attribute("axis", None) == 1 and len(data) == len(node.inputs)
+        if node.op in SUMS and len(data) == len(node.inputs):
+            return alike(self.graph, data)
+        if node.op in SUMS:
+            return node.op == "Mul" and len(data) == 1 and _each_channel(self.graph, node, data[0])
+        if node.op in REMOVED and not is_removed(self.graph, node):
+            return False
+        return data == [node.inputs[0]]
+
+    def _is_blocked_convolution(self, node: Node) -> bool:
+        weight = self.graph.types.get(node.inputs[1])
+        if weight is None or weight.shape is None or len(weight.shape) != 4 or len(node.outputs) > 1:
+            return False
+        if not all(self.graph.is_constant(tensor) for tensor in node.inputs[1:3] if tensor != ABSENT):
+            return False
+        channels, inner, group = weight.shape[0], weight.shape[1], node.attribute("group", 1)
+        if group == 1:
+            return inner < block() or inner % BY_FOUR == 0
+        if inner == 1 and channels == group:
+            return channels % BY_FOUR == 0
+        return inner % block() == 0 and channels % group == 0 and channels // group % block() == 0
+
+    def _reads_image(self, node: Node) -> bool:
+        """Whether it is a convolution of few channels, which reads the tensor as it is."""
+        if node.op not in CONVOLUTIONS or node.attribute("group", 1) != 1:
+            return False
+        return self.graph.types[node.inputs[1]].shape[1] < block()
+
+    def _is_aligned(self, tensor: int) -> bool:
+        kind = self.graph.types.get(tensor)
+        return _is_image(kind) and kind.shape[1] % block() == 0
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a Resize repeats each place; ONNX Runtime has a blocked kernel for that, and for no other but some."""
+    wanted = (b"nearest", b"asymmetric", b"floor")
+    names = ("mode", "coordinate_transformation_mode", "nearest_mode")
+    return tuple(node.attribute(name, b"") for name in names) == wanted
+
+
+def _is_image(kind: TensorType | None) -> bool:
+    """Whether the type is one of [batch, channels, height, width] in float32."""
+    return kind is not None and kind.dtype == TensorProto.FLOAT and kind.shape is not None and len(kind.shape) == 4

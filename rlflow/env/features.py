@@ -1,0 +1,250 @@
+"""Feature vectors of single operators and tensors: the columns of an observation that depend on one of them alone.
+
+`operator_features` shows the operator, its attributes and its numbers of inputs and outputs. `tensor_features` shows
+the data type, the shape, and the content where rules look at the content. `shown` maps a number to a logarithmic scale
+that keeps the sign. A value without a column of its own, or one that its column rounds, goes into a hash
+(`fingerprint`), so equal fingerprints mean equal values. observation.py assembles the vectors into graphs.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from functools import lru_cache
+from math import log1p
+
+import onnx
+from onnx import TensorProto
+
+from rlflow.graph import contrib
+from rlflow.graph.dims import Dim, least
+from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType, itemsize
+from rlflow.rules.apply import content_of_constant
+from rlflow.rules.expressions import FLOATS
+from rlflow.rules.match import REDUNDANT, attributes_of
+
+EXACT = 1 << 15  # integers below it are told apart in their columns; others are rounded in float32
+LARGEST_MAGNITUDE = 1e30
+FLOAT_UNIT = 1e-6  # of the logarithmic scale: an epsilon of 1e-5 stays apart from one of 1e-6
+FINGERPRINT = 8  # numbers of 4 bits each: two things that differ have the same one once in 4·10⁹ times
+
+
+def shown(number) -> float:
+    """A number on a logarithmic scale that keeps its sign; never 0, which stands for a number that is not there."""
+    if number != number:
+        return 0.5
+    size = min(abs(number), LARGEST_MAGNITUDE)
+    size = 1.0 + log1p(size / FLOAT_UNIT if isinstance(number, float) else size)
+    return -size if number < 0 else size
+
+
+def is_exact(number) -> bool:
+    """Whether `shown` tells it apart from all others."""
+    return isinstance(number, int) and -EXACT < number < EXACT
+
+
+def row_of(numbers: Iterable, width: int) -> list[float]:
+    """The first so many of them, `shown`, and 0 where there are fewer."""
+    row = [shown(number) for number in tuple(numbers)[:width]]
+    return row + [0.0] * (width - len(row))
+
+
+def exactly(value):
+    """What `fingerprint` takes of a value, sizes in symbols with the least number that they can be."""
+    if isinstance(value, tuple):
+        return tuple([exactly(part) for part in value])
+    return (value.text, least(value)) if type(value) is Dim else value
+
+
+@lru_cache(maxsize=65536)
+def fingerprint(unsaid: tuple) -> tuple[float, ...]:
+    """FINGERPRINT numbers from −1 to 1, none of them 0, by a hash; zeros of ()."""
+    if not unsaid:
+        return (0.0,) * FINGERPRINT
+    digest = hashlib.blake2b(repr(unsaid).encode(), digest_size=FINGERPRINT // 2).digest()
+    return tuple([half / 7.5 - 1 for byte in digest for half in (byte >> 4, byte & 15)])
+
+
+def _vocabulary() -> list[tuple[str, str]]:
+    """(domain, name) of ONNX's operators up to opset 23, so that a newer onnx package does not renumber them, and of
+    those of ONNX Runtime's that rules know."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    standard = {("", s.name) for s in schemas if s.domain == "" and s.since_version <= 23}
+    return sorted(standard | {(contrib.DOMAIN, name) for name in contrib.OPERATORS})
+
+
+OPS = {operator: number for number, operator in enumerate(_vocabulary(), start=1)}
+OTHER_OP, INPUT_OP, OUTPUT_OP = (len(OPS) + k for k in (1, 2, 3))
+N_OPS = OUTPUT_OP + 1  # with 0 for padding
+
+# Attribute → columns. Lists that are longer, and all others, go into the fingerprint.
+LIST_ATTRIBUTES = {"perm": 6, "kernel_shape": 3, "strides": 3, "dilations": 3, "pads": 6}
+INTEGER_ATTRIBUTES = (
+    "axis", "group", "keepdims", "transA", "transB", "to", "num_heads", "ceil_mode", "count_include_pad", "allowzero",
+    "blocksize",
+)  # fmt: skip
+FLOAT_ATTRIBUTES = ("epsilon", "alpha", "beta", "scale")  # two columns each: `shown`, and the number itself
+LARGEST_FLOAT = 1e9
+
+N_COUNTS = 9
+ATTRIBUTE_FEATURES = sum(LIST_ATTRIBUTES.values()) + len(INTEGER_ATTRIBUTES) + 2 * len(FLOAT_ATTRIBUTES)
+OPERATOR_FEATURES = N_COUNTS + ATTRIBUTE_FEATURES + FINGERPRINT
+
+
+def operator_id(node: Node) -> int:
+    return OPS.get((node.domain, node.op), OTHER_OP)
+
+
+def operator_features(graph: Graph, node: Node) -> bytes:
+    """float32 [OPERATOR_FEATURES] of one operator: counts, attributes, fingerprint."""
+    given = [tensor for tensor in node.inputs if tensor != ABSENT]
+    outputs = [tensor for tensor in node.outputs if tensor != ABSENT]
+    unread = tuple([slot for slot, t in enumerate(node.outputs) if t != ABSENT and not graph.is_used(t)])
+    counts = (
+        float(node.constant),
+        float(len(node.inputs)),
+        float(len(given)),
+        float(sum(map(graph.is_constant, given))),
+        float(len(node.outputs)),
+        float(len(outputs)),
+        float(len(unread)),
+        float(sum(tensor in graph.outputs for tensor in outputs)),
+        float(len(node.captured)),
+    )
+    hidden = tuple([(slot, graph.types.get(node.outputs[slot])) for slot in unread])  # no edge shows these
+    absent = tuple([slot for slot, tensor in enumerate(node.outputs) if tensor == ABSENT])
+    unsaid = (exactly(hidden), absent) if hidden or absent else ()
+    return struct.pack(f"{N_COUNTS}f", *counts) + attribute_features(graph, node, unsaid)
+
+
+def attribute_features(graph: Graph, node: Node, unsaid: tuple = (), redundant: bool = False) -> bytes:
+    """float32 [ATTRIBUTE_FEATURES + FINGERPRINT] of one operator, whatever it reads and gives.
+
+    unsaid: what else the fingerprint is to tell apart.  redundant: show what the shapes of its inputs say as well.
+    """
+    values, others = attributes_of(graph, node)
+    if operator_id(node) == OTHER_OP or node.overload:
+        unsaid = (*unsaid, node.domain, node.op, node.overload)
+    shown_here = [pair for pair in values.items() if redundant or (node.op, pair[0]) not in REDUNDANT]
+    return _attribute_row(tuple(shown_here), others, unsaid)
+
+
+@lru_cache(maxsize=65536)
+def _attribute_row(values: tuple, others: tuple, unsaid: tuple) -> bytes:
+    """values: (name, value), defaults filled in.  others: those that are not at their default."""
+    row, named = [], dict(values)
+    for name, width in LIST_ATTRIBUTES.items():
+        value = named.get(name) or ()
+        row += row_of(value, width)
+        if len(value) > width or not all(map(is_exact, value)):
+            unsaid = (*unsaid, (name, exactly(value)))
+    for name in INTEGER_ATTRIBUTES:
+        value = named.get(name)
+        row.append(shown(value) if isinstance(value, int) else 0.0)
+        if value is not None and not is_exact(value):
+            unsaid = (*unsaid, (name, value))
+    for name in FLOAT_ATTRIBUTES:
+        value = named.get(name)
+        row += (shown(value), value) if isinstance(value, float) and abs(value) < LARGEST_FLOAT else (0.0, 0.0)
+        if value is not None and not (isinstance(value, float) and abs(value) < LARGEST_FLOAT):
+            unsaid = (*unsaid, (name, value))
+    unsaid = (*unsaid, *[pair for pair in others if pair[0] not in _NAMED_ATTRIBUTES])
+    return struct.pack(f"{ATTRIBUTE_FEATURES + FINGERPRINT}f", *row, *fingerprint(unsaid))
+
+
+_NAMED_ATTRIBUTES = frozenset((*LIST_ATTRIBUTES, *INTEGER_ATTRIBUTES, *FLOAT_ATTRIBUTES))
+
+
+NUMBERS = frozenset((
+    *FLOATS, TensorProto.BOOL, TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+))  # fmt: skip
+AXES = 6  # whose sizes have columns, the first ones
+ELEMENTS = 8  # of a small content
+LARGEST_POWER = 8  # of 2, by which a size is divisible
+
+TYPE = slice(0, 7)  # known, constant, a weight or literal, data type (ONNX's number), float, bool, log2 of its bytes
+RANK, SIZE = 7, 8  # axes, log(1 + elements); 0 if the shape is not known
+SIZES = slice(9, 9 + AXES)  # log(1 + size) of each axis
+POWERS = slice(15, 15 + AXES)  # the power of 2 by which the size is divisible, at most LARGEST_POWER
+DEGREES = slice(21, 21 + AXES)  # degree of the size in the model's symbols, 0 for a number
+LENGTH = 27  # 1 + log(1 + elements of a content that is seen), else 0
+CONTENT = slice(28, 28 + ELEMENTS)  # `shown`
+TENSOR_FEATURES = 36 + FINGERPRINT
+
+Held = tuple[tuple | None, tuple]  # the numbers of a content that is seen, and what `fingerprint` is to take of it
+
+
+def tensor_features(graph: Graph, view: Graph, tensor: int, shared: bool) -> bytes:
+    """float32 [TENSOR_FEATURES] of one tensor.
+
+    view: the graph at the typical sizes.  shared: of a large weight, whether other operators read an equal one.
+    """
+    kind, weight = graph.types.get(tensor), graph.constants.get(tensor)
+    at = view.types[tensor] if kind is not None else None
+    if weight is None:
+        held = _computed(kind, at)
+    elif is_large(weight):
+        held = None, (weight.digest,) if shared else ()
+    else:
+        held = _literal(weight)
+    return _tensor_row(kind, at, graph.is_constant(tensor), weight is not None, held)
+
+
+def is_large(weight: Constant) -> bool:
+    """Whether rules do not look at its content, but for whether another one's is equal."""
+    return content_of_constant(weight) is True
+
+
+def _computed(kind: TensorType | None, at: TensorType | None) -> Held:
+    if kind is None or kind.content is None:
+        return None, ()
+    return at.content, () if _fits(kind.content) else exactly(kind.content)
+
+
+@lru_cache(maxsize=4096)
+def _literal(weight: Constant) -> Held:
+    if weight.type.dtype not in NUMBERS:
+        return None, (weight.digest,)
+    held = tuple(weight.load().reshape(-1)[: ELEMENTS + 1].tolist())
+    return held, () if _fits(held) else (weight.digest,)
+
+
+def _fits(content: tuple) -> bool:
+    return len(content) <= ELEMENTS and all(map(is_exact, content))
+
+
+@lru_cache(maxsize=65536)
+def _tensor_row(kind: TensorType | None, at: TensorType | None, constant: bool, weight: bool, held: Held) -> bytes:
+    numbers, unsaid = held
+    shape = kind.shape if kind is not None else None
+    row = [float(shape is not None), float(constant), float(weight), *_data_type(kind)]
+    sizes = at.shape if shape is not None else ()
+    row += [float(len(sizes)), log1p(at.size if at is not None else 0)]
+    row += _padded([log1p(max(size, 0)) for size in sizes])
+    row += _padded([_power_of_2(size) for size in sizes])
+    row += _padded([_degree(size) for size in shape or ()])
+    row += [0.0] if numbers is None else [1 + log1p(at.size)]
+    row += row_of(numbers or (), ELEMENTS)
+    if shape is not None and (len(shape) > AXES or not all(map(is_exact, shape))):
+        unsaid = (*unsaid, exactly(shape))
+    return struct.pack(f"{TENSOR_FEATURES}f", *row, *fingerprint(unsaid))
+
+
+def _data_type(kind: TensorType | None) -> tuple[float, ...]:
+    if kind is None:
+        return 0.0, 0.0, 0.0, 0.0
+    bits = itemsize(kind.dtype).bit_length()
+    return float(kind.dtype), float(kind.dtype in FLOATS), float(kind.dtype == TensorProto.BOOL), float(bits)
+
+
+def _padded(numbers: list) -> list[float]:
+    return [float(number) for number in numbers[:AXES]] + [0.0] * (AXES - len(numbers))
+
+
+def _power_of_2(size: int) -> int:
+    """0 of an odd size, and of 0."""
+    return min((size & -size).bit_length() - 1, LARGEST_POWER) if size > 0 else 0
+
+
+def _degree(size) -> int:
+    return max(len(factors) for factors, _ in size.terms) if type(size) is Dim else 0

@@ -1,0 +1,160 @@
+"""The rewriting environment: one ONNX model, rewritten by proved rules (RLFlow, section 3.1).
+
+    import gymnasium, rlflow
+    env = gymnasium.make("rlflow/GraphRewrite-v0", model="tiny_resnet18", max_steps=30)
+
+`GraphRewriteEnv` is the Gymnasium environment. `EnvSpec` holds the plain values from which any process or machine makes
+the same environment. `make_vector_env` makes several copies, each in its own process.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import onnx
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from rlflow.common.system import usable_cores
+from rlflow.common.task import Reward, State
+from rlflow.costs import COSTS, CostOptions
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.measured import Probe
+from rlflow.costs.measurements import Latencies
+from rlflow.env import EnvOptions
+from rlflow.env.batched import AlikeState, start_of
+from rlflow.env.rewards import REWARDS, MeasuredReward, make_reward, relative
+from rlflow.env.state import Task
+from rlflow.env.step import StepEnv
+from rlflow.graph.typical import load_at
+from rlflow.rules.exactness import only_exact
+from rlflow.rules.language import load_rules, only_standard
+from rlflow.rules.locations import prepared
+from rlflow.zoo import ZOO, load
+
+
+class GraphRewriteEnv(StepEnv):
+    """Rewrites of a computation graph (RLFlow, section 3.1).
+
+    See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/observation, rewards those of
+    rlflow/env/rewards.py. `info` has `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`, `valid` and `rule`
+    (of the last action), and what the reward says (`measured`: rlflow/env/rewards.py). With `env.moves=alike`
+    an action is (xfer_id, index of a move), and `actions` are the single rewrites that the last one made
+    (rlflow/env/batched.py).
+    """
+
+    def __init__(
+        self, task: Task, reward: Reward = relative, max_steps: int = EnvOptions.max_steps,
+        max_nodes: int | None = None,
+        max_edges: int | None = None, render_mode: str | None = None,
+    ):  # fmt: skip
+        super().__init__(task, reward, max_steps, max_nodes, max_edges, render_mode)
+
+    def start(self) -> State:
+        return start_of(self.task)
+
+    def render(self) -> str | None:
+        if self.render_mode != "ansi":
+            return None
+        runtime, initial = self.state.runtime_ms, self.task.initial.runtime_ms
+        better = 100 * (1 - runtime / initial) if initial else 0.0  # views only cost nothing
+        lines = [f"step {self._steps}: {runtime:.4f} ms estimated, {better:.2f} % better"]
+        lines += [f"  {self.task.rules[x].name}: {n}" for x, n in enumerate(self.state.counts) if n]
+        return "\n".join(lines)
+
+    def _figures(self, taken: int | None) -> dict[str, Any]:
+        cost, rule = self.state.cost, self.task.rules[taken].name if taken is not None else ""
+        figures = {"flops": cost.flops, "bytes": cost.bytes, "launches": cost.launches, "rule": rule}
+        if isinstance(self.state, AlikeState):
+            figures["actions"] = self.state.actions if taken is not None else ()
+        return figures
+
+
+@dataclass(frozen=True)
+class EnvSpec(EnvOptions):
+    """Everything a process needs to make the real environment; plain values only. Its options are those of `env` and
+    `cost`.
+
+    Attributes:
+      model: path of the ONNX file, or a zoo name.
+      shapes: (name, size or sizes) pairs: the typical sizes of symbolic dimensions (see `typical_sizes`).
+      fix: whether these sizes are frozen (see `load_at`).
+      cost, threads, database: see rlflow.costs.
+    """
+
+    model: str
+    shapes: tuple = ()
+    fix: bool = field(default=False, kw_only=True)
+    cost: str = field(default=CostOptions.name, kw_only=True)
+    threads: int | None = field(default=CostOptions.threads, kw_only=True)
+    database: str | None = field(default=CostOptions.database, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.threads is None:
+            object.__setattr__(self, "threads", usable_cores())  # of this process; another takes as many
+
+    def make_task(self) -> Task:
+        return self.open(load(self.model) if self.model in ZOO else self.model)
+
+    def open(self, source: Path | str | onnx.ModelProto) -> Task:
+        """The task of another model (see `load_at`) with the same options."""
+        cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
+        rules = load_rules(list(self.rules))
+        rules = only_exact(rules) if self.exact else rules
+        rules = only_standard(rules) if self.standard_operators_only else rules
+        loaded, sizes = load_at(source, dict(self.shapes), self.fix)
+        graph, preparation = prepared(loaded, rules)
+        return Task(
+            graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves
+        )
+
+    @property
+    def measures(self) -> bool:
+        """Whether steps are rewarded by measurements."""
+        return REWARDS.get(self.reward) is MeasuredReward
+
+    def make_reward(self) -> Reward:
+        if not self.measures:
+            return make_reward(self.reward, self.alpha, self.beta)
+        return MeasuredReward(self._latencies, self.measure_every, self.unmeasured_reward)
+
+    @cached_property
+    def _latencies(self) -> Latencies:
+        """All rewards of this object measure in one process, and what one has measured the others know."""
+        probe = Probe(self.threads, self.measure_seconds, self.measure_limit)
+        return Latencies(TimingDatabase(self.database), self.threads, probe)
+
+    def absolute(self) -> "EnvSpec":
+        """The same with absolute paths, for a process with another working directory."""
+        model = self.model if self.model in ZOO else os.path.abspath(self.model)
+        return replace(self, model=model, database=self.database and os.path.abspath(self.database))
+
+
+def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:
+    return GraphRewriteEnv(spec.make_task(), spec.make_reward(), spec.max_steps, render_mode=render_mode)
+
+
+def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
+    """n copies of the environment, each in a process of its own; in this one if n is 1, `processes` is false or states
+    are measured: only one process of a machine measures at a time.
+
+    A copy whose episode ends is reset in the same step (`AutoresetMode.SAME_STEP`, like the dream): its last
+    observation is in `infos["final_obs"]`, and what `step` returns begins the next episode. Masks are part of the
+    batched observation: `xfer_mask` int8 [n, N + 1], `location_masks` int8 [n, N + 1, L].
+
+    Processes are spawned: a script that calls this needs `if __name__ == "__main__":`.
+    """
+    makers = [partial(make_env, spec)] * n
+    if n == 1 or not processes or spec.measures:
+        return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    # Spawned, since a fork would inherit ONNX Runtime's threads.
+    return AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def make_by_name(
+    model: str, shapes: Mapping | None = None, rules=(), render_mode: str | None = None, **options
+) -> GraphRewriteEnv:
+    """What `gymnasium.make` calls. The options are those of `EnvSpec`."""
+    return make_env(EnvSpec(model, tuple((shapes or {}).items()), rules=tuple(rules), **options), render_mode)

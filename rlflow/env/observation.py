@@ -1,0 +1,322 @@
+"""The observation of an ONNX graph: the arrays that every world model sees. Every rule's mask is a function of them.
+
+One graph is one `GraphArrays` of n nodes and e edges. Its widths depend neither on the graph's size nor on the model.
+
+**Nodes**, in this order: graph inputs (operator id `INPUT_OP`), operators in canonical order with constant ones among
+them, graph outputs (`OUTPUT_OP`). Inputs and outputs have zeros for features.
+
+`nodes`, float32 [n, NODE_FEATURES]:
+  COSTS       estimated: log(1 + x) of the runtime in ns, of FLOPs and of bytes; launches. No mask depends on them.
+  COUNTS      constant or not; inputs: all, given, constant; outputs: all, given, without reader, outputs of the graph;
+              tensors that subgraphs read.
+  ATTRIBUTES  the attributes that rules name, defaults filled in, on the scale of `shown`.
+  then FINGERPRINT numbers for what these columns omit: other attributes that are not at their default, longer lists,
+              the types of outputs without reader.
+
+**Edges**: one for each given input of an operator, in input order, from the node that makes the tensor; and one into
+each graph output. A weight or literal belongs to its reader, so its edge leads from that operator to itself. Thus
+nothing depends on whether a file shares equal literals, and no literal connects distant operators.
+
+`edges`, float32 [e, EDGE_FEATURES]:
+  SLOTS       input slot of the receiver, output slot of the sender; whether a subgraph reads the tensor;
+              log(1 + readers); whether the tensor is an output of the graph.
+  EQUALITIES  which nearby tensors are identical, and which shapes and axes are equal. Message passing alone cannot
+              tell two readers of one tensor from readers of two similar tensors.
+  TENSOR      data type, rank, sizes, symbolic sizes, small content; FINGERPRINT numbers for what these columns omit.
+
+`globals`, float32 [GLOBAL_FEATURES]: runtime, FLOPs, bytes, launches and non-constant operators, each as a multiple of
+the initial graph's; the typical sizes of the model's symbols; its opsets.
+
+Symbolic sizes are shown at their (first) typical size, together with their degree in the symbols.
+
+*Completeness.* Two graphs with equal arrays have equal masks. A property that a rule may look at has a column or is
+part of a fingerprint. Rules compare large weights only for equality: a weight that several operators read has the
+fingerprint of its content on each of its edges.
+
+*Increments.* The entry of a node (its row and the edges into it) is kept from state to state. A rewrite renews the
+entries of touched nodes and of their readers. Nothing is encoded before it is needed.
+
+VERSION names this format. It stands in the `EncodingSpec` of every checkpoint and in every shard of episodes; another
+version is refused with one line.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import log1p
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.common.task import EncodingSpec, GraphArrays
+from rlflow.costs import GraphCost, NodeCost
+from rlflow.env.features import (
+    ATTRIBUTE_FEATURES,
+    INPUT_OP,
+    N_COUNTS,
+    N_OPS,
+    OPERATOR_FEATURES,
+    OUTPUT_OP,
+    TENSOR_FEATURES,
+    is_large,
+    operator_features,
+    operator_id,
+    tensor_features,
+)
+from rlflow.graph import contrib
+from rlflow.graph.ir import ABSENT, Graph, Node
+
+COMPARED_INPUTS = 4  # of the receiver, that an input is compared with
+COMPARED_AXES = 4  # of each shape, that are compared with each other
+FAMILY = 3  # the tensor and the first two inputs of the operator that gives it
+EQUALITY_FEATURES = COMPARED_INPUTS + FAMILY**2 - 1 + 2 * (1 + COMPARED_AXES**2)
+
+
+def equalities(graph: Graph, node: Node) -> list[bytes]:
+    """float32 [EQUALITY_FEATURES], 0 or 1, of each input of a node.
+
+    Whether it is the same tensor as inputs 0 … 3 (0 for itself); then, with the other input (the first one; of the
+    first the second): which of the tensor and the first two inputs of its operator are the same as which of that one's
+    (but for the two tensors themselves); whether the shapes are equal, and which of the first four axes are equal to
+    which; the same of the shapes of the input and of the node's first output. Weights of equal content are the same.
+    """
+    families = [_family(graph, tensor) for tensor in node.inputs]
+    shapes = [_shape(graph, tensor) for tensor in node.inputs]
+    result, output = [], _shape(graph, node.outputs[0])
+    for slot, mine in enumerate(families):
+        other = 0 if slot else 1
+        theirs, shape = (families[other], shapes[other]) if len(families) > 1 else (UNEQUAL_FAMILY, None)
+        row = [k != slot and mine[0] == family[0] for k, family in enumerate(families[:COMPARED_INPUTS])]
+        row += [False] * (COMPARED_INPUTS - len(row))
+        row += [a == b for a in mine for b in theirs][1:]
+        result.append(_packed_bits(tuple(row)) + _equal_axes(shapes[slot], shape) + _equal_axes(shapes[slot], output))
+    return result
+
+
+def _family(graph: Graph, tensor: int) -> tuple:
+    """What the tensor and the first two inputs of its operator are: equal where they are the same."""
+    producer = graph.producers.get(tensor)
+    if producer is None:
+        return _identity(graph, tensor), UNEQUAL, UNEQUAL
+    first = [_identity(graph, t) for t in graph.nodes[producer].inputs[: FAMILY - 1]]
+    return (_identity(graph, tensor), *first, *[UNEQUAL] * (FAMILY - 1 - len(first)))
+
+
+def _identity(graph: Graph, tensor: int) -> int | str | float:
+    weight = graph.constants.get(tensor)
+    if weight is not None:
+        return weight.digest
+    return UNEQUAL if tensor == ABSENT else tensor
+
+
+UNEQUAL = float("nan")  # which equals nothing
+UNEQUAL_FAMILY = (UNEQUAL,) * FAMILY
+
+
+@lru_cache(maxsize=4096)
+def _packed_bits(row: tuple[bool, ...]) -> bytes:
+    return struct.pack(f"{len(row)}f", *row)
+
+
+def _shape(graph: Graph, tensor: int) -> tuple | None:
+    kind = graph.types.get(tensor)
+    return kind.shape if kind is not None else None
+
+
+@lru_cache(maxsize=65536)
+def _equal_axes(a: tuple | None, b: tuple | None) -> bytes:
+    """Sizes in symbols are equal if they are at every size."""
+    if a is None or b is None:
+        return bytes(4 * (1 + COMPARED_AXES**2))
+    row = [float(a == b)]
+    for i in range(COMPARED_AXES):
+        row += [float(i < len(a) and j < len(b) and a[i] == b[j]) for j in range(COMPARED_AXES)]
+    return struct.pack(f"{len(row)}f", *row)
+
+
+NO_EQUALITIES = bytes(4 * EQUALITY_FEATURES)
+
+
+N_COSTS, N_SLOTS = 4, 5
+NODE_FEATURES = N_COSTS + OPERATOR_FEATURES
+EDGE_FEATURES = N_SLOTS + EQUALITY_FEATURES + TENSOR_FEATURES
+NO_NODE = bytes(4 * NODE_FEATURES)  # the features of inputs and outputs of the graph
+
+
+class NodeEntry(NamedTuple):
+    """What one operator adds to the arrays.
+
+    op: operator id.  row: its NODE_FEATURES float32 as bytes.
+    degree: edges into it.  senders: of each, int64 as bytes: the id of the node that gives the tensor (itself for a
+    weight), or ~k for input k of the graph.  edges: of each its EDGE_FEATURES float32 as bytes.
+    weights: digests of the large weights that it reads.
+    """
+
+    op: int
+    row: bytes
+    degree: int
+    senders: bytes
+    edges: bytes
+    weights: frozenset[str]
+
+
+class Entries(NamedTuple):
+    """Of one graph. nodes: node id → its entry.  readers: digest of a large weight → ids of the nodes that read it, or
+    an equal one."""
+
+    nodes: dict[int, NodeEntry]
+    readers: dict[str, frozenset[int]]
+
+
+NO_ENTRIES = Entries({}, {})
+
+
+def update_entries(
+    known: Entries, changed: Iterable[int], graph: Graph, cost: GraphCost, sizes: Mapping[str, int]
+) -> Entries:
+    """The entries of a graph from those of an earlier one and the ids of the nodes that differ.
+
+    sizes: the typical size of each symbol.
+    """
+    changed = set(changed)
+    readers, stale = _readers(known, changed, graph)
+    for node_id in changed & graph.nodes.keys():
+        stale.update(reader for tensor in graph.nodes[node_id].outputs for reader in graph.consumers.get(tensor, ()))
+    nodes, view = known.nodes.copy(), graph.at(sizes)
+    for node_id in changed | stale:
+        if node_id in graph.nodes:
+            nodes[node_id] = _entry(graph, view, graph.nodes[node_id], cost.nodes[node_id], readers)
+        else:
+            nodes.pop(node_id, None)
+    return Entries(nodes, readers)
+
+
+def _readers(known: Entries, changed: set[int], graph: Graph) -> tuple[dict[str, frozenset[int]], set[int]]:
+    """Who reads which large weight now, and of which nodes one has become shared, or is no longer."""
+    readers, stale = known.readers.copy(), set()
+    for node_id in changed:
+        before = known.nodes[node_id].weights if node_id in known.nodes else frozenset()
+        now = _large_weights(graph, graph.nodes[node_id]) if node_id in graph.nodes else frozenset()
+        for digest in before - now:
+            readers[digest] -= {node_id}
+        for digest in now - before:
+            readers[digest] = readers.get(digest, frozenset()) | {node_id}
+        for digest in before ^ now:
+            stale |= readers[digest]
+            if not readers[digest]:
+                del readers[digest]
+    return readers, stale & graph.nodes.keys()
+
+
+def _large_weights(graph: Graph, node: Node) -> frozenset[str]:
+    weights = [graph.constants[tensor] for tensor in node.inputs if tensor in graph.constants]
+    return frozenset([weight.digest for weight in weights if is_large(weight)])
+
+
+def _entry(graph: Graph, view: Graph, node: Node, cost: NodeCost, readers: dict[str, frozenset[int]]) -> NodeEntry:
+    edges = [(slot, t, False) for slot, t in enumerate(node.inputs) if t != ABSENT]
+    edges += [(slot, t, True) for slot, (_, t) in enumerate(node.captured)]
+    senders, rows, same = [], [], equalities(graph, node)
+    for slot, tensor, captured in edges:
+        sender, row = _edge(graph, view, tensor, slot, captured, readers)
+        senders.append(node.id if sender is None else sender)
+        rows += (row[0], NO_EQUALITIES if captured else same[slot], row[1])
+    costs = log1p(cost.runtime_ps / 1e3), log1p(cost.flops), log1p(cost.bytes), float(cost.launches)
+    row = struct.pack(f"{N_COSTS}f", *costs) + operator_features(graph, node)
+    weights = _large_weights(graph, node)
+    return NodeEntry(
+        operator_id(node), row, len(edges), struct.pack(f"{len(edges)}q", *senders), b"".join(rows), weights
+    )
+
+
+def outputs(graph: Graph, view: Graph, readers: dict[str, frozenset[int]]) -> Iterator[tuple[int | None, bytes]]:
+    """Of each output of the graph: the sender (None: the output itself), and the features of the edge into it."""
+    for tensor in graph.outputs:
+        sender, (slots, rest) = _edge(graph, view, tensor, 0, False, readers)
+        yield sender, slots + NO_EQUALITIES + rest
+
+
+def _edge(
+    graph: Graph, view: Graph, tensor: int, slot: int, captured: bool, readers: dict[str, frozenset[int]]
+) -> tuple[int | None, tuple[bytes, bytes]]:
+    """(sender, None for a weight; the features before the equalities and after them)."""
+    producer, output = graph.producers.get(tensor), 0
+    weight, count = graph.constants.get(tensor), 0
+    if weight is None:
+        count = len(graph.consumers.get(tensor, ()))
+    if producer is not None:
+        output = graph.nodes[producer].outputs.index(tensor)
+    elif weight is None and tensor in graph.inputs:
+        producer = ~graph.inputs.index(tensor)
+    slots = struct.pack(
+        f"{N_SLOTS}f", slot, output, float(captured), log1p(count), float(weight is None and tensor in graph.outputs)
+    )
+    shared = weight is not None and len(readers.get(weight.digest, ())) > 1
+    return producer, (slots, tensor_features(graph, view, tensor, shared))
+
+
+VERSION = 2  # raised with every change of what the numbers mean
+
+COSTS = slice(0, N_COSTS)  # columns of `nodes`
+CONSTANT = COSTS.stop  # whether the operator is
+COUNTS = slice(COSTS.stop, COSTS.stop + N_COUNTS)
+ATTRIBUTES = slice(COUNTS.stop, COUNTS.stop + ATTRIBUTE_FEATURES)
+SLOTS = slice(0, N_SLOTS)  # columns of `edges`
+EQUALITIES = slice(SLOTS.stop, SLOTS.stop + EQUALITY_FEATURES)
+TENSOR = slice(EQUALITIES.stop, EDGE_FEATURES)
+
+SIZE_SLOTS = 4  # symbols whose typical sizes are shown: the first ones by name; models as people publish them have 1–3
+TOTALS = 5
+DOMAINS = ("", contrib.DOMAIN)  # whose opsets say which operators a rule may write
+GLOBAL_FEATURES = TOTALS + SIZE_SLOTS + len(DOMAINS)
+
+
+def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
+    return EncodingSpec(N_OPS, NODE_FEATURES, EDGE_FEATURES, GLOBAL_FEATURES, n_rules, max_locations, version=VERSION)
+
+
+def totals(cost: GraphCost, running: int) -> np.ndarray:
+    """float64 [TOTALS]: runtime (ps), FLOPs, bytes, launches, nodes that are not constant (`running`)."""
+    return np.array([*cost.total, running], np.float64)
+
+
+def size_features(sizes: Sequence[Mapping[str, int]]) -> np.ndarray:
+    """float32 [SIZE_SLOTS]: the log(1 + x) of the typical size of each symbol, by name, in the mean over all typical
+    sizes; 0 where there is no symbol."""
+    result = np.zeros(SIZE_SLOTS, np.float32)
+    for slot, name in enumerate(sorted(sizes[0])[:SIZE_SLOTS]):
+        result[slot] = np.mean([log1p(at_these[name]) for at_these in sizes])
+    return result
+
+
+def arrays(
+    entries: Entries, graph: Graph, view: Graph, cost: GraphCost, initial: np.ndarray, of_sizes: np.ndarray
+) -> GraphArrays:
+    """The whole graph: its inputs, its operators in canonical order, its outputs.
+
+    view: the graph at the typical sizes.  initial: the `totals` of the initial graph.  of_sizes: the `size_features`.
+    """
+    n_inputs, n_outputs, order = len(graph.inputs), len(graph.outputs), graph.order
+    of_nodes = [entries.nodes[node_id] for node_id in order]
+    senders = [entry.senders for entry in of_nodes]
+    edges = [entry.edges for entry in of_nodes]
+    for number, (sender, edge) in enumerate(outputs(graph, view, entries.readers), start=graph.next_id):
+        senders.append(struct.pack("q", number if sender is None else sender))
+        edges.append(edge)
+    row_of = np.zeros(graph.next_id + n_outputs + n_inputs, np.int32)  # by id; output k is next_id + k, input k is ~k
+    receivers = np.arange(n_inputs, n_inputs + len(order) + n_outputs, dtype=np.int32)
+    row_of[[*order, *range(graph.next_id, graph.next_id + n_outputs)]] = receivers
+    row_of[[~k for k in range(n_inputs)]] = range(n_inputs)
+    ops = [INPUT_OP] * n_inputs + [entry.op for entry in of_nodes] + [OUTPUT_OP] * n_outputs
+    features = [NO_NODE * n_inputs, *[entry.row for entry in of_nodes], NO_NODE * n_outputs]
+    nodes = np.frombuffer(b"".join(features), np.float32).reshape(-1, NODE_FEATURES)
+    running = len(order) - int(nodes[:, CONSTANT].sum())
+    opsets = [float(graph.opset(domain)) for domain in DOMAINS]
+    return GraphArrays(
+        np.array(ops, np.int32),
+        nodes,
+        np.frombuffer(b"".join(edges), np.float32).reshape(-1, EDGE_FEATURES),
+        row_of[np.frombuffer(b"".join(senders), np.int64)],
+        np.repeat(receivers, [entry.degree for entry in of_nodes] + [1] * n_outputs),
+        np.concatenate([totals(cost, running) / np.maximum(initial, 1.0), of_sizes, opsets]).astype(np.float32),
+    )

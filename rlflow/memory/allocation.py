@@ -1,0 +1,330 @@
+"""What ONNX Runtime allocates when it runs a model on the CPU.
+
+Two counts of the same model have different purposes. `problem_of` gives the problem whose peak an ideal allocator
+needs; best orders and proofs are about that peak. `plan` simulates to the byte where a session with its defaults puts
+results: it reuses a freed buffer only for a result of the same shape and element size, and places buffers where they
+fit. That depends on the whole order and is reported beside the peak.
+
+The tables say which kernels return a view of their input and which may write over it, as ONNX Runtime registers its
+kernels. `default_order` and `priority_order` give the orders in which sessions run the nodes. For these orders and for
+`plan` the graph must be the one that a session runs: a file that is loaded without optimisation, or the file that an
+optimising session saved. Node ids ascend in the order of the file.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.costs.groups import Groups
+from rlflow.costs.kernel_layout import Layout, varying
+from rlflow.graph.ir import ABSENT, Graph, Node, TensorType, itemsize
+from rlflow.memory.problem import Problem
+
+VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
+
+OVERWRITES = frozenset(
+    ("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign",
+     "Tanh", "ThresholdedRelu")
+)  # fmt: skip
+"""They may write their first output over their first input; sums and products, which could, are not registered so."""
+
+BLOCKED = "com.microsoft.nchwc"  # the domain of what runs on channels in blocks, as wide as suits the processor
+ADD_TO = frozenset((("com.microsoft", "FusedConv"), (BLOCKED, "Conv")))
+"""They add to their fourth input, where there is one, and may write their output over it."""
+
+Kernel = tuple[Node, ...]  # the operators that run as one
+
+
+def kernels_of(graph: Graph) -> list[Kernel]:
+    """What a session runs of a graph that it has not optimised yet, each in turn, in the canonical order."""
+    groups = Groups(graph, Layout(graph))
+    running = (graph.nodes[node] for node in graph.order if not graph.nodes[node].constant)
+    return [kernel for node in running if (kernel := groups.of(node))]
+
+
+def view_of(node: Node, output: int) -> int | None:
+    """The tensor that an output (its number) of the node is a view of; None if of none."""
+    if node.op in VIEWS and not node.domain and output == 0 and node.inputs[0] != ABSENT:
+        return node.inputs[0]
+    return None
+
+
+def overwritten(graph: Graph, node: Node, output: int) -> int | None:
+    """The tensor that the node may write that output into; None if there is none."""
+    slot = _overwrites(node)
+    if slot is None or output != 0 or slot >= len(node.inputs) or node.inputs[slot] == ABSENT:
+        return None
+    return node.inputs[slot] if alike(graph, node.inputs[slot], node.outputs[output]) else None
+
+
+def overwritten_by(graph: Graph, kernel: Kernel) -> int | None:
+    """The tensor that a kernel may write its first output into; None if there is none.
+
+    A convolution with a sum adds to the other summand.
+    """
+    if len(kernel) == 1:
+        return overwritten(graph, kernel[0], 0)
+    if not any(node.op == "Conv" for node in kernel):
+        return None
+    made = {tensor for node in kernel for tensor in node.outputs}
+    sums = [node for node in kernel if node.op in ("Add", "Sum") and len(varying(graph, node)) == 2]
+    others = [tensor for node in sums for tensor in node.inputs if tensor not in made]
+    return others[0] if others and alike(graph, others[0], kernel[-1].outputs[0]) else None
+
+
+def _overwrites(node: Node) -> int | None:
+    """The number of the input that the operator may write its first output over."""
+    if (node.domain, node.op) in ADD_TO:
+        return 3
+    return 0 if node.op in OVERWRITES and not node.domain else None
+
+
+def alike(graph: Graph, one: int, other: int) -> bool:
+    """Whether ONNX Runtime knows two tensors to need the same memory: shapes are compared, not numbers of elements."""
+    first, second = graph.types.get(one), graph.types.get(other)
+    if first is None or second is None or first.shape is None:
+        return False
+    return first.shape == second.shape and itemsize(first.dtype) == itemsize(second.dtype)
+
+
+class Model(NamedTuple):
+    """problem: in bytes.  nodes: the graph's id of each of its nodes, in the order of the file."""
+
+    problem: Problem
+    nodes: list[int]
+
+
+def problem_of(graph: Graph) -> Model:
+    """The problem of a graph that a session runs. All sizes must be numbers (`Graph.at`); unknown ones are 0."""
+    nodes = sorted(graph.nodes)
+    return Model(problem_of_kernels(graph, [(graph.nodes[node],) for node in nodes]), nodes)
+
+
+def problem_of_kernels(graph: Graph, kernels: Sequence[Kernel]) -> Problem:
+    """The problem whose node k is kernel k. What stays inside a kernel needs nothing; as `problem_of` otherwise."""
+    number = {node.id: k for k, kernel in enumerate(kernels) for node in kernel}
+    buffers, reads, inplace, edges = _Buffers(graph, number), set(), set(), set()
+    for mine, kernel in enumerate(kernels):
+        read = [tensor for node in kernel for tensor in node.reads() if number.get(graph.producers.get(tensor)) != mine]
+        edges |= {(number[graph.producers[tensor]], mine) for tensor in read if graph.producers.get(tensor) in number}
+        reads |= {(mine, buffers.of[tensor]) for tensor in read if tensor in buffers.of}
+        given = buffers.may_overwrite(kernel, read)
+        if given is not None:
+            inplace.add((mine, given))
+    return Problem(
+        np.zeros(len(kernels), np.int64), _pairs(edges), np.array(buffers.size, np.int64),
+        np.array([number[node] for node in buffers.maker], np.int64), np.array(buffers.kept, bool), _pairs(reads),
+        _pairs(inplace),
+    )  # fmt: skip
+
+
+class _Buffers:
+    """The buffers of a graph's results. of: tensor → the buffer that it is in.
+
+    number: node id → its kernel, of those that run.
+    """
+
+    def __init__(self, graph: Graph, number: dict[int, int]):
+        self.graph, self.number, self.of = graph, number, {}
+        self.size: list[int] = []
+        self.maker: list[int] = []
+        self.kept: list[bool] = []
+        for node_id in graph.order:
+            if node_id in number:
+                node = graph.nodes[node_id]
+                for slot, tensor in enumerate(node.outputs):
+                    if tensor != ABSENT and not self.is_inside(node_id, tensor):
+                        self.add(tensor, node_id, view_of(node, slot))
+
+    def is_inside(self, node_id: int, tensor: int) -> bool:
+        """Whether a tensor never leaves the kernel that makes it."""
+        readers = self.graph.consumers.get(tensor, ())
+        mine = all(self.number.get(reader) == self.number[node_id] for reader in readers)
+        return bool(readers) and mine and tensor not in self.graph.outputs
+
+    def add(self, tensor: int, maker: int, source: int | None) -> None:
+        """source: of what the tensor is a view; None if of nothing."""
+        kept = tensor in self.graph.outputs
+        if source is not None and not kept:
+            if source in self.of:  # else it is a view of what is the caller's
+                self.of[tensor] = self.of[source]
+            return
+        kind = self.graph.types.get(tensor)
+        self.of[tensor] = len(self.size)
+        self.size.append(kind.nbytes if kind is not None else 0)
+        self.maker.append(maker)
+        self.kept.append(kept)
+
+    def may_overwrite(self, kernel: Kernel, read: Sequence[int]) -> int | None:
+        """The buffer that a kernel may write what it makes into, if it is the last reader.
+
+        read: the tensors from outside, each as often as it is read.
+        """
+        source = overwritten_by(self.graph, kernel)
+        if source not in self.of or kernel[-1].outputs[0] in self.graph.outputs or read.count(source) > 1:
+            return None
+        return self.of[source]
+
+
+def _pairs(pairs: set[tuple[int, int]]) -> np.ndarray:
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2)
+
+
+ALIGNMENT = 256  # bytes: every buffer is a multiple of it
+FIRST = ("Shape", "Size")  # operators that an order by priority prefers
+
+
+class Lifetime(NamedTuple):
+    """A buffer: from which step of an order to which (that one included), how many bytes."""
+
+    first: int
+    last: int
+    size: int
+
+
+class Plan(NamedTuple):
+    """Where results are put.
+
+    buffers: by when they are made.  offsets: of each, in bytes.
+    peak: bytes of the one block that holds them.  outputs: bytes of the model's outputs, which are put elsewhere.
+    """
+
+    buffers: list[Lifetime]
+    offsets: list[int]
+    peak: int
+    outputs: int
+
+
+def default_order(graph: Graph) -> list[int]:
+    """The ids of all nodes as ExecutionOrder.DEFAULT runs them: depth first, backwards from those that nobody reads.
+
+    The order of the file breaks ties: what is last in it is looked at first.
+    """
+    seen, order = set(), []
+    stack = [(node, False) for node in sorted(graph.nodes) if not _successors(graph, node)]
+    while stack:
+        node, left = stack.pop()
+        if left:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(source, False) for source in sorted(_sources(graph, node)) if source not in seen]
+    return order
+
+
+def priority_order(graph: Graph) -> list[int]:
+    """The ids of all nodes as ExecutionOrder.PRIORITY_BASED runs them: of what is ready, the first in the file."""
+
+    def rank(node: int) -> tuple[bool, int]:
+        return graph.nodes[node].op not in FIRST, node
+
+    waiting = {node: len(_sources(graph, node)) for node in graph.nodes}
+    ready = [rank(node) for node, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, node = heapq.heappop(ready)
+        order.append(node)
+        for other in _successors(graph, node):
+            waiting[other] -= 1
+            if not waiting[other]:
+                heapq.heappush(ready, rank(other))
+    return order
+
+
+def _sources(graph: Graph, node: int) -> set[int]:
+    return {graph.producers[tensor] for tensor in graph.nodes[node].reads() if tensor in graph.producers}
+
+
+def _successors(graph: Graph, node: int) -> set[int]:
+    return {other for tensor in graph.nodes[node].outputs for other in graph.consumers.get(tensor, ())}
+
+
+def plan(graph: Graph, order: Sequence[int]) -> Plan:
+    """What a session with its defaults plans for an order of all nodes. A tensor of unknown shape counts as 0 bytes."""
+    return _Planner(graph).run([graph.nodes[node] for node in order])
+
+
+class _Planner:
+    """Every result gets a buffer: that of an input, if it is a view of it or may overwrite it; one that was freed, if
+    it held a tensor of the same shape and element size, the last freed first; or a new one.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.buffer: dict[int, int] = {}  # tensor → the tensor that its buffer was made for
+        self.free: list[int] = []  # by when they became free, the last one first
+        self.uses = Counter([*graph.inputs, *graph.constants, *graph.outputs])
+        for node in graph.nodes.values():
+            self.uses.update([*node.reads(), *(tensor for tensor in node.outputs if tensor != ABSENT)])
+
+    def run(self, nodes: list[Node]) -> Plan:
+        graph, outputs, first, last = self.graph, set(self.graph.outputs), {}, {}
+        for step, node in enumerate(nodes):
+            for slot, tensor in enumerate(node.outputs):
+                if tensor != ABSENT and tensor not in outputs and not self.reuse(node, slot, tensor):
+                    first[tensor] = last[tensor] = step
+            for tensor in node.reads():
+                origin = self.origin(tensor)
+                if origin in last:
+                    last[origin] = step
+            for tensor in (*node.reads(), *(tensor for tensor in node.outputs if tensor != ABSENT)):
+                self.release(self.origin(tensor))
+        buffers = [Lifetime(step, last[tensor], aligned(graph.types.get(tensor))) for tensor, step in first.items()]
+        offsets, peak = best_fit(buffers)
+        kept = sum(aligned(graph.types.get(tensor)) for tensor in outputs - {*graph.inputs})
+        return Plan(buffers, offsets, peak, kept)
+
+    def origin(self, tensor: int) -> int:
+        return self.buffer.get(tensor, tensor)
+
+    def reuse(self, node: Node, slot: int, tensor: int) -> bool:
+        """Whether the result takes a buffer that is there already; then it has it."""
+        given = view_of(node, slot)
+        if given is None and (source := overwritten(self.graph, node, slot)) is not None:
+            given = source if self.uses[self.origin(source)] == 1 else None
+        if given is None and (kind := self.graph.types.get(tensor)) is not None and kind.shape:
+            given = next((other for other in self.free if alike(self.graph, other, tensor)), None)
+            if given is not None:
+                self.free.remove(given)
+        if given is None:
+            return False
+        self.buffer[tensor] = self.origin(given)
+        self.uses[self.buffer[tensor]] += self.uses[tensor]
+        return True
+
+    def release(self, origin: int) -> None:
+        self.uses[origin] -= 1
+        if not self.uses[origin]:
+            self.free.insert(0, origin)
+
+
+def aligned(kind: TensorType | None) -> int:
+    """The bytes that a tensor takes."""
+    return -(-kind.nbytes // ALIGNMENT) * ALIGNMENT if kind is not None else 0
+
+
+def best_fit(buffers: Sequence[Lifetime]) -> tuple[list[int], int]:
+    """Offsets, and the bytes of it all: one buffer after another is put into the narrowest gap that is wide enough.
+
+    buffers: by when they are made. Those of a step are freed after it.
+    """
+    offsets, there, peak = [], [], 0  # there: (offset, end, last) of the buffers that live, by offset
+    for buffer in buffers:
+        there = [one for one in there if one[2] >= buffer.first]
+        if not buffer.size:
+            offsets.append(0)
+            continue
+        offset, waste, current = max((end for _, end, _ in there), default=0), None, 0
+        for start, end, _ in [*there, (peak, peak, 0)]:  # what is left at the end of the block is a gap as well
+            if start - current >= buffer.size and (waste is None or start - current - buffer.size < waste):
+                offset, waste = current, start - current - buffer.size
+            current = end
+        offsets.append(offset)
+        peak = max(peak, offset + buffer.size)
+        there = sorted([*there, (offset, offset + buffer.size, buffer.last)])
+    return offsets, peak

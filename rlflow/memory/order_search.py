@@ -1,0 +1,415 @@
+"""Search for the order with the lowest peak, level by level, with a proof or a bound.
+
+`walk` keeps, after k nodes, the best sets of k nodes that can have run. The memory that an order still needs depends on
+which nodes have run and not on their order, so the way with the lower peak is enough for each set. With all sets this
+is the exact dynamic program over the antichains of the graph; with the `width` best sets it is a beam. Two cuts lose
+nothing. A *safe move* neither raises the peak nor lets memory grow, and is made at once. A *limit* drops every way that
+needs more.
+
+`optimum` cuts the graph into segments that every order runs in the same turn, and asks of each segment "is there an
+order with a peak of P?" (limit and floor at P). If P is too low, the walk ends early, which is a proof. P is halved
+between a lower bound and the best known order.
+
+`probable` and `lowered` let learned priorities guide the beam: the next node has the probability that the
+softmax over the ready nodes gives it (Topoformer, Gagrani et al. 2022).
+"""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.memory.problem import Problem, breadth_first, depth_first
+
+ROOM = 62  # bits of a score
+
+
+class Walk(NamedTuple):
+    """What came of it.
+
+    order: int64 [n], the best that was found; None if no way led to the end.
+    peak: of that order, in the problem's unit; no lower than the walk's floor.
+    exact: whether nothing was cut but what cannot be better: the order is the best one below the limit.
+    beyond: the least peak that was dropped for the limit: with `exact` and no order, none is better than that.
+    """
+
+    order: np.ndarray | None
+    peak: int
+    exact: bool
+    beyond: int
+
+
+class States(NamedTuple):
+    """Of K sets of nodes: hash, peak on the way there, memory in use; of each node, how many that come before it have
+    not run (DONE for one that has itself); of each buffer, how many readers have not.
+    """
+
+    key: np.ndarray
+    peak: np.ndarray
+    live: np.ndarray
+    waiting: np.ndarray
+    unread: np.ndarray
+
+
+class Moves(NamedTuple):
+    """One more node, after one of the states: which state, which node; the peak and the memory in use after it."""
+
+    row: np.ndarray
+    node: np.ndarray
+    peak: np.ndarray
+    live: np.ndarray
+    key: np.ndarray
+
+    def take(self, chosen: np.ndarray) -> "Moves":
+        return Moves(*(part[chosen] for part in self))
+
+
+def walk(
+    problem: Problem, width: int, limit: int | None = None, floor: int = 0, deadline: float | None = None
+) -> Walk:
+    """The best order that a beam finds.
+
+    Args:
+      width: how many sets of a level are kept at most.
+      limit: no way that needs more is followed.
+      floor: peaks up to there count as equal.
+      deadline: in seconds of time.monotonic(); what is not done by then is cut.
+    """
+    return Walker(problem, width, limit, floor, deadline).run()
+
+
+class Walker:
+    """See `walk`; `select` is what another beam does otherwise."""
+
+    def __init__(
+        self, problem: Problem, width: int, limit: int | None = None, floor: int = 0, deadline: float | None = None
+    ):
+        self.problem, self.width, self.floor, self.deadline = problem, width, floor, deadline
+        self.limit = np.iinfo(np.int64).max if limit is None else limit
+        self.exact, self.beyond = True, np.iinfo(np.int64).max
+        self.zobrist = np.random.default_rng(0).integers(0, 1 << 63, problem.n, np.uint64)
+        self.inplace = _inplace_of_reads(problem) if len(problem.inplace) else None
+
+    def run(self) -> Walk:
+        states, steps = self.start(), []
+        for _ in range(self.problem.n):
+            moves = self.select(self.after_safe_moves(self.moves(states), states))
+            if not len(moves.row) or (self.deadline is not None and time.monotonic() > self.deadline):
+                self.exact &= not len(moves.row)
+                return Walk(None, 0, self.exact, int(self.beyond))
+            steps.append((moves.row.astype(np.int32), moves.node.astype(np.int32)))
+            states = self.apply(states, moves)
+        order, row = [], 0
+        for rows, nodes in reversed(steps):
+            order.append(nodes[row])
+            row = rows[row]
+        return Walk(np.array(order[::-1], np.int64), int(states.peak[0]), self.exact, int(self.beyond))
+
+    def start(self) -> States:
+        problem = self.problem
+        waiting, unread = problem.before.counts, problem.readers.counts + problem.kept
+        first = np.array([self.floor], np.int64)
+        kind = np.uint8 if max(waiting.max(initial=0), unread.max(initial=0)) < 255 else np.uint16
+        return States(
+            np.zeros(1, np.uint64), first, np.array([problem.given], np.int64), waiting.astype(kind)[None],
+            unread.astype(kind)[None],
+        )  # fmt: skip
+
+    def moves(self, states: States) -> Moves:
+        """All of them, by state and node; without those above the limit."""
+        problem = self.problem
+        row, node = np.divmod(np.flatnonzero(states.waiting == 0), problem.n)
+        freed, saved = self.ends(states, row, node)
+        live = states.live[row]
+        needed = live + (problem.made + problem.work)[node] - saved
+        peak = np.maximum(states.peak[row], needed)
+        moves = Moves(row, node, peak, live + problem.stays[node] - freed, states.key[row] ^ self.zobrist[node])
+        within = peak <= self.limit
+        if within.all():
+            return moves
+        self.beyond = min(self.beyond, int(peak[~within].min()))
+        return moves.take(within)
+
+    def ends(self, states: States, row: np.ndarray, node: np.ndarray) -> tuple[np.ndarray, np.ndarray | int]:
+        """int64 [C] each, of moves: what is freed after the node, and what it writes in place."""
+        problem = self.problem
+        of, index = problem.read.expand(node)
+        buffer = problem.read.values[index]
+        last = states.unread.ravel()[row[of] * len(problem.size) + buffer] == 1
+        sums = np.zeros(len(of) + 1, np.int64)
+        np.cumsum(np.where(last, problem.size[buffer], 0), out=sums[1:])
+        ends = np.cumsum(problem.read.counts[node])
+        freed = np.diff(sums[ends], prepend=0)
+        if self.inplace is None:
+            return freed, 0
+        saved = np.zeros(len(node), np.int64)
+        np.maximum.at(saved, of, np.where(last, self.inplace[index], 0))
+        return freed, saved
+
+    def after_safe_moves(self, moves: Moves, states: States) -> Moves:
+        """Where a state has safe moves, the first of them alone."""
+        safe = np.flatnonzero((moves.peak <= states.peak[moves.row]) & (moves.live <= states.live[moves.row]))
+        if not len(safe):
+            return moves
+        rows, first = np.unique(moves.row[safe], return_index=True)
+        free = np.ones(len(states.key), bool)
+        free[rows] = False
+        keep = free[moves.row]
+        keep[safe[first]] = True
+        return moves.take(keep)
+
+    def select(self, moves: Moves) -> Moves:
+        """The moves that the next level begins with."""
+        return moves.take(self.best(score(moves.peak, moves.live), moves.key))
+
+    def best(self, scores: np.ndarray, key: np.ndarray) -> np.ndarray:
+        """Indices of the lowest scores, lowest first, one for each set of nodes; of equal ones the first."""
+        count = len(scores)
+        tried = min(count, 3 * self.width)
+        while True:
+            chosen = np.argpartition(scores, tried - 1)[:tried] if tried < count else np.arange(count)
+            chosen.sort()
+            chosen = chosen[np.argsort(scores[chosen], kind="stable")]
+            _, first = np.unique(key[chosen], return_index=True)
+            if len(first) >= self.width or tried == count:
+                break
+            tried = min(count, 2 * tried)
+        self.exact &= tried == count and len(first) <= self.width
+        return chosen[np.sort(first)[: self.width]]
+
+    def apply(self, states: States, moves: Moves) -> States:
+        problem, lanes = self.problem, np.arange(len(moves.row))
+        waiting, unread = states.waiting[moves.row], states.unread[moves.row]
+        waiting[lanes, moves.node] = np.iinfo(waiting.dtype).max
+        for counts, rows in ((waiting, problem.after), (unread, problem.read)):
+            of, index = rows.expand(moves.node)
+            counts.ravel()[of * counts.shape[1] + rows.values[index]] -= 1
+        return States(moves.key, moves.peak, moves.live, waiting, unread)
+
+
+def _inplace_of_reads(problem: Problem) -> np.ndarray:
+    """int64 [r], along `problem.read.values`: what the node saves if it is the last reader of that buffer."""
+    nodes = np.repeat(np.arange(problem.n), problem.read.counts)
+    pairs = {(int(node), int(buffer)) for node, buffer in problem.inplace}
+    writes = [pair in pairs for pair in zip(nodes.tolist(), problem.read.values.tolist(), strict=True)]
+    return np.where(writes, problem.size[problem.read.values], 0)
+
+
+def score(peak: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """int64 [C], less is better: the peak, then what else counts, as far as there is room for it."""
+    if not len(peak):
+        return peak
+    peak, second = peak - peak.min(), second - second.min()
+    room = ROOM - int(peak.max()).bit_length()
+    return peak << room | second >> max(0, int(second.max()).bit_length() - room)
+
+
+NARROW, WIDEST, WIDER = 100, 100_000, 10
+
+
+class Optimum(NamedTuple):
+    """order: int64 [n], the best that was found.  peak: what it needs.  bound: no order needs less."""
+
+    order: np.ndarray
+    peak: int
+    bound: int
+
+    @property
+    def proved(self) -> bool:
+        return self.peak == self.bound
+
+
+def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
+    """The best order and what is proved of it, after so many seconds at most (a step of a wide walk may be above it).
+
+    widest: the walk's width at most; what it takes of memory grows with that.
+    """
+    deadline, parts = time.monotonic() + seconds, segments(problem)
+    known = [quick(part.problem) for part in parts]
+    for k in sorted(range(len(parts)), key=lambda k: -known[k].peak):
+        proved = max(one.bound for one in known)
+        if known[k].peak > proved:
+            known[k] = _closed(parts[k].problem, known[k], proved, deadline, widest)
+    order = np.concatenate([part.nodes[one.order] for part, one in zip(parts, known, strict=True)])
+    return Optimum(order, max(one.peak for one in known), max(one.bound for one in known))
+
+
+def quick(problem: Problem, width: int = NARROW) -> Optimum:
+    """The best order of three, and a bound that needs no search; one order is enough where it meets the bound.
+
+    width: of the third's walk.
+    """
+    bound, first = lower_bound(problem), depth_first(problem)
+    if problem.peak(first) == bound:
+        return Optimum(first, bound, bound)
+    orders = [first, breadth_first(problem), walk(problem, width).order]
+    peaks = problem.peaks(np.stack(orders))
+    return Optimum(orders[int(peaks.argmin())], int(peaks.min()), bound)
+
+
+def _closed(problem: Problem, known: Optimum, enough: int, deadline: float, widest: int) -> Optimum:
+    """With the bound and the peak as near to each other as time allows.
+
+    enough: a peak that need not be below, since another segment needs as much.
+    """
+    order, peak, bound, width = known.order, known.peak, max(known.bound, enough), NARROW
+    asked, first = bound, True  # most real graphs need no more than the bound that needs no search
+    while bound < peak and width <= widest and time.monotonic() < deadline:
+        result = walk(problem, width, limit=asked, floor=asked, deadline=deadline)
+        if result.order is not None:
+            order, peak = result.order, problem.peak(result.order)
+        elif result.exact:
+            bound = min(peak, result.beyond)
+        elif not first:
+            width *= WIDER
+        asked, first = (bound + peak) // 2, False
+    return Optimum(order, max(peak, enough), min(bound, max(peak, enough)))
+
+
+def lower_bound(problem: Problem) -> int:
+    """What no order is below: while a node runs, all is there that it reads, and what must have been made before it and
+    is still to be read after it.
+    """
+    if not problem.n:
+        return 0
+    above, (of, readers) = ancestors(problem), (problem.reads[:, 1], problem.reads[:, 0])
+    made = np.where(problem.maker < 0, True, above[:, problem.maker])
+    wanted = np.zeros((problem.n, len(problem.size)), bool)
+    np.logical_or.at(wanted.T, of, above[readers])
+    wanted[readers, of] = True
+    wanted |= problem.kept
+    there = (made & wanted) @ problem.size
+    saved = np.zeros(problem.n, np.int64)
+    np.maximum.at(saved, problem.inplace[:, 0], problem.size[problem.inplace[:, 1]])
+    return int((there + problem.made + problem.work - saved).max())
+
+
+class Segment(NamedTuple):
+    """nodes: int64 [k], of the whole problem.  problem: of them alone, in that numbering."""
+
+    nodes: np.ndarray
+    problem: Problem
+
+
+def segments(problem: Problem) -> list[Segment]:
+    """What all orders consist of, in turn. Nodes that follow one another in every order are one segment."""
+    above = ancestors(problem)
+    before, after = above.sum(axis=1), above.sum(axis=0)
+    ends = np.sort(before[before + after == problem.n - 1])  # so many nodes run before the last one of each segment
+    single = np.diff(ends, prepend=-1) == 1
+    ends = ends[~(single & np.append(single[1:], False))]
+    number = np.searchsorted(ends, before)
+    return [_segment(problem, number, k) for k in np.unique(number)]
+
+
+def ancestors(problem: Problem) -> np.ndarray:
+    """bool [n, n]: row v has those that must run before v."""
+    result = np.zeros((problem.n, problem.n), bool)
+    for node in depth_first(problem):
+        for source in problem.before[node]:
+            result[node] |= result[source]
+            result[node, source] = True
+    return result
+
+
+def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
+    """number: int64 [n], the segment of each node; earlier ones have run, and what they left is given."""
+    nodes, renumbered = np.flatnonzero(number == k), np.cumsum(number == k) - 1
+    maker = np.where(problem.maker < 0, -1, number[problem.maker])
+    latest = np.full(len(problem.size), -1)  # the last segment that reads a buffer
+    np.maximum.at(latest, problem.reads[:, 1], number[problem.reads[:, 0]])
+    buffers = (maker == k) | (maker < k) & (problem.kept | (latest >= k))
+    position, inside = np.cumsum(buffers) - 1, (number[problem.edges] == k).all(axis=1)
+
+    def of(pairs: np.ndarray) -> np.ndarray:
+        mine = pairs[number[pairs[:, 0]] == k]
+        return np.stack([renumbered[mine[:, 0]], position[mine[:, 1]]], axis=1)
+
+    made_here = maker[buffers] == k
+    part = Problem(
+        problem.work[nodes], renumbered[problem.edges[inside]], problem.size[buffers],
+        np.where(made_here, renumbered[problem.maker[buffers]], -1), (problem.kept | (latest > k))[buffers],
+        of(problem.reads), of(problem.inplace),
+    )  # fmt: skip
+    return Segment(nodes, part)
+
+
+NAT = 0.2  # of what a node makes on average: so much live memory counts as much as a nat of probability
+NEAR = 0.005  # of a peak: what is not worth another walk
+
+
+def probable(problem: Problem, priorities: np.ndarray, width: int) -> np.ndarray:
+    """int64 [n], the order with the lowest peak among the probable ones.
+
+    priorities: float64 [n].  width: how many sets of a level are kept at most.
+    """
+    return _Probable(problem, width, priorities).run().order
+
+
+def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndarray) -> np.ndarray:
+    """int64 [n], an order that needs no more than the given one, int64 [n].
+
+    The peak is halved in between it and a lower bound, or what no walk of this width has come below.
+    """
+    peak, least = problem.peak(order), lower_bound(problem)
+    while peak - least > NEAR * peak:
+        asked = (peak + least) // 2
+        result = below(problem, priorities, width, asked)
+        if result is None:
+            least = asked + 1
+        else:
+            order, peak = result, problem.peak(result)
+    return order
+
+
+def below(
+    problem: Problem, priorities: np.ndarray, width: int, asked: int, nat: float = NAT, deadline: float | None = None
+) -> np.ndarray | None:
+    """int64 [n], an order that needs no more than what is asked; None if a walk of this width comes to none.
+
+    nat: see NAT. deadline: in seconds of time.monotonic().
+    """
+    return _Lowered(problem, width, priorities, asked, nat, deadline).run().order
+
+
+class _Guided(Walker):
+    def __init__(
+        self, problem: Problem, width: int, priorities: np.ndarray, limit: int | None = None,
+        deadline: float | None = None,
+    ):  # fmt: skip
+        super().__init__(problem, width, limit, limit or 0, deadline)
+        self.priorities, self.log_p = priorities, np.zeros(1)  # log_p: float64 [K], of the ways to the level's states
+
+    def after(self, moves: Moves) -> np.ndarray:
+        """float64 [C]: log-probabilities of the ways that the moves end. The moves of a state stand side by side."""
+        wanted, first = self.priorities[moves.node], np.flatnonzero(np.diff(moves.row, prepend=-1))
+        of = np.cumsum(np.diff(moves.row, prepend=-1) > 0) - 1
+        most = np.maximum.reduceat(wanted, first)
+        total = np.add.reduceat(np.exp(wanted - most[of]), first)
+        return self.log_p[moves.row] + wanted - (most + np.log(total))[of]
+
+
+class _Probable(_Guided):
+    def after_safe_moves(self, moves: Moves, states: States) -> Moves:
+        return moves
+
+    def select(self, moves: Moves) -> Moves:
+        log_p = self.after(moves)
+        order = np.lexsort((-log_p, moves.peak, moves.key))
+        cheapest = order[np.flatnonzero(np.diff(moves.key[order], prepend=~moves.key[order[:1]]))]
+        chosen = cheapest[self.best(-log_p[cheapest], moves.key[cheapest])]
+        self.log_p = log_p[chosen]
+        return moves.take(chosen)
+
+
+class _Lowered(_Guided):
+    def __init__(self, problem, width, priorities, limit: int, nat: float, deadline: float | None):
+        super().__init__(problem, width, priorities, limit, deadline)
+        self.nat = nat * float(problem.made.mean())
+
+    def select(self, moves: Moves) -> Moves:
+        """What is run at once, as a safe move, costs no probability."""
+        log_p = self.after(moves)
+        chosen = self.best(moves.live - self.nat * log_p, moves.key)
+        self.log_p = log_p[chosen]
+        return moves.take(chosen)

@@ -1,0 +1,220 @@
+"""Files whose nodes stand in a chosen order, and what real sessions do with them.
+
+A user runs what ONNX Runtime makes of a file. With optimisation on, the order of the file is lost. Therefore the file
+that an optimising session saves is reordered, and a session runs it without optimisation, by priority
+(`Setup.as_written`). The saved file has the same nodes every time, but where ONNX Runtime blocks channels, sessions may
+run them in different orders. So an order is a list of names, where a node is named after its first output, and the
+order of a session is read from its profile.
+
+`added_by_runs` measures the memory that runs add to a fresh process; `same_bits` compares the results of two files.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.processes import fresh_processes
+from rlflow.common.system import give_back, peak_while
+from rlflow.graph.ir import ABSENT, Graph, TensorType
+from rlflow.graph.onnx_reader import external_files, file_bytes
+from rlflow.graph.onnx_runtime import PROVIDERS, Setup, run, session
+from rlflow.graph.onnx_writer import EXTERNAL_DATA_THRESHOLD, SMALLEST_OUTSIDE, save_model, serialised
+from rlflow.memory.allocation import BLOCKED
+
+RAN = "_kernel_time"  # follows the name of a node in a profile
+
+
+def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[onnx.ValueInfoProto] = ()) -> list[str]:
+    """Writes what ONNX Runtime makes of a model; the names of its nodes, as that session runs them.
+
+    Large weights go to `<name>.data` beside it where the model has weights outside, or is too large for one file.
+
+    declared: inputs that are declared otherwise than by the model.
+
+    Raises RLFlowError if ONNX Runtime refuses the model.
+    """
+    model, options = onnx.load(source, load_external_data=False), onnxruntime.SessionOptions()
+    name_nodes(model.graph)
+    others = {value.name: value for value in declared}
+    _replace(model.graph.input, [others.get(value.name, value) for value in model.graph.input])
+    options.optimized_model_filepath = str(path)
+    if external_files(source) or file_bytes(source) > EXTERNAL_DATA_THRESHOLD:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(source.parent))
+        weights = "session.optimized_model_external_initializers"
+        options.add_session_config_entry(f"{weights}_file_name", f"{path.name}.data")
+        options.add_session_config_entry(f"{weights}_min_size_in_bytes", str(SMALLEST_OUTSIDE))
+    return order_run(serialised(model), options, inputs, path)
+
+
+def name_nodes(graph: onnx.GraphProto) -> None:
+    """Gives nodes a name of their own where they have none."""
+    counts = Counter(node.name for node in graph.node)
+    for node in graph.node:
+        if not node.name or counts[node.name] > 1:
+            node.name = f"{_name(node)} of {node.op_type}"
+
+
+def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: dict, path: Path) -> list[str]:
+    """The names of the nodes that a session runs, in turn, as its profile shows them.
+
+    source: a model or its path.  path: of the file that holds its nodes, once the session is made.
+
+    Raises RLFlowError if the model does not run, and as `order_shown` does.
+    """
+    options.log_severity_level = 4
+    with TemporaryDirectory() as folder:
+        options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "profile")
+        try:
+            running = onnxruntime.InferenceSession(source, options, providers=PROVIDERS)
+        except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+            raise RLFlowError(f"ONNX Runtime refuses the model: {first_line(error)}") from error
+        run(running, inputs)
+        events = json.loads(Path(running.end_profiling()).read_text(encoding="utf-8"))
+    ran = [event["name"].removesuffix(RAN) for event in events if event["cat"] == "Node"]
+    return order_shown(onnx.load(path, load_external_data=False).graph.node, ran)
+
+
+def order_shown(nodes: Sequence[onnx.NodeProto], ran: Sequence[str]) -> list[str]:
+    """In which order nodes ran. ran: how a profile calls what ran, those of subgraphs included.
+
+    Nodes that ONNX Runtime takes out of functions have no name of their own, so that the profile does not say which is
+    which. The file in which it saves them has the order of the session: that counts, if what has a name agrees.
+
+    Raises RLFlowError if it does not.
+    """
+    counts = Counter(node.name for node in nodes)
+    named = {node.name: _name(node) for node in nodes if node.name and counts[node.name] == 1}
+    shown = list(dict.fromkeys(named[name] for name in ran if name in named))
+    if len(named) == len(nodes):
+        return shown
+    listed, known = [_name(node) for node in nodes], set(shown)
+    if [name for name in listed if name in known] != shown:
+        raise RLFlowError("ONNX Runtime runs nodes without names in an order that nothing shows")
+    return listed
+
+
+def reorder(path: Path, order: Sequence[str]) -> None:
+    """Writes a file anew, the nodes of these names in this order; the same content gives the same bytes.
+
+    Constants come before them, and what no output depends on after them.
+    """
+    model = onnx.load(path, load_external_data=False)
+    graph, position = model.graph, {name: at for at, name in enumerate(order)}
+    nodes = sorted(graph.node, key=lambda node: position.get(_name(node), len(order) if node.input else -1))
+    name_nodes(graph)
+    for node in nodes:
+        if node.domain == BLOCKED:
+            node.name = _name(node)  # ONNX Runtime numbers them as they come
+    _replace(graph.node, nodes)
+    save_model(model, path)
+
+
+def _replace(field, content: list) -> None:
+    del field[:]
+    field.extend(content)
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return next(filter(None, node.output), "")
+
+
+def names(graph: Graph, order: Sequence[int]) -> list[str]:
+    """Of nodes by their ids."""
+    outputs = (next(tensor for tensor in graph.nodes[node].outputs if tensor != ABSENT) for node in order)
+    return [graph.interface.names[tensor] for tensor in outputs]
+
+
+def is_blocked(path: Path) -> bool:
+    """Whether the file suits no processor but such as this one."""
+    return any(node.domain == BLOCKED for node in onnx.load(path, load_external_data=False).graph.node)
+
+
+def with_sizes_of_a_run(graph: Graph, path: Path, inputs: dict) -> Graph:
+    """The graph of a file where tensors whose sizes nothing else says have those that they have in a run.
+
+    What is no tensor stays unknown. Raises RLFlowError if the run fails.
+    """
+    made = [tensor for node in graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
+    unknown = [tensor for tensor in made if not is_known(graph, tensor)]
+    if not unknown:
+        return graph
+    watched, model = path.with_name("watched.onnx"), onnx.load(path, load_external_data=False)
+    outputs = {value.name for value in model.graph.output}
+    wanted = [graph.interface.names[tensor] for tensor in unknown]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in outputs)
+    save_model(model, watched)
+    arrays = run(session(watched, 1, optimise=False), inputs, wanted)
+    types = {tensor: graph.types.get(tensor) for tensor in (*graph.inputs, *graph.constants, *made)}
+    for tensor, array in zip(unknown, arrays, strict=True):
+        if hasattr(array, "dtype"):
+            types[tensor] = TensorType(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    return graph.with_types({tensor: kind for tensor, kind in types.items() if kind is not None})
+
+
+def is_known(graph: Graph, tensor: int) -> bool:
+    """Whether it is said how large a tensor is."""
+    kind = graph.types.get(tensor)
+    return kind is not None and kind.shape is not None
+
+
+RUNS = 3  # the first one allocates, the second may lay out anew what the first one needed
+
+Inputs = dict[str, np.ndarray]
+
+
+def added_by_runs(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None:
+    """Bytes that runs add to the resident memory of a fresh process, its session made, at their fullest moment.
+
+    That is activations, outputs and what kernels take while they run; weights are there before. None where the system
+    does not say (other than Linux with glibc). Raises RLFlowError if the model cannot be run.
+    """
+    return in_a_users_process(setup, _added, path, inputs, threads, setup)
+
+
+def _added(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None:
+    run(session(path, threads, setup=setup), inputs)  # brings the code that runs need; gone with all that it took
+    running = session(path, threads, setup=setup)
+
+    def runs() -> None:
+        for _ in range(RUNS):
+            run(running, inputs)
+
+    before = peak_while(lambda: None)
+    after = peak_while(runs)
+    return None if before is None or after is None else after - before
+
+
+def in_a_users_process(setup: Setup, act: Callable, *given):
+    """What act(*given) returns in a fresh process, which gives back what is freed if sessions have no arena.
+
+    Raises RLFlowError as `act` does, and if the process dies.
+    """
+    try:
+        with fresh_processes(1, None if setup.arena else give_back) as process:
+            return process.submit(act, *given).result()
+    except BrokenProcessPool as error:
+        raise RLFlowError("the process that measured a model died; out of memory?") from error
+
+
+def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], threads: int) -> bool:
+    """Whether two models give the same bits on all inputs. One session lives at a time."""
+    results = []
+    for path, setup in sides:
+        running = session(path, threads, setup=setup)
+        results.append([_bits(value) for one in inputs for value in run(running, one)])
+    return results[0] == results[1]
+
+
+def _bits(value) -> tuple:
+    """Of an array its type, its sizes and its bytes; of a sequence that of all in it; of a map its text."""
+    if isinstance(value, list):
+        return tuple(map(_bits, value))
+    return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else (repr(value),)

@@ -1,0 +1,366 @@
+"""The pipeline of the command `memory`: make a model need less memory, check it, and write a receipt.
+
+`Optimised` holds what ONNX Runtime makes of a model, with its ordering problem. `best_order` searches for an order. If
+asked for, `rewrite` searches proved rewrites that lower the peak; the result is taken only if its peak is below the
+peak of the model in its best order. Rewrites round differently, so the rewritten model is compared within the tolerance
+of `optimise`. `write_in_order` writes the file and raises RLFlowError unless it gives the same bits as its source in a
+session with the defaults, and sessions run it in the simulated order.
+
+`rows` measures the memory that runs add with each of SETUPS, and the latency where that is less. `make_order_receipt`
+and `repeat` write and replay the receipt: the same file, byte for byte.
+
+A node with subgraphs (If, Loop, Scan) is one node; the memory inside its subgraphs is not counted. The order is best at
+one size of each symbol; the file is correct at every size.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import file_hash
+from rlflow.common.system import GIVEN_BACK
+from rlflow.costs import graph_cost
+from rlflow.costs.measured import measure
+from rlflow.env.batched import start_of
+from rlflow.env.state import Task
+from rlflow.graph.ir import ABSENT
+from rlflow.graph.onnx_reader import load_graph, model_files
+from rlflow.graph.onnx_runtime import Setup, machine, random_inputs
+from rlflow.graph.onnx_writer import save_graph, with_shape
+from rlflow.graph.typical import Shapes, input_shapes, load_at
+from rlflow.memory.allocation import plan, priority_order, problem_of
+from rlflow.memory.cost import FRACTIONS, MemoryCost
+from rlflow.memory.order_search import optimum
+from rlflow.memory.ordered_files import (
+    Inputs,
+    added_by_runs,
+    in_a_users_process,
+    is_blocked,
+    is_known,
+    names,
+    order_run,
+    reorder,
+    same_bits,
+    save_optimised,
+    with_sizes_of_a_run,
+)
+from rlflow.optimisation.receipt import make_receipt, replay, shapes_of, versions
+from rlflow.optimisation.validate import validate
+from rlflow.optimisation.validate.findings import checks_text
+from rlflow.rules.language import load_rules
+from rlflow.search.base import Limits, run_search
+
+SETUPS = {  # from the fewest changes to the most
+    "defaults": Setup(),
+    "no pattern": Setup(pattern=False),
+    "no pattern, no arena": Setup(pattern=False, arena=False),
+    "no pattern, arena or reuse": Setup(pattern=False, arena=False, reuse=False),
+}
+ASKED = 3  # sessions of the model as it is: their orders may differ
+SEEDS = (0, 1, 2)  # of the inputs on which bits are compared
+NOISE, FEW = 0.02, 100_000  # less is what is less by this share, and by so many bytes
+SESSIONS = 6  # pairs of them, of a measurement of latency
+
+
+class Optimised:
+    """What ONNX Runtime makes of a model.
+
+    Raises RLFlowError if RLFlow or ONNX Runtime refuses it.
+
+    Attributes:
+      source: the model.  path: the file of it that is ordered.
+      original: the model that all is compared with: another one where `source` is rewritten.
+      sizes: of the model's symbols, at which all is counted and measured.
+      graph: of the file, where sizes are numbers.  problem: of the graph, in bytes.
+      usual: the orders of some sessions of the model as it is, by name.
+      unknown: how many tensors have sizes that nobody knows; they count as nothing.
+    """
+
+    def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool, original: Path | None = None):
+        self.source, self.path, self.original = source, folder / "model.onnx", original or source
+        loaded, (self.sizes, *more) = load_at(source, shapes, fix)
+        if more:
+            raise RLFlowError("an order is best at one size of each symbol: --shape NAME=SIZE")
+        self.shapes = input_shapes(loaded.interface, self.sizes)
+        ports = zip(loaded.interface.inputs, loaded.inputs, strict=True)
+        frozen = [with_shape(value, loaded.types.get(tensor)) for value, tensor in ports] if fix else []
+        orders = [save_optimised(source, self.path, self.inputs(0), frozen)]
+        if is_blocked(self.path):  # else all sessions have one order
+            for _ in range(ASKED - 1):
+                orders.append(save_optimised(source, folder / "other.onnx", self.inputs(0), frozen))
+        self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
+        self.problem, self.nodes = problem_of(self.graph)
+        if not self.nodes:
+            raise RLFlowError("there is nothing to order: all that the model computes is known before it runs")
+        self.at = {name: k for k, name in enumerate(names(self.graph, self.nodes))}
+        self.usual = [[name for name in order if name in self.at] for order in orders]
+        made = [tensor for node in self.graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
+        self.unknown = sum(not is_known(self.graph, tensor) for tensor in made)
+
+    def inputs(self, seed: int) -> Inputs:
+        return random_inputs(self.source, seed, self.shapes)
+
+    def positions(self, order: Sequence[str]) -> np.ndarray:
+        """int64 [n]: the order in the numbers of the problem. Raises RLFlowError unless it is one of these nodes."""
+        if sorted(order) != sorted(self.at):
+            raise RLFlowError("the order is of other nodes than ONNX Runtime makes of the model here")
+        result = np.array([self.at[name] for name in order], np.int64)
+        if not self.problem.is_order(result):
+            raise RLFlowError("the order runs a node before another one that it needs")
+        return result
+
+    def peak(self, order: Sequence[str]) -> int:
+        """Bytes that an ideal allocator needs."""
+        return self.problem.peak(self.positions(order))
+
+    def usage(self, order: Sequence[str]) -> np.ndarray:
+        """int64 [n]: bytes that are in use while each node of the order runs."""
+        return self.problem.usage(self.positions(order)[None])[0]
+
+    def block(self, order: Sequence[str]) -> int:
+        """Bytes that a session with its defaults plans: its one block, and the outputs beside it."""
+        planned = plan(self.graph, [self.nodes[k] for k in self.positions(order)])
+        return planned.peak + planned.outputs
+
+
+class Ordered(NamedTuple):
+    """usual: the order of those that sessions run the model in which needs most.  best: by name.  bound: bytes that no
+    order is below.
+    """
+
+    usual: list[str]
+    best: list[str]
+    bound: int
+
+
+def best_order(model: Optimised, seconds: float) -> Ordered:
+    """The best order of those that are met within so many seconds. It is the usual one where none is better."""
+    usual = max(model.usual, key=model.peak)
+    result, called = optimum(model.problem, seconds), list(model.at)
+    order = [called[k] for k in result.order]
+    return Ordered(usual, order if result.peak < model.peak(usual) else usual, result.bound)
+
+
+def best_of(before: Optimised, by_order: Ordered, model: Optimised, seconds: float) -> Ordered:
+    """The better one of the best order of what was before, and that of the rewritten model; usual is that of before."""
+    if model is before:
+        return by_order
+    ordered = best_order(model, seconds)
+    less = model.peak(ordered.best) < before.peak(by_order.best)
+    return Ordered(by_order.usual, ordered.best, ordered.bound) if less else by_order
+
+
+def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list[str]:
+    """Writes the file of the model anew and checks it; the order in which sessions run it, by name.
+
+    Raises RLFlowError if its results differ in a bit, or if a session runs it in another order than it is simulated.
+    """
+    reorder(model.path, order)
+    graph = load_graph(model.path)
+    simulated = names(graph, priority_order(graph))
+    setup, options = Setup(as_written=True), onnxruntime.SessionOptions()
+    setup.apply(options)
+    ran = order_run(str(model.path), options, model.inputs(0), model.path)
+    if [name for name in ran if name in model.at] != simulated:
+        raise RLFlowError("this ONNX Runtime runs the written file in another order than was simulated")
+    sides = ((model.source, Setup()), (model.path, setup))
+    if not same_bits(sides, [model.inputs(seed) for seed in SEEDS], threads):
+        raise RLFlowError("the reordered file gives other bits than the model, which may draw at random; not written")
+    return simulated
+
+
+class Row(NamedTuple):
+    """What a setup does.
+
+    usual_bytes, bytes: what runs of the model as it is, and of the file, add to the resident memory of a fresh process;
+      None if the system does not say.
+    latency: the file's with the setup beside the model's with the defaults, as `measure` returns it; None if both are
+      the same, or if the setup needs no less than one with fewer changes.
+    """
+
+    setup: str
+    usual_bytes: int | None
+    bytes: int | None
+    latency: dict | None
+
+
+def rows(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
+    """One for each of SETUPS.
+
+    Args:
+      written: whether there is a file in another order; if not, the model itself is looked at with each setup.
+      seconds: for all latencies; a slow model needs more.  progress: a bar, of a unit for each.
+    """
+    result, inputs, sizes = [], model.inputs(0), {"": model.shapes}
+    path = model.path if written else model.original
+    for name, usual in SETUPS.items():
+        setup = usual._replace(as_written=written)
+        before = added_by_runs(model.original, inputs, threads, usual)
+        after = added_by_runs(path, inputs, threads, setup) if written else before
+        latency = None
+        if all(needs_less(after, row.bytes) for row in result) and setup != Setup():
+            given = (model.original, path, threads, seconds / len(SETUPS), SESSIONS, 0, sizes, False, (Setup(), setup))
+            latency = in_a_users_process(setup, measure, *given)
+        result.append(Row(name, before, after, latency))
+        progress.update()
+    return result
+
+
+def needs_less(size: int | None, other: int | None) -> bool:
+    """Whether what was measured is less than the other, by more than measurements differ."""
+    return size is not None and other is not None and size < other - max(NOISE * other, FEW)
+
+
+def least(candidates: Sequence[Row], slowdown: float) -> Row:
+    """The setup that needs least; of those that need about as much, the one with the fewest changes.
+
+    slowdown: by which share latency may grow. What is shown to be slower is no candidate, and what was not measured
+      none, but for the first.
+    """
+    best = candidates[0]
+    for row in candidates[1:]:
+        fast = row.latency is not None and row.latency["interval"][0] <= 1 + slowdown
+        if fast and needs_less(row.bytes, best.bytes):
+            best = row
+    return best
+
+
+def snippet(path: Path | str, setup: Setup) -> str:
+    """Python that loads a file with a setup."""
+    lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
+    if not setup.arena:
+        lines.insert(0, f"# in an environment with MALLOC_MMAP_THRESHOLD_={GIVEN_BACK}: what is freed is given back")
+    for name, value in setup.options().items():
+        text = value if isinstance(value, bool) else f"onnxruntime.{type(value).__name__}.{value.name}"
+        lines.append(f"options.{name} = {text}")
+    lines.append(f'session = onnxruntime.InferenceSession({str(path)!r}, options, providers=["CPUExecutionProvider"])')
+    return "\n".join(lines)
+
+
+FAMILIES = ["concat", "memory"]
+SEARCH = {"width": 4, "depth": 10, "radius": 1}  # a beam; a part that is taken out may need many rewrites to pay
+
+
+class Rewritten(NamedTuple):
+    """path: the file.  receipt: of `rlflow.optimisation.receipt`.  checks: what was compared with the model, for
+    people."""
+
+    path: Path
+    receipt: dict
+    checks: str
+
+    @property
+    def rules(self) -> dict[str, int]:
+        """How often each was applied."""
+        return dict(Counter(action["rule"] for action in self.receipt["actions"]))
+
+
+def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float, threads: int) -> Rewritten | None:
+    """Writes what a search of so many seconds makes of a model; None if it finds nothing that needs less.
+
+    Raises RLFlowError if the file is not equal to the model within the tolerance of `optimise`, or cannot be read.
+    """
+    graph, sizes = load_at(source, shapes, fix)
+    task = Task(graph, load_rules(FAMILIES), MemoryCost(), sizes=sizes)
+    result = run_search("beam", start_of(task, "single"), Limits(seconds), **SEARCH)
+    if result.state.objective // FRACTIONS >= task.initial.objective // FRACTIONS:
+        return None
+    save_graph(result.state.graph, path)
+    costs = {"peak": graph_cost(task.cost, graph).runtime_ps // FRACTIONS, "after": result.state.objective // FRACTIONS}
+    bound = shapes if fix else {}
+    receipt = make_receipt(graph, task.rules, FAMILIES, result.actions, result.state.graph, costs, bound, sizes=sizes)
+    return Rewritten(path, receipt, checked(source, path, receipt, shapes, fix, threads))
+
+
+def again(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> Rewritten:
+    """Writes what a receipt makes of a model; the same bytes. Raises RLFlowError as `rewrite` and `replay` do."""
+    save_graph(replay(receipt, source), path)
+    return Rewritten(path, receipt, checked(source, path, receipt, shapes, fix, threads))
+
+
+def checked(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> str:
+    """What was compared, for people. Raises RLFlowError if something is not equal."""
+    findings = validate(source, path, shapes=shapes, threads=threads, receipt=receipt, fix=fix)
+    if not findings.ok:
+        raise RLFlowError(f"the rewritten model differs from the model: {findings.failures()[0].message}; not written")
+    return checks_text(findings.to_dict()["findings"])
+
+
+FORMAT = 1
+
+
+def make_order_receipt(
+    before: Optimised, model: Optimised, ordered: Ordered, executed: Sequence[str], setup: Setup, shapes: Shapes,
+    fix: bool, rewrites: dict | None = None,
+) -> dict:  # fmt: skip
+    """The receipt of a file that was written and checked.
+
+    Args:
+      before: what it is compared with; the same as the model, where that is not rewritten.
+      ordered: its orders.  executed: the order in which sessions run the file.
+      setup: with which its session needs least.
+      shapes, fix: as `Optimised` was given them.
+      rewrites: the receipt of what was rewritten first.
+    """
+    return {
+        "format": FORMAT,
+        "task": "ordering",
+        "original_sha256": file_hash(*model_files(model.original)),
+        "shapes": dict(shapes),
+        "fix": fix,
+        "sizes": dict(before.sizes),
+        "rewrites": rewrites,
+        "usual_order": ordered.usual,
+        "order": ordered.best,
+        "bytes": claims(before, model, ordered.usual, executed) | {"bound": ordered.bound},
+        "session": {name: getattr(value, "name", value) for name, value in setup.options().items()},
+        "model_sha256": file_hash(*model_files(model.path)),
+        "versions": versions() | {"machine": machine()},
+    }
+
+
+def claims(before: Optimised, model: Optimised, usual: Sequence[str], executed: Sequence[str]) -> dict[str, int]:
+    """Bytes at the peak of both orders, the usual one of what was before, and those of the block that a session with
+    its defaults plans.
+    """
+    return {
+        "usual_peak": before.peak(usual),
+        "peak": model.peak(executed),
+        "usual_block": before.block(usual),
+        "block": model.block(executed),
+    }
+
+
+def named_sizes(receipt: dict) -> tuple[Shapes, bool]:
+    """The sizes that were named, and whether they were frozen. Raises RLFlowError if the receipt is none."""
+    if not isinstance(receipt, dict) or (receipt.get("task"), receipt.get("format")) != ("ordering", FORMAT):
+        raise RLFlowError(f"not a receipt of `memory` of format {FORMAT}")
+    return shapes_of(receipt), receipt.get("fix") is True
+
+
+def repeat(receipt: dict, before: Optimised, model: Optimised, threads: int) -> list[str]:
+    """Writes the file of the model in the order of its receipt and checks all that the receipt says; the order in which
+    sessions run it. before: as of `make_receipt`.
+
+    Raises RLFlowError if the receipt belongs to another model, says what is not so, or leads to another file.
+    """
+    try:
+        usual, order, claimed = list(receipt["usual_order"]), list(receipt["order"]), dict(receipt["bytes"])
+        original, written, made_by = (receipt[key] for key in ("original_sha256", "model_sha256", "versions"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
+    if file_hash(*model_files(before.source)) != original:
+        raise RLFlowError("the receipt belongs to another model")
+    model.positions(order)
+    executed = write_in_order(model, order, threads)
+    for name, size in claims(before, model, usual, executed).items():
+        if claimed.get(name) != size:
+            raise RLFlowError(f"the receipt says {name} = {claimed.get(name)} bytes, its orders need {size}")
+    if file_hash(*model_files(model.path)) != written:
+        raise RLFlowError(f"the same order gives another file here; the receipt was made with {made_by}")
+    return executed

@@ -1,0 +1,334 @@
+"""Measured choice: several different candidates compete end to end with the original by successive halving.
+
+Estimates are sums of kernels that were timed alone, and their errors depend on the kind of rule. `contenders`
+therefore enters the cheapest candidate after pruning, the candidate that is cheapest by the roofline (which times
+nothing), the first candidate before pruning, variants without one rule family each, a variant without ONNX Runtime's
+own operators, and the results of the other searches. Families that slowed down files on this machine are left out
+first.
+
+Where a latency model is learned, `by_expected_improvement` orders the contenders by expected improvement (Močkus
+1975; Jones, Schonlau and Welch 1998). `halve` measures all contenders in a short heat, drops the slower half and
+repeats until one is left (successive halving), so most time is spent on contenders that are hard to tell apart.
+
+`compete` ranks the contenders. The winner is checked and measured again in other runs (`rlflow.optimisation.delivery`);
+the others take its place, in order, if it is not equal or not faster. The measured effect of each rule family is
+kept with the timings of this machine and decides which families are left out first next time. It never decides what
+is delivered.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.messages import say
+from rlflow.costs import graph_cost
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.costs.at_sizes import AtSizes, at_sizes
+from rlflow.costs.learned import LatencyModel, LearnedCost, Pooled
+from rlflow.costs.measured import TOGETHER, Ratio, ratio_of, ratios_in_turns
+from rlflow.costs.measurements import Measurements
+from rlflow.costs.target import target_of
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import file_bytes
+from rlflow.graph.onnx_runtime import random_inputs
+from rlflow.graph.onnx_writer import save_graph
+from rlflow.optimisation.ablation import Rewrites, pruned
+from rlflow.optimisation.anytime import BestSoFar
+from rlflow.optimisation.candidates import Candidate, follow
+
+PRUNED = 2  # candidates, the cheapest: the others are there in case nothing of these is equal to the original
+WHOLE, WITHOUT, STANDARD = "whole", "without", "standard"  # in names
+
+
+class Contender(NamedTuple):
+    """without: the family of rules that the first contender has and this one has not."""
+
+    candidate: Candidate
+    without: str | None = None
+
+
+def without_what_does_not_pay(best: BestSoFar, seconds: float) -> list[Candidate]:
+    """What each search came to, the cheapest first; PRUNED of them without the groups of rewrites that do not pay.
+
+    Timings that decided are taken again for it, so that all costs are counted anew.
+    """
+    task, end = best.task, time.monotonic() + seconds
+    apart = different(best.candidates())
+    actions = [candidate.actions for candidate in apart]
+    for number, candidate in enumerate(apart[:PRUNED]):
+        share = (end - time.monotonic()) / (min(len(apart), PRUNED) - number)
+        actions[number] = pruned(task, candidate.actions, share)
+    if target_of(task.cost) is None:
+        task.forget_costs()
+        best.recount()
+    result = [
+        replace(candidate, actions=kept, state=follow(task, kept))
+        for candidate, kept in zip(apart, actions, strict=True)
+    ]
+    return sorted(result, key=lambda candidate: candidate.state.objective)
+
+
+def contenders(
+    task: Task, candidates: Sequence[Candidate], whole: Sequence[Candidate], measured: Mapping[str, float]
+) -> list[Contender]:
+    """Those that are worth a measurement, all different and estimated to gain; those first that are worth it most.
+
+    Args:
+      candidates: the cheapest first, by the task's cost.  whole: what they were before something was taken back.
+      measured: family → what it was measured to do to files on this machine: above 1 they were slower with it.
+    """
+    first, second = candidates[0], _cheapest_by_roofline(task, candidates)
+    before = next(candidate for candidate in whole if candidate.name == first.name)
+    rewrites = Rewrites(task, first.actions)
+    rules = [task.rules[xfer_id] for xfer_id, _ in rewrites.actions]
+
+    def variant(steps: set[int], name: str, family: str | None = None) -> Contender:
+        rest = rewrites.without(steps)
+        named = replace(first, name=f"{first.name}-{name}", actions=rest.actions, state=rest.states[-1])
+        return Contender(named, family)
+
+    left_out = []
+    for family in dict.fromkeys(rule.family for rule in rules):
+        steps = {step for step, rule in enumerate(rules) if rule.family == family}
+        left_out.append(variant(steps, f"{WITHOUT}-{family}", family))
+    fused = {step for step, rule in enumerate(rules) if any(op.domain for op in rule.target_ops)}
+    left_out.append(variant(fused, STANDARD))
+    left_out.sort(key=lambda one: (-measured.get(one.without, 1.0), one.candidate.state.objective))
+    others = [replace(before, name=f"{first.name}-{WHOLE}"), *candidates[1:]]
+    every = [Contender(first), Contender(second), Contender(others[0]), *left_out, *map(Contender, others[1:])]
+    entered: dict[str, Contender] = {}  # by graph
+    for one in every:
+        if one.candidate.state.objective < task.original_cost.runtime_ps:
+            entered.setdefault(one.candidate.state.hash, one)
+    return list(entered.values())
+
+
+def _cheapest_by_roofline(task: Task, candidates: Sequence[Candidate]) -> Candidate:
+    roofline = at_sizes(AnalyticCost(), task.sizes, task.original)
+    return min(candidates, key=lambda candidate: graph_cost(roofline, candidate.state.graph).runtime_ps)
+
+
+def tidied(task: Task, winner: Candidate, seconds: float) -> Candidate:
+    """The winner of a contest without what only served the family that it was left without."""
+    if winner.name.endswith(f"-{WHOLE}"):
+        return winner
+    actions = pruned(task, winner.actions, seconds, again=False)
+    return replace(winner, actions=actions, state=follow(task, actions))
+
+
+def different(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The first of those that have the same graph."""
+    of_graph: dict[str, Candidate] = {}
+    for candidate in candidates:
+        of_graph.setdefault(candidate.state.hash, candidate)
+    return list(of_graph.values())
+
+
+class NextMeasurement:
+    """Chooses among graphs, which are numbered from 0.
+
+    Args:
+      original: what they are measured beside.
+    """
+
+    def __init__(self, model: LatencyModel, original: Pooled, graphs: Sequence[Pooled]):
+        self.model, self.original, self.graphs = model, original, graphs
+        self.measured: dict[int, float] = {}  # of the original's latency
+
+    def best(self) -> int | None:
+        """The one that is predicted to be the fastest of those that were measured; None of none, or where that is the
+        original."""
+        ratios = {number: self.model.log_ratio(self.graphs[number], self.original)[0] for number in self.measured}
+        fastest = min(ratios, key=ratios.__getitem__, default=None)
+        return fastest if fastest is not None and ratios[fastest] < 0 else None
+
+    def expected(self, number: int) -> float:
+        """By how much its logarithm of latency is below that of the best one so far, 0 where it is not, in the mean."""
+        best = self.best()
+        beside = self.original if best is None else self.graphs[best]
+        return expected_improvement(*self.model.log_ratio(self.graphs[number], beside))
+
+    def next(self) -> int | None:
+        """The one to measure next; None if all were."""
+        left = [number for number in range(len(self.graphs)) if number not in self.measured]
+        return max(left, key=self.expected, default=None)
+
+    def show(self, number: int, ratio: float, uncertain: float) -> None:
+        """What it was measured to take of what the original takes. uncertain: standard deviation of the logarithm."""
+        self.measured[number] = ratio
+        self.model = self.model.after(self.graphs[number], self.original, ratio, uncertain)
+
+
+def expected_improvement(mean: float, deviation: float) -> float:
+    """The mean of max(−x, 0), for a Gaussian x."""
+    if deviation == 0:
+        return max(-mean, 0.0)
+    gaussian = NormalDist()
+    return deviation * gaussian.pdf(mean / deviation) - mean * gaussian.cdf(-mean / deviation)
+
+
+def by_expected_improvement(task: Task, contenders: Sequence[Contender]) -> list[Contender]:
+    """The first one, then the others, those first of which most improvement over it is expected; as they are where no
+    latency is learned."""
+    cost = task.cost.model if isinstance(task.cost, AtSizes) else task.cost
+    if not isinstance(cost, LearnedCost) or not contenders:
+        return list(contenders)
+
+    def pooled(contender: Contender) -> Pooled:
+        return cost.pooled([contender.candidate.state.graph.at(sizes) for sizes in task.sizes])
+
+    first, *others = contenders
+    beside = pooled(first)
+    expected = {id(one): expected_improvement(*cost.model.log_ratio(pooled(one), beside)) for one in others}
+    return [first, *sorted(others, key=lambda one: -expected[id(one)])]
+
+
+MOST_DRAWS = 8  # a heat: more would be surer than a whole measurement is
+
+
+def halve(count: int, draw: Callable[[list[int]], list[float]], end: float) -> tuple[list[int], list[list[float]]]:
+    """(contenders, the best first; of each what its draws gave).
+
+    Args:
+      count: of contenders, which are numbered from 0; those that are equally good stay in this order.
+      draw: measures some of them and the original: what is lower is better.
+      end: the clock (time.monotonic()) by which all is over; no draw begins later, nor, but for the first, one that
+        would last longer.
+    """
+    results: list[list[float]] = [[] for _ in range(count)]
+    left, dropped, side = list(range(count)), [], 0.0
+    for later in reversed(range((count - 1).bit_length())):
+        now = time.monotonic()
+        until = now + (end - now) / (later + 1)
+        for number in range(MOST_DRAWS):
+            began, sides = time.monotonic(), len(left) + 1
+            if began + side * sides > (until if number else end):
+                break
+            for index, result in zip(left, draw(left), strict=True):
+                results[index].append(result)
+            side = (time.monotonic() - began) / sides
+        if results[left[0]]:
+            left.sort(key=lambda index: np.median(results[index]))
+        half = (len(left) + 1) // 2
+        left, dropped = left[:half], left[half:] + dropped
+    return left + dropped, results
+
+
+DRAW_SECONDS = 0.1  # seconds of runs of each side of a draw, at each of the sizes
+SIDES_PER_CONTENDER = (
+    2.5  # so many sides there are for each contender: n + n/2 + …, and the original beside them each time
+)
+
+
+class Contest(NamedTuple):
+    """What a contest came to.
+
+    Attributes:
+      ranked: the best first; those that there was no time for last.
+      families: family → latency with its rewrites, of that without them.
+      measured: those that were in two draws or more, and their share of the original's latency.
+      table: JSON-able, of those that competed: name, draws, ratio (of the original's latency).
+    """
+
+    ranked: list[Candidate]
+    families: dict[str, Ratio]
+    measured: list[tuple[Candidate, Ratio]]
+    table: list[dict]
+
+
+def compete(
+    source: Path, contenders: Sequence[Contender], sizes: Mapping[str, Mapping], threads: int, seed: int, end: float
+) -> Contest:
+    """The contenders compete, as many of them as the time allows.
+
+    Args:
+      source: the original.  contenders: those first that are worth it most; those without a family are variants of the
+        first.  sizes: see `rlflow.costs.measured.measure`.  end: the clock (time.monotonic()) by which all is over.
+    """
+    inputs = [random_inputs(source, seed, shapes) for shapes in sizes.values()]
+    competing = list(contenders)[: _affordable_contenders(source, inputs, threads, end)] if len(contenders) > 1 else []
+    order, ratios = list(range(len(competing))), [[] for _ in competing]
+    if len(competing) > 1:
+        try:
+            order, ratios = _ranked_by_halving(source, competing, inputs, threads, end)
+            order[:2] = _smaller_first(order[:2], competing, ratios, seed)
+        except RLFlowError as error:  # the checks say which of them is refused
+            say(f"the candidates cannot be compared with one another: {error}")
+    ranked = [competing[index].candidate for index in order]
+    ranked += [contender.candidate for contender in contenders[len(competing) :]]
+    table = [
+        {"name": competing[k].candidate.name, "draws": len(ratios[k]), "ratio": float(np.median(ratios[k]))}
+        for k in order if ratios[k]
+    ]  # fmt: skip
+    measured = [
+        (one.candidate, ratio_of([[ratio] for ratio in draws], seed))
+        for one, draws in zip(competing, ratios, strict=True) if len(draws) > 1
+    ]  # fmt: skip
+    return Contest(ranked, _family_ratios(competing, ratios, seed), measured, table)
+
+
+def _affordable_contenders(source: Path, inputs: list, threads: int, end: float) -> int:
+    """Of them the time and the memory are enough for."""
+    began = time.monotonic()
+    ratios_in_turns(source, [], inputs, threads, 0.0, 0)
+    now = time.monotonic()
+    side = now - began + DRAW_SECONDS * len(inputs)
+    return max(min(int((end - now) / (SIDES_PER_CONTENDER * side)), TOGETHER // file_bytes(source) - 1), 0)
+
+
+def _ranked_by_halving(
+    source: Path, competing: Sequence[Contender], inputs: list, threads: int, end: float
+) -> tuple[list[int], list[list[float]]]:
+    """See `halve`."""
+    draws = 0
+
+    def draw(left: list[int]) -> list[float]:
+        nonlocal draws
+        draws += 1
+        return ratios_in_turns(source, [files[k] for k in left], inputs, threads, DRAW_SECONDS * (len(left) + 1), draws)
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, f"{number}.onnx") for number in range(len(competing))]
+        for contender, file in zip(competing, files, strict=True):
+            save_graph(contender.candidate.state.graph, file)
+        return halve(len(competing), draw, end)
+
+
+def _smaller_first(finalists: list[int], competing: Sequence[Contender], ratios: list, seed: int) -> list[int]:
+    """Of the last two that has fewer rewrites, unless the other one is shown to be faster."""
+    better, other = finalists
+    pairs = [[a / b] for a, b in zip(ratios[better], ratios[other], strict=True)]
+    shown = len(pairs) > 1 and ratio_of(pairs, seed).high < 1
+    sizes = [len(competing[index].candidate.actions) for index in finalists]
+    return [other, better] if sizes[1] < sizes[0] and not shown else finalists
+
+
+def _family_ratios(competing: Sequence[Contender], ratios: list[list[float]], seed: int) -> dict[str, Ratio]:
+    """Of those that were in two draws or more, beside the first one."""
+    result = {}
+    for contender, without in zip(competing, ratios, strict=True):
+        pairs = [[a / b] for a, b in zip(ratios[0], without, strict=False)]
+        if contender.without is not None and len(pairs) > 1:
+            result[contender.without] = ratio_of(pairs, seed)
+    return result
+
+
+def keep_contest(measurements: Measurements, task: Task, contest: Contest) -> None:
+    for candidate, ratio in contest.measured:
+        measurements.keep(task.original, candidate.state.graph, task.sizes, ratio)
+
+
+def keep_delivery(measurements: Measurements, task: Task, outcome: Mapping) -> None:
+    """outcome: see `rlflow.optimisation.delivery.deliver`."""
+    for name, one in outcome["candidates"].items():
+        measured = one["measured"]
+        if measured is not None and one["same_as"] is None:
+            graph, ratio = follow(task, outcome["actions"][name]).graph, (measured["ratio"], *measured["interval"])
+            measurements.keep(task.original, graph, task.sizes, ratio, measured["original_ms"])

@@ -1,0 +1,272 @@
+"""From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import write_json
+from rlflow.common.messages import progress_bar, say
+from rlflow.costs import NodeCost, peak_memory, runtime_ms
+from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, measure
+from rlflow.costs.target import target_of
+from rlflow.env.state import RewriteState, Task
+from rlflow.graph.ir import Graph
+from rlflow.graph.onnx_reader import file_bytes
+from rlflow.graph.onnx_runtime import machine
+from rlflow.graph.onnx_writer import save_graph
+from rlflow.graph.typical import inputs_at
+from rlflow.optimisation.ablation import measure_shares, shares
+from rlflow.optimisation.candidates import Candidate, improvement, states_along
+from rlflow.optimisation.choice import FAULT_REPORT, EvalOptions, choose
+from rlflow.optimisation.receipt import make_receipt, versions
+from rlflow.optimisation.repair import LeftOut, repaired, write_fault_report
+from rlflow.optimisation.validate import Comparison, Findings
+from rlflow.optimisation.validate.findings import Finding
+
+ONE_THREAD = 1 / 3  # of the seconds of a measurement, for the one that decides nothing
+CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
+ABLATION_SESSIONS = SESSION_PAIR * MIN_SESSION_PAIRS
+ABLATION_RUNS = ABLATION_SESSIONS * (MIN_PAIRS + 3)  # of each file, at each of the sizes; making a session takes one
+
+
+@dataclass(frozen=True)
+class DeliveryOptions:
+    """See `eval`, `cost.threads`, `env.exact` and `fix` in configs/default.yaml."""
+
+    seeds: Sequence[int]
+    tolerance: float
+    measure_seconds: float
+    sessions: int
+    threads: int
+    seed: int
+    exact: bool = False
+    fix: bool = False
+    accept: str = EvalOptions.accept
+
+
+def deliver(
+    task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
+    shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda result: True,
+    ablation_until: float = -math.inf,
+) -> dict:  # fmt: skip
+    """Checks and measures the candidates, writes the best one with its receipt into the folder.
+
+    A candidate that is not equal to the original loses the rewrites after which it is not
+    (`rlflow.optimisation.repair`);
+    what is left is what is measured, at each of the task's typical sizes, and a report of the fault is written, too.
+    `rlflow.optimisation.choice` says which of those that passed every check is delivered, or that the original is.
+
+    Args:
+      go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this
+        one and those after it are left out.
+      ablation_until: the clock (time.monotonic()) until which groups of rewrites are measured one by one.
+
+    Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or
+      "original"), `reason`, `target` (the other machine that is estimated for, where nothing is measured; or
+      None),
+      `shares` (of the groups of its rewrites: `rlflow.optimisation.ablation`), `optimised`, the path of the
+      delivered file,
+      `measured_one_thread`, how that does with one thread where it was measured with more, and `fault_report`, the path
+      of the report if there is one.
+    """
+    target = target_of(task.cost)
+    if target is not None:
+        options = replace(options, measure_seconds=0.0)  # this machine's clock says nothing of that one
+    checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on)
+    report = folder / FAULT_REPORT if any(one["left_out"] for one in result.values()) else None
+    if report is not None:
+        write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
+        say(f"rewrites after which outputs part were left out: {report}")
+    original = _describe_original(task, source)
+    name, reason = choose(original, list(checked.values()), result, options.accept, target and target.machine)
+    path, one_thread, groups = Path(source), None, []
+    if name != "original":
+        path = folder / "optimised.onnx"
+        bound = shapes if options.fix else {}
+        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options)
+        write_json(folder / "receipt.json", receipt)
+        save_graph(checked[name].state.graph, path)
+        if result[name]["measured"] is not None and options.threads > 1:
+            one_thread = _measure_one_thread(task, source, path, options, shapes)
+        groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, ablation_until)
+    return {
+        "original": original, "candidates": result, "delivered": name, "reason": reason,
+        "target": target and target.machine, "shares": groups,
+        "optimised": str(path), "measured_one_thread": one_thread,
+        "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
+        "fault_report": report and str(report),
+    }  # fmt: skip
+
+
+def _check_all(
+    task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions, shapes: dict,
+    go_on: Callable[[dict], bool],
+) -> tuple[dict[str, Candidate], dict[str, dict]]:  # fmt: skip
+    """By name: the candidates that were checked, without what is to blame; and what is known of each."""
+    result: dict[str, dict] = {}
+    checked: dict[str, Candidate] = {}
+    comparison = None
+    with progress_bar(len(candidates), "check and measure", "candidate") as bar:
+        for candidate in candidates:
+            if result and not go_on(result):
+                break
+            same = _same_graph(candidate, candidates[: len(result)], task)
+            if same == "original":
+                checks = dict(zip(CHECKS, (True, 0.0, [], None, file_bytes(source), []), strict=True))
+            elif same is not None:
+                checks = {key: result[same][key] for key in CHECKS}
+                candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
+            else:
+                comparison = comparison or _comparison(source, options, shapes)
+                candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
+            checked[candidate.name] = candidate
+            result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
+            bar.update(1)
+    return checked, result
+
+
+def _shares(
+    task: Task, delivered: Candidate, measured: dict | None, path: Path, options: DeliveryOptions, shapes: dict,
+    until: float,
+) -> list[dict]:  # fmt: skip
+    """Of the groups of rewrites of the delivered file, measured as time allows where the file was measured itself."""
+    known, without, sizes = shares(task, delivered), path.with_name("without.onnx"), sizes_to_measure(task, shapes)
+
+    def ablation(state: RewriteState, seconds: float) -> dict:
+        save_graph(state.graph, without)
+        try:
+            seconds = min(seconds, options.measure_seconds)
+            return measure(
+                without, path, options.threads, seconds, ABLATION_SESSIONS, options.seed, sizes, memory=False
+            )
+        finally:
+            _remove(without)
+
+    if measured is not None and time.monotonic() < until:
+        needed = ABLATION_RUNS * len(sizes) * (measured["original_ms"] + measured["candidate_ms"]) / 1e3
+        measure_shares(known, ablation, needed, until)
+    return [share for share, _ in known]
+
+
+def _remove(path: Path) -> None:
+    """A model and its external weights."""
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)
+
+
+def _receipt(
+    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, options: DeliveryOptions
+) -> dict:
+    costs = {
+        "threads": options.threads,
+        "estimated": {"original_ms": runtime_ms(task.original_cost), "optimised_ms": chosen.state.runtime_ms},
+        "measured": measured,
+    }
+    actions = (*task.preparation, *chosen.actions)
+    return make_receipt(
+        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, options.exact, task.sizes
+    )
+
+
+def _describe_original(task: Task, source: Path) -> dict:
+    described = _describe_graph(task, task.original, task.original_cost)
+    return described | {"objective": task.original_cost.runtime_ps, "file_bytes": file_bytes(source)}
+
+
+def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
+    return {
+        "estimated_ms": runtime_ms(cost),
+        "flops": cost.flops,
+        "bytes": cost.bytes,
+        "launches": cost.launches,
+        "peak_memory_bytes": max(peak_memory(graph.at(sizes)) for sizes in task.sizes),
+    }
+
+
+def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) -> str | None:
+    """The name of what has the very same graph already, "original" included."""
+    graph_hash = candidate.state.graph.hash
+    if graph_hash == task.original.hash:
+        return "original"
+    return next((other.name for other in earlier if other.state.graph.hash == graph_hash), None)
+
+
+def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
+    tolerance = 0.0 if options.exact else options.tolerance
+    return Comparison(source, options.seeds, tolerance, shapes, options.threads, not options.exact, options.fix)
+
+
+def _check(
+    task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path,
+    options: DeliveryOptions, shapes: dict,
+) -> tuple[Candidate, dict]:  # fmt: skip
+    """The candidate without what makes it unequal; what is then known: equality, and latency beside the original."""
+    path = folder / f"candidate-{candidate.name}.onnx"
+
+    def compare(state: RewriteState) -> Findings:
+        save_graph(state.graph, path)  # the last state that is compared is what is left, which is then measured
+        return comparison.against(path)
+
+    try:
+        actions, state, findings, left_out = repaired(task, candidate.actions, compare)
+        if left_out:
+            candidate = replace(candidate, actions=actions, state=state)
+            _say_left_out(candidate.name, left_out)
+        measured, on_disk = None, file_bytes(path)
+        if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
+            try:
+                sizes, seconds = sizes_to_measure(task, shapes), options.measure_seconds
+                measured = measure(source, path, options.threads, seconds, options.sessions, options.seed, sizes)
+            except RLFlowError as error:  # as ONNX Runtime optimises it, which --exact does not look at
+                findings.findings.append(Finding("structure", False, f"cannot be measured: {error}", optimised=True))
+    finally:
+        _remove(path)
+    return candidate, {
+        "equal": findings.ok,
+        "max_relative_error": findings.to_dict()["max_error"],
+        "findings": findings.to_dict()["findings"],
+        "measured": measured,
+        "file_bytes": on_disk,
+        "left_out": [asdict(each) for each in left_out],
+    }
+
+
+def _measure_one_thread(task: Task, source: Path, path: Path, options: DeliveryOptions, shapes: dict) -> dict:
+    """Latency of the delivered file beside the original's, for whoever runs it with one thread."""
+    seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
+    return measure(source, path, 1, seconds, options.sessions, options.seed, sizes, memory=False)
+
+
+def sizes_to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
+    """What the typical sizes are called → how they bind the inputs."""
+    if not any(task.sizes):
+        return {"": shapes}
+    return inputs_at(task.original.interface, task.sizes)
+
+
+def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:
+    blamed = [each for each in left_out if each.blame != "needed"]
+    for each in blamed[:1]:
+        whose = "ONNX Runtime is at fault" if each.blame == "onnxruntime" else "the rule is at fault"
+        more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+        say(f"{name}: rewrite {each.step}, {each.rule}{more}, left out; {whose}: {each.message}")
+
+
+def _describe(task: Task, candidate: Candidate) -> dict:
+    state, actions = candidate.state, (*task.preparation, *candidate.actions)
+    rules: dict[str, int] = {}
+    for xfer_id, _ in actions:
+        rules[task.rules[xfer_id].name] = rules.get(task.rules[xfer_id].name, 0) + 1
+    return _describe_graph(task, state.graph, state.cost) | {
+        "objective": state.objective,
+        "estimated_improvement_percent": improvement(runtime_ms(task.original_cost), state.runtime_ms),
+        "substitutions": len(actions),
+        "rules": dict(sorted(rules.items(), key=lambda item: (-item[1], item[0]))),
+        "interactions": candidate.interactions,
+        "seconds": candidate.seconds,
+        "measurement_seconds": candidate.measurement_seconds,
+        "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
+    }

@@ -1,0 +1,211 @@
+"""Receipts: repeat a result bit for bit, or carry its rewrites over to a similar model.
+
+A receipt names the original (its hash), the rule set (its hash), the list of actions, the result and the versions of
+the packages. `replay` repeats the actions on the same model and checks that the result has the same bytes, so nobody
+has to trust the receipt.
+
+`carried_over` applies the rewrites to another model of the same kind, at another size or with other weights. A
+rewrite is applied where its rule has a location of the recorded number and is left out otherwise. The result is
+always correct, because every rule is proved; at worst nothing is gained.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import dropwhile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import TimeIsUp
+from rlflow.env.state import RewriteState, Task
+from rlflow.graph.ir import Graph
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import model_hash
+from rlflow.optimisation.candidates import Candidate
+from rlflow.rules.apply import apply
+from rlflow.rules.exactness import exactness, only_exact
+from rlflow.rules.language import RuleSet, load_rules
+from rlflow.rules.locations import PREPARING_FAMILY, MatchTable
+
+FORMAT = 2
+FIXED = 1  # the format of receipts before symbolic sizes, which were all bound: what they say means the same today
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide what a replay gives."""
+    return {"numpy": np.__version__, "onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
+
+
+def make_receipt(
+    original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, costs: dict,
+    shapes: Mapping | None = None, exact: bool = False, sizes: Sequence[Mapping[str, int]] = ({},),
+) -> dict:  # fmt: skip
+    """The receipt of a result.
+
+    Args:
+      original, result: the graphs before and after; a replay must reach the bytes that `result` is exported to.
+      families: the rule families that `rules` was loaded from (empty: all).
+      actions: (xfer_id, location) pairs that lead from one to the other.
+      costs: figures to state; a replay does not check them.
+      shapes: the sizes that `original` was bound to; its other symbols stay open.
+      sizes: the typical sizes of these, at which `costs` were estimated and measured.
+      exact: whether `rules` are only the exact ones of the families.
+    """
+    return {
+        "format": FORMAT,
+        "original_hash": original.hash,
+        "rules_hash": rules.hash,
+        "rule_families": list(families),
+        "exact_rules_only": exact,
+        "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
+        "symbols": dict(original.interface.symbols),
+        "sizes": [dict(each) for each in sizes],
+        "actions": [
+            {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)}
+            for x, k in actions
+        ],
+        "result_hash": result.hash,
+        "model_sha256": model_hash(result),
+        "costs": costs,
+        "versions": versions(),
+    }
+
+
+def shapes_of(receipt: dict) -> dict[str, object]:
+    """The sizes that the model was bound to, as `load_graph` takes them. Raises RLFlowError if the receipt is none."""
+    try:
+        shapes = {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _malformed(error) from error
+    for size in shapes.values():
+        if not all(type(one) is int and one > 0 for one in (size if isinstance(size, tuple) else (size,))):
+            raise RLFlowError(f"not a receipt: {size!r} is no size")
+    return shapes
+
+
+def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
+    """Symbol → its typical sizes, as `typical_sizes` takes them. Raises RLFlowError if the receipt is none."""
+    try:
+        combinations = receipt["sizes"] if receipt["format"] != FIXED else []
+        sizes: dict[str, dict[int, None]] = {}
+        for name, size in (pair for each in combinations for pair in each.items()):
+            sizes.setdefault(name, {})[size] = None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _malformed(error) from error
+    for size in (size for several in sizes.values() for size in several):
+        if type(size) is not int or size < 1:
+            raise RLFlowError(f"not a receipt: {size!r} is no size")
+    return {name: tuple(several) for name, several in sizes.items()}
+
+
+def rewrites_of(receipt: dict) -> list[tuple[str, int]]:
+    """(name of the rule, location) of each action. Raises RLFlowError if the receipt is none."""
+    try:
+        return [(str(action["rule"]), int(action["location"])) for action in receipt["actions"]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: Exception) -> RLFlowError:
+    return RLFlowError(f"not a receipt: {error!r} is missing or malformed")
+
+
+def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
+    """Repeats the actions of a receipt on the model it speaks of; the graph is exported to the same bytes.
+
+    Raises RLFlowError if the model or the rules are others, an action is not valid, or the result differs.
+    """
+    graph = deque(retrace(receipt, source), maxlen=1).pop()
+    check_result(receipt, graph)
+    return graph
+
+
+def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet | None = None) -> Iterator[Graph]:
+    """The model's graph, then the one after each action. Raises RLFlowError as `replay` does, but not of the result.
+
+    Args:
+      rules: the set that the receipt was made with, where it is not of the shipped families.
+    """
+    shapes, actions = shapes_of(receipt), rewrites_of(receipt)
+    try:
+        families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # the first receipts lack it
+        rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
+        _ = receipt["result_hash"], receipt["model_sha256"]
+        symbols = {} if format_ == FIXED else dict(receipt["symbols"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _malformed(error) from error
+    if format_ not in (FIXED, FORMAT):
+        raise RLFlowError(f"the receipt has format {format_}, this version reads {FIXED} and {FORMAT}")
+    if rules is None:
+        rules = only_exact(load_rules(families)) if exact else load_rules(families)
+    graph = load_graph(source, shapes)
+    if graph.hash != original_hash or graph.interface.symbols != symbols:
+        raise RLFlowError("the receipt belongs to another model")
+    if rules.hash != rules_hash:
+        raise RLFlowError("the receipt was made with another rule set")
+    yield graph
+    table = MatchTable(rules, graph)
+    for step, (name, location) in enumerate(actions):
+        xfer_id = rules.index(name)
+        if not 0 <= location < table.counts[xfer_id]:
+            raise RLFlowError(f"step {step} of the receipt: rule {name} has no location {location}")
+        graph = apply(graph, rules[xfer_id], table.location(xfer_id, location))
+        yield graph
+        table = MatchTable(rules, graph, table)
+
+
+def check_result(receipt: dict, graph: Graph) -> None:
+    """Raises RLFlowError if a graph is not the one that the receipt ends at, or is not exported to the same bytes."""
+    if graph.hash != receipt["result_hash"]:
+        raise RLFlowError("the replay ends at another graph than the receipt says")
+    if model_hash(graph) != receipt["model_sha256"]:
+        raise RLFlowError(
+            "the replay ends at the same graph but its folded weights differ; the receipt was made with "
+            f"{receipt.get('versions')}"
+        )
+
+
+class CarriedOver(NamedTuple):
+    """actions: (xfer_id, location) pairs up to the cheapest state on the way, which is `state`. carried_out: rewrites
+    in all. left_out: those that had no such location. interrupted: the time was up before the last one."""
+
+    actions: list[tuple[int, int]]
+    state: RewriteState
+    carried_out: int
+    left_out: int
+    interrupted: bool
+
+    def candidate(self, seconds: float) -> Candidate:
+        return Candidate("receipt", self.state, self.actions, self.carried_out, seconds)
+
+
+def carried_over(task: Task, rewrites: Sequence[tuple[str, int]]) -> CarriedOver:
+    """Carries out the rewrites of a receipt from the task's initial state on.
+
+    Args:
+      rewrites: (name of a rule, location), see `rlflow.optimisation.receipt.rewrites_of`. Leading ones that prepare
+      a model
+        are passed over: the task has made its own preparation.
+    """
+    xfer_ids = {rule.name: xfer_id for xfer_id, rule in enumerate(task.rules)}
+    preparing = {rule.name for rule in task.rules if rule.family == PREPARING_FAMILY}
+    state = cheapest = task.initial
+    actions, best, left_out, interrupted = [], 0, 0, False
+    for name, location in dropwhile(lambda rewrite: rewrite[0] in preparing, rewrites):
+        xfer_id = xfer_ids.get(name, task.no_op)
+        if not state.is_valid(xfer_id, location):
+            left_out += 1
+            continue
+        try:
+            state = state.apply(xfer_id, location)
+        except TimeIsUp:
+            interrupted = True
+            break
+        actions.append((xfer_id, location))
+        if state.objective < cheapest.objective:
+            cheapest, best = state, len(actions)
+    return CarriedOver(actions[:best], cheapest, len(actions), left_out, interrupted)

@@ -1,0 +1,188 @@
+"""A candidate that is not equal to the original: which rewrites are to blame, and what is left without them.
+
+A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out,
+and the rest is made again, ids translated: what matched what it made is left out with it. Rules are proved, so most
+often ONNX Runtime is at fault: then outputs part only with its own optimisations. What it is known to do wrong is seen
+in the graph, without a run (`rlflow.optimisation.validate.known_faults`). A report beside the file says which
+rewrite, whose
+fault, and with what error. If nothing is left, the original is returned, with exit status 0.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rlflow.common.files import write_text
+from rlflow.common.messages import escaped
+from rlflow.env.state import RewriteState, Task
+from rlflow.optimisation.ablation import Chain, Rewrites
+from rlflow.optimisation.validate.findings import Findings
+from rlflow.optimisation.validate.known_faults import ONNXRUNTIME, known_faults, named
+from rlflow.rules.language import RuleSet
+
+MOST = 8  # rewrites that are found by runs; then what is known to be equal is kept
+TWICE = 2  # so often a rule is to blame before its other rewrites are left out too
+SAME_RULE = "its rule was to blame twice"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A rewrite that was left out.
+
+    Attributes:
+      step: its position among the candidate's rewrites, counted from 0.  rule, location: what it was.
+      blame: "rule", "onnxruntime", or "needed" for what matched what another one had made.
+      message: what was wrong after it.
+    """
+
+    step: int
+    rule: str
+    location: int
+    blame: str
+    message: str
+
+
+class Repaired(NamedTuple):
+    """actions: the (xfer_id, location) pairs that are left; state: where they lead; findings: of that."""
+
+    actions: list[tuple[int, int]]
+    state: RewriteState
+    findings: Findings
+    left_out: list[LeftOut]
+
+
+def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[RewriteState], Findings]) -> Repaired:
+    """What is left of a candidate without the rewrites after which it is not equal.
+
+    Args:
+      actions: valid (xfer_id, location) pairs.
+      compare: what comparing a state's model with the original gives.
+    """
+    repair = _Repair(task, actions)
+    chain = repair.without_known_faults()
+    findings = compare(chain.states[-1])
+    if chain.steps and not findings.ok and not (as_read := compare(task.initial)).ok:
+        repair.keep(0, chain, f"reading and writing the original changes it already: {as_read.failures()[0].message}")
+        return repair.result(as_read)
+    for _ in range(MOST):
+        if findings.ok or not chain.steps:
+            return repair.result(findings)
+        equal, wrong = 0, len(chain.steps)
+        while wrong - equal > 1:
+            middle = (equal + wrong) // 2
+            result = compare(chain.states[middle])
+            equal, wrong, findings = (middle, wrong, findings) if result.ok else (equal, middle, result)
+        repair.blame(
+            chain.steps[wrong - 1],
+            "onnxruntime" if findings.blames_onnxruntime else "rule",
+            findings.failures()[0].message,
+        )
+        before, chain = chain, repair.without_known_faults()
+        findings = compare(chain.states[-1])
+    if not findings.ok:
+        repair.keep(equal, before, f"{MOST} rewrites before it were to blame already")
+        findings = compare(repair.chain().states[-1])
+    return repair.result(findings)
+
+
+class _Repair:
+    def __init__(self, task: Task, actions: Sequence[tuple[int, int]]):
+        self.task, self.rewrites = task, Rewrites(task, actions)
+        self.out: dict[int, LeftOut] = {}
+        self.known = known_faults(task.graph, task.sizes)
+
+    def chain(self) -> Chain:
+        """The candidate without what is left out."""
+        return self.rewrites.without(self.out)
+
+    def without_known_faults(self) -> Chain:
+        """The chain whose last graph triggers no known fault more often than the original does."""
+        while True:
+            chain = self.chain()
+            step = len(chain.steps)
+            while self._known_fault(chain.states[step]):
+                step -= 1  # ends at the original
+            if step == len(chain.steps):
+                return chain
+            self._leave_out(chain.steps[step], "onnxruntime", self._known_fault(chain.states[step + 1]))
+
+    def _known_fault(self, state: RewriteState) -> str:
+        new = known_faults(state.graph, self.task.sizes) - self.known
+        return "; ".join(f"{name} of ONNX Runtime {ONNXRUNTIME}: {named(name).what}" for name in sorted(new))
+
+    def blame(self, step: int, blame: str, message: str) -> None:
+        """Leaves out a rewrite, and every other one of its rule if that is to blame again and again."""
+        self._leave_out(step, blame, message)
+        actions = self.rewrites.actions
+        xfer_id = actions[step][0]
+        blamed = sum(actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items())
+        if blamed >= TWICE:
+            for other, (rule, _) in enumerate(actions):
+                if rule == xfer_id and other not in self.out:
+                    self._leave_out(other, blame, SAME_RULE)
+
+    def keep(self, count: int, chain: Chain, message: str) -> None:
+        """Leaves out all but the first rewrites of a chain."""
+        for step in chain.steps[count:]:
+            if step not in self.out:
+                self._leave_out(step, "needed", message)
+
+    def _leave_out(self, step: int, blame: str, message: str) -> None:
+        xfer_id, location = self.rewrites.actions[step]
+        self.out[step] = LeftOut(step, self.task.rules[xfer_id].name, location, blame, message)
+
+    def result(self, findings: Findings) -> Repaired:
+        chain = self.chain()
+        for step in range(len(self.rewrites.actions)):
+            if step not in chain.steps and step not in self.out:
+                self._leave_out(step, "needed", "what it matched is not made any more")
+        return Repaired(chain.actions, chain.states[-1], findings, [self.out[step] for step in sorted(self.out)])
+
+
+def write_fault_report(
+    path: Path, model: str, machine: str, versions: dict[str, str], candidates: dict[str, dict], rules: RuleSet
+) -> None:
+    """What a maintainer needs to know, without the model: to be read, and sent.
+
+    Args:
+      candidates: name → what `rlflow.optimisation.delivery.deliver` says of it; those without anything left out are not
+        spoken of.
+    """
+    lines = [f"# Rewrites after which {model} was not equal", ""]
+    lines += [
+        "They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part only with its own "
+        "optimisations; else a rule is.",
+        "",
+    ]
+    for name, result in candidates.items():
+        blamed = [each for each in result["left_out"] if each["blame"] != "needed"]
+        if blamed:
+            lines += [
+                f"## Found by {name}",
+                "",
+                "| step | rule | location | to blame | what was wrong after it |",
+                "| ---: | --- | ---: | --- | --- |",
+            ]
+            lines += [
+                f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} "
+                f"| {escaped(each['message'])} |"
+                for each in blamed
+            ]
+            lines += [
+                "",
+                f"{len(result['left_out']) - len(blamed)} others needed what these made, or were not tried.",
+                "",
+            ]
+    names = {each["rule"] for result in candidates.values() for each in result["left_out"] if each["blame"] != "needed"}
+    lines += ["## The rules", ""]
+    for rule in rules:
+        if rule.name in names:
+            lines += ["```", rule.text, "```", ""]
+    lines += [
+        "## Conditions",
+        "",
+        f"- machine: {machine}",
+        *(f"- {package} {version}" for package, version in versions.items()),
+    ]
+    write_text(path, "\n".join(lines) + "\n")

@@ -1,0 +1,184 @@
+"""Compare one original with any number of candidates, and a candidate with its receipt.
+
+`Comparison` runs the original once and keeps its outputs. If the original has symbolic sizes, it is run at the named
+sizes with ordinary inputs, at the first of them with special inputs too, and then at sizes that the user did not
+name (`inputs.py`) with ordinary inputs of one seed each.
+
+`receipt_findings` checks that a receipt can be repeated on the original and leads to the candidate. If outputs
+differ, it names the first rewrite after which they do.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.ir import Graph
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import save_graph
+from rlflow.graph.typical import input_shapes, typical_sizes
+from rlflow.optimisation.receipt import check_result, retrace, shapes_of
+from rlflow.optimisation.validate.findings import Finding, Findings
+from rlflow.optimisation.validate.inputs import InputSet, Others, ladders, ordinary_inputs, special_inputs
+from rlflow.optimisation.validate.numerics import Expected, precise_runs
+from rlflow.optimisation.validate.onnx_model import Model
+from rlflow.optimisation.validate.structure import interface, kept_weights, structure
+from rlflow.rules.language import RuleSet
+
+ONE_BY_ONE = 64  # rewrites; of more, halves are looked at, since each is a file and a session
+
+
+def receipt_findings(
+    receipt: dict, left: Model, right: Model | None, expected: Sequence[Expected], equal: bool, rules: RuleSet | None
+) -> Iterator[Finding]:
+    """What a receipt says about two models.
+
+    Args:
+      right: the candidate; None if it is refused. Its weights may then lie in any file, or one without end.
+      expected: the outputs of the original, as written and as ONNX Runtime optimises it.
+      equal: whether the candidate was found to give them.
+      rules: the set that the receipt was made with; the shipped one if None.
+    """
+    try:
+        graphs = list(retrace(receipt, left.source, rules))
+        yield Finding("receipt", True, f"its {len(graphs) - 1} rewrites can be made on the original")
+        check_result(receipt, graphs[-1])
+        yield Finding("receipt", True, "they lead to the result that it states, weights included")
+    except RLFlowError as error:
+        yield Finding("receipt", False, str(error))
+        return
+    refused = Finding("receipt", False, "the candidate is refused, so that it is not compared with its result")
+    is_result = refused if right is None else _is_result(receipt, graphs[-1], right)
+    yield is_result
+    if not (equal and is_result.ok):
+        yield _first_parting(receipt, graphs, expected)
+
+
+def _is_result(receipt: dict, graph: Graph, candidate: Model) -> Finding:
+    try:
+        if candidate.sha256() == receipt["model_sha256"]:
+            return Finding("receipt", True, "the candidate is its result, byte for byte")
+        with TemporaryDirectory() as folder:
+            hashes = {_graph_hash(model, shapes_of(receipt)) for model in (candidate, _exported(graph, Path(folder)))}
+    except RLFlowError as error:
+        return Finding("receipt", False, f"the candidate is not its result: {error}")
+    if len(hashes) == 1:
+        return Finding("receipt", True, "the candidate is the same graph as its result, in other bytes")
+    return Finding("receipt", False, "the candidate is not its result: it was changed afterwards, or made otherwise")
+
+
+def _graph_hash(model: Model, shapes: dict[str, object]) -> str:
+    return load_graph(model.source, model.known(shapes)).hash
+
+
+def _exported(graph: Graph, folder: Path) -> Model:
+    save_graph(graph, folder / "step.onnx")
+    return Model.read(folder / "step.onnx")
+
+
+def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Expected]) -> Finding:
+    """The first rewrite after which the outputs are not the original's.
+
+    Of very many, one before which they are and after which they are not.
+    """
+
+    def parting(step: int) -> Finding | None:
+        """What is wrong with the graph after `step` rewrites."""
+        with TemporaryDirectory() as folder:
+            model = _exported(graphs[step], Path(folder))
+            return next((f for each in expected for f in each.against(model) if not f.ok), None)
+
+    last = len(graphs) - 1
+    if parting(last) is None:
+        return Finding("receipt", True, "its result gives the original's outputs: no rewrite is to blame")
+    if parting(0) is not None:
+        return Finding(
+            "receipt", False, "outputs part before the first rewrite: reading and writing the original changes it"
+        )
+    if last <= ONE_BY_ONE:
+        step = next(step for step in range(1, last + 1) if parting(step) is not None)
+    else:
+        same, step = 0, last
+        while step - same > 1:
+            middle = (same + step) // 2
+            same, step = (middle, step) if parting(middle) is None else (same, middle)
+    action, result = receipt["actions"][step - 1], parting(step)
+    where = f"after step {step - 1}, rule {action['rule']} at location {action['location']}"
+    return Finding("receipt", False, f"{where}, outputs part: {result.message}", result.value)
+
+
+MOST_BYTES = 1 << 30  # of one tensor: where nobody named a size, none is taken at which one is larger
+OPTIMISED_SIZES = (
+    2  # sizes that nobody named; what ONNX Runtime makes of a graph with symbols is the same for all sizes
+)
+UNSAFE = "not compared: a model of such a structure is not run, since ONNX Runtime may end this process over it"
+
+
+class Comparison:
+    """What `validate` does with the original, kept for all candidates; arguments and errors are those of `validate`."""
+
+    def __init__(
+        self, original: onnx.ModelProto | Path | str, seeds: Sequence[int], tolerance: float,
+        shapes: Mapping[str, object] | None = None,
+        threads: int = 1, optimise: bool = True, fix: bool = False,
+    ):  # fmt: skip
+        self.shapes, self.fix, self.tolerance, self.left = shapes or {}, fix, tolerance, Model.read(original)
+        self.seeds, ports = seeds, self.left.interface
+        first, *more = self.sizes = typical_sizes(ports, self.shapes)
+        self.graph = self.left.graph() if ports.symbols else None
+        bound = input_shapes(ports, first)
+        ordinary = [given.at(first) for given in ordinary_inputs(self.left.proto, seeds, bound)]
+        ordinary += map(self.draw, more)
+        special = [given.at(first) for given in special_inputs(self.left.proto, seeds[0], bound)]
+        precise = precise_runs(self.left, ordinary, threads)
+        others = Others(list(ladders(ports.symbols, first)), self.sizes, self.draw)
+        written = Expected(self.left, ordinary, special, tolerance, threads, False, precise, others)
+        self.expected = [written]
+        if optimise:
+            others = Others([(sizes,) for sizes in written.elsewhere[:OPTIMISED_SIZES]], self.sizes, self.draw)
+            self.expected.append(Expected(self.left, ordinary, [], tolerance, threads, True, precise, others))
+        self.graph = None  # whose weights are let go
+
+    def draw(self, sizes: Mapping[str, int]) -> InputSet:
+        """Ordinary inputs of these sizes. The seed, and the shift with it, differs from size to size.
+
+        Raises RLFlowError where nobody named the sizes and a tensor would be too large.
+        """
+        largest = self.largest_tensor(sizes)
+        if sizes not in self.sizes and largest > MOST_BYTES:
+            raise RLFlowError(f"one of its tensors would take {largest / 2**30:.1f} GiB")
+        drawn = ordinary_inputs(self.left.proto, self.seeds, input_shapes(self.left.interface, sizes))
+        return drawn[sum(sizes.values()) % len(drawn)].at(sizes)
+
+    def largest_tensor(self, sizes: Mapping[str, int]) -> int:
+        """In bytes, as far as shapes of the original are known."""
+        if self.graph is None:
+            return 0
+        types = self.graph.at(sizes).types
+        return max(types[tensor].nbytes for tensor in types)
+
+    def against(
+        self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None
+    ) -> Findings:
+        """All findings about one candidate."""
+        result = Findings()
+        try:
+            right = Model.read(candidate)
+        except RLFlowError as error:
+            result.findings.append(Finding("structure", False, str(error)))
+            return result
+        result.findings += structure(self.left, right)
+        is_model = result.ok
+        result.findings += interface(self.left, right, self.shapes if self.fix else {})
+        if is_model:
+            for each in self.expected:
+                result.findings += each.against(right)
+            result.findings += kept_weights(self.left, right, self.tolerance)
+        else:
+            result.findings.append(Finding("numerics", False, UNSAFE, compared=False))
+        if receipt is not None:
+            accepted = right if is_model else None
+            result.findings += receipt_findings(receipt, self.left, accepted, self.expected, result.ok, rules)
+        return result

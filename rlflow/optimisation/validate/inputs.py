@@ -1,0 +1,228 @@
+"""Inputs and sizes at which two models are compared.
+
+Ordinary inputs are random draws, shifted by 0, 1 and −1. Special inputs show errors that random draws hide: zeros
+leave only biases, ones sum up a weight, negative values meet what a ReLU cuts off, tiny values meet epsilons, large
+values meet clamps, and mixed values combine all of these with subnormal numbers. NaN and infinity are not used:
+proofs are about real numbers, and a sound rewrite may spread NaN differently (0 · ∞ where a product was dropped).
+
+A model with symbolic sizes is also compared at sizes that the user did not name, because a rewrite may be right at
+the typical size only. `ladders` proposes 1, primes that differ from symbol to symbol, twice the typical size, a
+batch above 1, and small sizes. The original may reject some of them, for example because images must be whole blocks
+of pixels or two symbols must be equal, so each ladder lists alternatives and the first one that the original runs at
+is used.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import onnx
+
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.onnx_runtime import random_inputs
+from rlflow.graph.typical import sizes_text
+
+SHIFTS = (0, 1, -1)  # an average over noise of mean zero washes out a wrong weight
+TINY, LARGE = 1e-3, 100.0
+LAST_DIGITS = 2  # units in the last place
+
+
+class InputSet(NamedTuple):
+    """Values of all inputs, under a name for people.
+
+    Attributes:
+      sizes: symbol → size, of the symbols of the model.
+    """
+
+    name: str
+    arrays: dict[str, np.ndarray]
+    sizes: Mapping[str, int] = MappingProxyType({})
+
+    def at(self, sizes: Mapping[str, int]) -> "InputSet":
+        """The same set, known to be of these sizes."""
+        return self._replace(name=f"{sizes_text(sizes)}: {self.name}" if sizes else self.name, sizes=dict(sizes))
+
+
+def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mapping[str, object]) -> list[InputSet]:
+    """`random_inputs` of every seed, the floats shifted by 0, 1 and −1 in turn."""
+    drawn = [random_inputs(model, seed, shapes) for seed in seeds]  # np.asarray below: sums of scalars are no arrays
+    return [
+        InputSet(
+            f"seed {seed}",
+            {name: np.asarray(_shifted(array, SHIFTS[position % len(SHIFTS)])) for name, array in arrays.items()},
+        )
+        for position, (seed, arrays) in enumerate(zip(seeds, drawn, strict=True))
+    ]
+
+
+def special_inputs(model: onnx.ModelProto, seed: int, shapes: Mapping[str, object]) -> list[InputSet]:
+    """One set for every special value, those that say the same left out."""
+    rng, drawn, sets = np.random.default_rng(seed), random_inputs(model, seed, shapes), []
+    for name, of in SPECIAL.items():
+        arrays = {key: np.asarray(of(array, rng)) for key, array in drawn.items()}
+        known = [drawn, *(other.arrays for other in sets)]
+        if not any(all(np.array_equal(arrays[key], other[key]) for key in arrays) for other in known):
+            sets.append(InputSet(name, arrays))
+    return sets
+
+
+def nudged(arrays: Mapping[str, np.ndarray], sign: int) -> dict[str, np.ndarray]:
+    """The inputs with their floats moved in the last digits, by the same for either sign but the other way."""
+    rng, moved = np.random.default_rng(0), dict(arrays)
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            steps = LAST_DIGITS * np.finfo(array.dtype).eps * np.maximum(np.abs(array), 1)
+            moved[name] = np.asarray(array + sign * steps * rng.uniform(-1, 1, array.shape), array.dtype)
+    return moved
+
+
+def _shifted(array: np.ndarray, shift: int) -> np.ndarray:
+    return array + array.dtype.type(shift) if array.dtype.kind == "f" else array
+
+
+def _zeros(array: np.ndarray, rng) -> np.ndarray:
+    return np.zeros_like(array)
+
+
+def _ones(array: np.ndarray, rng) -> np.ndarray:
+    return np.full_like(array, 1 if array.dtype.kind == "f" else np.minimum(1, array.max(initial=0)))
+
+
+def _negative(array: np.ndarray, rng) -> np.ndarray:
+    return -np.abs(array) if array.dtype.kind == "f" else array
+
+
+def _tiny(array: np.ndarray, rng) -> np.ndarray:
+    return array * array.dtype.type(TINY) if array.dtype.kind == "f" else array
+
+
+def _large(array: np.ndarray, rng) -> np.ndarray:
+    return array * array.dtype.type(LARGE) if array.dtype.kind == "f" else np.full_like(array, array.max(initial=0))
+
+
+def _mixed(array: np.ndarray, rng) -> np.ndarray:
+    if array.dtype.kind != "f":
+        return array
+    values = [0.0, 1.0, -1.0, 8 * float(np.finfo(array.dtype).smallest_subnormal), TINY, LARGE, -LARGE]
+    chosen = rng.integers(0, 2 * len(values), array.shape)  # about half stay as they were drawn
+    return np.where(chosen < len(values), np.array(values, array.dtype)[chosen % len(values)], array)
+
+
+SPECIAL = {"zeros": _zeros, "ones": _ones, "negative": _negative, "tiny": _tiny, "large": _large, "mixed": _mixed}
+
+
+Sizes = Mapping[str, int]  # symbol → size
+Ladder = Sequence[dict[str, int]]
+Result = TypeVar("Result")
+
+MORE_SIZES = 5  # sizes beside the named ones
+BLOCK = 32  # pixels that the deepest features of image models are apart
+PRIMES = (5, 13, 7, 11, 17, 19)
+FEW_BLOCKS = (3, 5, 2)  # blocks
+BATCH = 3
+SMALL = (2, 4, 8, 16, 32, 64)
+PATIENCE = 30.0  # seconds for the five, at least; and as long as the named sizes took
+
+
+class Elsewhere(NamedTuple):
+    """One size that nobody named.
+
+    Attributes:
+      result: what the original gave; None where it was not run.
+      why_not: why it was not.
+    """
+
+    sizes: dict[str, int]
+    result: object
+    why_not: str | None = None
+
+
+class Others(NamedTuple):
+    """Where to look beside the named sizes.
+
+    Attributes:
+      ladders: as `ladders` gives them.
+      named: the sizes that are looked at anyway.
+      draw: the inputs of a size; RLFlowError where a run at it would take too much memory.
+    """
+
+    ladders: Sequence[Ladder]
+    named: Sequence[Sizes]
+    draw: Callable[[dict[str, int]], object]
+
+
+def ladders(least: Sizes, typical: Sizes) -> Iterator[Ladder]:
+    """The sizes to try, of each ladder the first that the original runs at.
+
+    Args:
+      least: symbol → the least size that it may have.
+      typical: symbol → the size that was named.
+    """
+    batch = [name for name, size in typical.items() if size == 1]
+    rest = [name for name in typical if name not in batch] or batch
+
+    def of(size: Callable[[int], int], names: Sequence[str] = tuple(typical)) -> dict[str, int]:
+        """Sizes that follow from the typical ones, so that symbols alike in these stay alike."""
+        return dict(typical) | {name: max(least[name], size(typical[name])) for name in names}
+
+    def blocks(sizes: Sizes) -> dict[str, int]:
+        """The next whole blocks of pixels, where the typical size is some."""
+        return {name: size if typical[name] % BLOCK else -(-size // BLOCK) * BLOCK for name, size in sizes.items()}
+
+    def primes(first: int) -> Ladder:
+        """Others for every symbol, the same for symbols alike, and so for whole blocks."""
+        drawn = {name: PRIMES[(first + k) % len(PRIMES)] for k, name in enumerate(typical)}
+        alike = {size: drawn[name] for name, size in typical.items()}
+        whole = {name: BLOCK * FEW_BLOCKS[(first + k) % len(FEW_BLOCKS)] for k, name in enumerate(typical)}
+        images = [name for name, size in typical.items() if size % BLOCK == 0]
+        square = {name: BLOCK * FEW_BLOCKS[first % len(FEW_BLOCKS)] for name in images}
+        return (
+            drawn, of(alike.__getitem__), dict(typical) | {name: whole[name] for name in images}, dict(typical) | square
+        )  # fmt: skip
+
+    def part(divisor: int) -> Ladder:
+        sizes = of(lambda size: max(1, size // divisor))
+        return sizes, blocks(sizes)
+
+    yield dict(least), of(lambda size: 1)
+    yield primes(0)
+    large = of(lambda size: 2 * size, rest)
+    yield large, blocks(large)
+    yield (of(lambda size: BATCH, batch),)
+    yield tuple(of(lambda size, small=small: small, rest) for small in SMALL)
+    yield from (part(2), part(4), primes(2), primes(4))
+
+
+def elsewhere(
+    ladders: Iterable[Ladder], named: Sequence[Sizes], run: Callable[[dict[str, int]], Result], seconds: float
+) -> Iterator[Elsewhere]:
+    """Up to FIVE sizes at which the original runs, and those between at which it does not.
+
+    Args:
+      named: sizes that are looked at anyway.
+      run: runs the original at the sizes; RLFlowError where it cannot be.
+      seconds: after so many no other size is begun.
+    """
+    began, known, count = time.monotonic(), [dict(sizes) for sizes in named], 0
+    for ladder in ladders:
+        if count == MORE_SIZES:
+            return
+        refused = None
+        for sizes in ladder:
+            if sizes in known:
+                continue
+            known.append(sizes)
+            if time.monotonic() - began > seconds:
+                refused = Elsewhere(sizes, None, "the time for it was up")
+                break
+            try:
+                yield Elsewhere(sizes, run(sizes))
+            except RLFlowError as error:
+                refused = refused or Elsewhere(sizes, None, str(error))
+                continue
+            refused, count = None, count + 1
+            break
+        if refused is not None:
+            yield refused

@@ -1,0 +1,376 @@
+"""Numerics: what the original gives on many inputs, kept, and what any number of candidates give beside it.
+
+On special values a sound rewrite may round by more than the tolerance: sums that cancel, ties that an ArgMax
+breaks. So the original is asked first, on inputs moved in the last digits, to both sides: a candidate may move by
+`MARGIN` times what the original then does, and where that is much, or an integer changes, nothing is compared.
+
+A model of low precision may be as far off as ONNX Runtime's own sessions of it are (`precision.py`).
+
+Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too,
+but not only so: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a
+right one.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.onnx_runtime import run
+from rlflow.graph.typical import sizes_text
+from rlflow.optimisation.validate.findings import Finding
+from rlflow.optimisation.validate.inputs import PATIENCE, InputSet, Others, elsewhere, nudged
+from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_half, is_low, widened, widened_arrays
+
+SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
+VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))
+MARGIN = 8  # roundings happen at every operator, nudges only at the inputs
+BLUNT = 0.1  # a limit above which a comparison says nothing
+
+
+class Wanted(NamedTuple):
+    """The value of one tensor on one set of inputs.
+
+    Attributes:
+      limit: the largest relative error that passes.
+      floor: errors are relative to no less than that, for an output that happens to be small there.
+      why_not: why it is not compared.
+      precise: what errors are measured from in low precision; None: `value` is.
+    """
+
+    value: object
+    limit: float
+    floor: float = 0.0
+    why_not: str | None = None
+    precise: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor that is compared: an output, or what enters the saturating operator `before` it.
+
+    Softmax is blind to what all elements along its axes have in common, so there they are compared less the largest.
+
+    Attributes:
+      axis: of a Softmax, else None.
+      onwards: whether it normalises all axes from there on together, as it did before opset 13.
+    """
+
+    output: str
+    tensor: str
+    before: str | None = None
+    axis: int | None = None
+    onwards: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"what enters {self.before} before '{self.output}'" if self.before else f"output '{self.output}'"
+
+    def axes(self, rank: int) -> tuple[int, ...]:
+        if self.axis is None:
+            return ()
+        first = self.axis % max(rank, 1)
+        return tuple(range(first, rank if self.onwards else first + 1))
+
+    def seen(self, value: object) -> object:
+        if self.axis is None or not value.size:
+            return value
+        with np.errstate(invalid="ignore"):  # ∞ − ∞, on both sides
+            return value - value.max(axis=self.axes(value.ndim), keepdims=True)
+
+
+def slots_of(model: Model) -> list[Slot]:
+    """The outputs, then what enters saturating operators before them."""
+    slots = [Slot(name, name) for name in model.outputs]
+    return slots + list(filter(None, (_before_saturation(model.proto, name) for name in model.outputs)))
+
+
+class Precise:
+    """A model of low precision: its values in float32, or as it is written where it is quantised, and how far ONNX
+    Runtime's own sessions of it are from them."""
+
+    def __init__(self, model: Model, ordinary: Sequence[InputSet], threads: int):
+        """Raises RLFlowError if it cannot be made float32, or ONNX Runtime cannot run that."""
+        self.model, self.slots = model.proto, slots_of(model)
+        names = [slot.tensor for slot in self.slots]
+        self.own = [model.session_with(names, threads, optimise) for optimise in (False, True)]
+        if is_half(model.proto):
+            wide = widened(model.proto, model.folder)
+            self.measured_from = Model(wide, wide, None).session_with(names, threads, False)
+        else:
+            self.measured_from = self.own.pop(0)
+        # the largest errors on ordinary inputs: those of one set may happen to be small
+        self.usual = [0.0] * len(self.slots)
+        self.usual = [
+            max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)
+        ]
+
+    def __call__(self, given: InputSet, scales: Sequence[float] | None = None) -> list[tuple[np.ndarray, float]]:
+        """For each slot what errors are measured from, and the largest of the sessions, here and on ordinary inputs.
+
+        Raises RLFlowError if one of them cannot be run on these inputs.
+        """
+        values = _run(self.measured_from, widened_arrays(self.model, given.arrays), self.slots)
+        beside = [_run(own, given.arrays, self.slots) for own in self.own]
+        floors = scales or [0.0] * len(values)
+        return [
+            (
+                value,
+                max(
+                    [
+                        usual,
+                        *(
+                            relative_error(value, other, floor) if _comparable(value, other) else np.inf
+                            for other in others
+                        ),
+                    ]
+                ),
+            )
+            for value, usual, floor, *others in zip(values, self.usual, floors, *beside, strict=True)
+        ]
+
+
+def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Precise | None:
+    """None where the model is in float32 or above, or cannot be run in float32; then only the tolerance counts."""
+    if not is_low(model.proto):
+        return None
+    try:
+        return Precise(model, ordinary, threads)
+    except RLFlowError:
+        return None
+
+
+class Expected:
+    """The values that the original gives; its session is gone once they are there."""
+
+    def __init__(
+        self, model: Model, ordinary: Sequence[InputSet], special: Sequence[InputSet], tolerance: float, threads: int,
+        optimise: bool, precise: Precise | None = None, others: Others | None = None,
+    ):  # fmt: skip
+        """Raises RLFlowError if the original cannot be run on the ordinary inputs."""
+        began = time.monotonic()
+        self.tolerance, self.threads, self.optimise = tolerance, threads, optimise
+        self.precise = precise if tolerance else None  # 0 asks for equality bit for bit
+        self.slots = slots_of(model)
+        running = model.session_with([slot.tensor for slot in self.slots], threads, optimise)
+        self.sets = [(given, self.ordinary(running, given)) for given in ordinary]
+        scales = [
+            max(map(_largest, values))
+            for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)
+        ]
+        self.sets += [(given, self.special(running, given, scales)) for given in special]
+        self.elsewhere: list[dict[str, int]] = []  # sizes that nobody named at which the original runs
+        if others is not None:
+            self.look_elsewhere(running, others, max(PATIENCE, time.monotonic() - began))
+        self.precise = None  # its sessions, too
+
+    def look_elsewhere(self, running, others: Others, seconds: float) -> None:
+        def run_there(sizes: dict[str, int]) -> tuple[InputSet, list[Wanted]]:
+            given = others.draw(sizes)
+            return given, self.ordinary(running, given)
+
+        for there in elsewhere(others.ladders, others.named, run_there, seconds):
+            if there.result is not None:
+                self.sets.append(there.result)
+                self.elsewhere.append(there.sizes)
+            else:
+                left_out = InputSet(sizes_text(there.sizes), {}, there.sizes)
+                self.sets.append((left_out, [Wanted(None, 0.0, why_not=there.why_not)] * len(self.slots)))
+
+    def ordinary(self, running, given: InputSet) -> list[Wanted]:
+        return self.allowing(
+            [Wanted(value, self.tolerance) for value in _run(running, given.arrays, self.slots)], given, None
+        )
+
+    def allowing(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
+        """What low precision may be off, where that is known."""
+        if self.precise is None:
+            return wanted
+        try:
+            runs = self.precise(given, scales)
+        except RLFlowError:
+            return wanted
+        allowed = []
+        for each, (value, error) in zip(wanted, runs, strict=True):
+            known = (
+                each.why_not is None
+                and _comparable(each.value, value)
+                and np.isfinite(each.value).all()
+                and np.isfinite(error)
+            )
+            if not known:
+                allowed.append(each)
+            elif relative_error(value, each.value, each.floor) > BLUNT:  # integers that saturate, say
+                allowed.append(each._replace(why_not="low precision, of which the original itself is off by too much"))
+            else:
+                limit = max(each.limit, min(OWN_MARGIN * error, BLUNT))
+                allowed.append(each._replace(limit=limit, precise=value))
+        return allowed
+
+    def special(self, running, given: InputSet, scales: list[float]) -> list[Wanted]:
+        try:
+            values = _run(running, given.arrays, self.slots)
+            beside = [_run(running, nudged(given.arrays, sign), self.slots) for sign in (1, -1)]
+        except RLFlowError as error:
+            return [Wanted(None, 0.0, why_not=f"the original cannot be run: {error}")] * len(self.slots)
+        return self.allowing([self.judged(*each) for each in zip(values, scales, *beside, strict=True)], given, scales)
+
+    def judged(self, value: object, scale: float, *beside: object) -> Wanted:
+        """The limit for a value that became `beside` when the inputs were moved in the last digits."""
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            stable = all(_same(value, other) for other in beside)
+            return Wanted(value, 0.0, why_not=None if stable else "the last digits of the inputs decide it")
+        if not np.isfinite(value).all():
+            return Wanted(value, 0.0, why_not="the original's values are not finite")
+        limit = MARGIN * max(
+            relative_error(value, other, scale) if value.shape == other.shape else np.inf for other in beside
+        )
+        if limit > BLUNT:
+            return Wanted(value, 0.0, why_not="the last digits of the inputs decide it")
+        return Wanted(value, max(limit, self.tolerance) if self.tolerance else 0.0, scale)
+
+    def against(self, candidate: Model) -> Iterator[Finding]:
+        """A finding for every tensor and set of inputs, those that could not be compared included."""
+        return (replace(finding, optimised=self.optimise) for finding in self._against(candidate))
+
+    def _against(self, candidate: Model) -> Iterator[Finding]:
+        compared, theirs = [], []  # positions in `slots`; the slots of the candidate
+        for position, slot in enumerate(self.slots):
+            if slot.output not in candidate.outputs:
+                if slot.before is None:
+                    yield Finding("numerics", False, f"{slot.label} is missing and was not compared", compared=False)
+                continue
+            result = _before_saturation(candidate.proto, slot.output) if slot.before else slot
+            if result is None or result.before != slot.before:
+                last = f"from {result.before}" if result else "not from a saturating operator"
+                yield _not_compared(f"{slot.label} was not compared: it now comes {last}")
+                continue
+            compared.append(position)
+            theirs.append(result)
+        try:
+            running = candidate.session_with([slot.tensor for slot in theirs], self.threads, self.optimise)
+            yield Finding(
+                "structure", True, f"ONNX Runtime loads {'and optimises ' if self.optimise else ''}the candidate"
+            )
+        except RLFlowError as error:
+            yield Finding("structure", False, str(error))
+            return
+        runs: dict[str, bool] = {}  # sizes → whether the candidate runs on all that the original does
+        for given, wanted in self.sets if theirs else ():  # ONNX Runtime takes none for all
+            if given.sizes and not candidate.takes({name: array.shape for name, array in given.arrays.items()}):
+                continue  # a size was fixed, as the interface says
+            ran, findings = self._on(given, wanted, running, compared, theirs)
+            yield from (replace(finding, sizes=dict(given.sizes)) for finding in findings)
+            if ran is not None:
+                where = sizes_text(given.sizes)
+                runs[where] = runs.get(where, True) and ran
+        if len(runs) > 1:
+            yield _runs_at_every_size(runs)
+
+    def _on(
+        self, given: InputSet, wanted: Sequence[Wanted], running, compared: Sequence[int], theirs: Sequence[Slot]
+    ) -> tuple[bool | None, list[Finding]]:
+        """Whether the candidate runs on one set (None: it was not tried), and the findings.
+
+        compared, theirs: as in `_against`.
+        """
+        name = f"{given.name}, optimised" if self.optimise else given.name
+        if all(each.value is None for each in wanted):
+            return None, [_not_compared(f"{name}: nothing was compared: {wanted[0].why_not}")]
+        try:
+            values = _run(running, given.arrays, theirs)
+        except RLFlowError as error:
+            return False, [Finding("numerics", False, f"{name}: {error}")]
+        return True, [
+            _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
+            for position, slot, value in zip(compared, theirs, values, strict=True)
+        ]
+
+
+def _runs_at_every_size(runs: Mapping[str, bool]) -> Finding:
+    what, refused = "at every size that the original runs at", [where for where, ran in runs.items() if not ran]
+    if refused:
+        return Finding("structure", False, f"does not run {what}: {'; '.join(refused)}")
+    return Finding("structure", True, f"runs {what}: {len(runs)} were tried")
+
+
+def _not_compared(message: str) -> Finding:
+    return Finding("numerics", True, message, compared=False)
+
+
+def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) -> Finding:
+    old = wanted.value
+    if wanted.why_not is not None:
+        return _not_compared(f"{label} was not compared: {wanted.why_not}")
+    if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):  # sequences, maps, absent optionals
+        same = _same(old, new)
+        return Finding("numerics", same, f"{label}: {'equal' if same else 'differs'} (not a tensor)")
+    if ours.before and old.shape != new.shape:
+        return _not_compared(f"{label} was not compared: its shapes are {list(old.shape)} and {list(new.shape)}")
+    if ours.axes(old.ndim) != theirs.axes(new.ndim):
+        return _not_compared(f"{label} was not compared: other axes are normalised")
+    if old.shape != new.shape or old.dtype != new.dtype:
+        return Finding("numerics", False, f"{label}: was {old.dtype}{list(old.shape)}, is {new.dtype}{list(new.shape)}")
+    if old.dtype.kind != "f":
+        same = _same(old, new)
+        return Finding("numerics", same, f"{label}: {'equal' if same else 'differs, and must be equal'}")
+    error = relative_error(old if wanted.precise is None else wanted.precise, new, wanted.floor)
+    how = "" if wanted.precise is None else f": low precision, {OWN_MARGIN:g} times ONNX Runtime's own"
+    return Finding(
+        "numerics", error <= wanted.limit, f"{label}: relative error {error:.1e} (limit {wanted.limit:.0e}{how})", error
+    )
+
+
+def _comparable(value: object, other: object) -> bool:
+    """Whether both are tensors of floats of one shape."""
+    arrays = isinstance(value, np.ndarray) and isinstance(other, np.ndarray)
+    return arrays and value.dtype.kind == other.dtype.kind == "f" and value.shape == other.shape
+
+
+def _run(running, arrays: dict[str, np.ndarray], slots: Sequence[Slot]) -> list[object]:
+    values = run(running, arrays, [slot.tensor for slot in slots])
+    return [slot.seen(value) for slot, value in zip(slots, values, strict=True)]
+
+
+def _before_saturation(model: onnx.ModelProto, output: str) -> Slot | None:
+    """What the saturating operator that makes an output reads; None if there is none, or no node gives it."""
+    producers = {name: node for node in model.graph.node for name in node.output}
+    node = producers.get(output)
+    while node is not None and node.op_type in VIEWS:
+        node = producers.get(node.input[0])
+    if node is None or node.op_type not in SATURATING or node.input[0] not in producers:
+        return None
+    if "Softmax" not in node.op_type:
+        return Slot(output, node.input[0], node.op_type)
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    axis = next((a.i for a in node.attribute if a.name == "axis"), -1 if opset >= 13 else 1)
+    return Slot(output, node.input[0], node.op_type, axis, onwards=opset < 13)
+
+
+def _same(old: object, new: object) -> bool:
+    both = isinstance(old, np.ndarray) and isinstance(new, np.ndarray)
+    return np.array_equal(old, new) if both else repr(old) == repr(new)
+
+
+def _largest(value: object) -> float:
+    """The largest finite magnitude of a float tensor; 0 for everything else."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return 0.0
+    return float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
+
+
+def relative_error(old: np.ndarray, new: np.ndarray, floor: float = 0.0) -> float:
+    """max |new − old| / max |old| over finite values; infinity where NaN or infinities are not the same in both.
+
+    What it is relative to is at least `floor`; where that is zero too, the error is absolute.
+    """
+    finite = np.isfinite(old)
+    if not np.array_equal(old[~finite], new[~finite], equal_nan=True) or not np.isfinite(new[finite]).all():
+        return float("inf")
+    old, new = old[finite].astype(np.float64), new[finite].astype(np.float64)
+    scale = max(float(np.abs(old).max(initial=0.0)), floor)
+    return float(np.abs(new - old).max(initial=0.0) / (scale if scale > 0 else 1.0))

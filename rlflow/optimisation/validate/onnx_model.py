@@ -1,0 +1,232 @@
+"""A model under validation, and its widened form if it has low precision.
+
+External weights of a `Model` stay on disk until a session needs them.
+
+The tolerance 1e-4 is for float32. A half-precision model is also run in float32 (`widened`), and a candidate may
+differ from that result by `OWN_MARGIN` times the largest error of ONNX Runtime's own sessions of the original, as
+written or as optimised. A model that cannot be widened keeps the tolerance. A quantised model is compared with
+itself as it is written, in floats: ONNX Runtime runs it in integers, and where that rounds a sum to the other side,
+an output differs by one quantisation step.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import TensorProto, numpy_helper
+
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.graph.ir import Graph, Interface
+from rlflow.graph.onnx_reader import external_locations, load_graph
+from rlflow.graph.onnx_runtime import session
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
+from rlflow.graph.symbols import Symbols
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model whose external weights stay on disk, in `folder`; `source` is what the user gave."""
+
+    source: onnx.ModelProto | Path
+    proto: onnx.ModelProto
+    folder: Path | None
+
+    @classmethod
+    def read(cls, source: onnx.ModelProto | Path | str) -> "Model":
+        if isinstance(source, onnx.ModelProto):
+            return cls(source, source, None)
+        path = Path(source)
+        try:
+            return cls(path, onnx.load(path, load_external_data=False), path.parent.resolve())
+        except OSError as error:
+            raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise RLFlowError(f"{path} is not an ONNX file: {first_line(error)}") from error
+
+    @property
+    def outputs(self) -> list[str]:
+        return [value.name for value in self.proto.graph.output]
+
+    @property
+    def inputs(self) -> list[onnx.ValueInfoProto]:
+        """Those that a user must give."""
+        initializers = {tensor.name for tensor in self.proto.graph.initializer}
+        return [value for value in self.proto.graph.input if value.name not in initializers]
+
+    @property
+    def interface(self) -> Interface:
+        """As that of its graph, without a look at its weights."""
+        graph = self.proto.graph
+        symbols = Symbols(self.inputs, graph.node, {}).least
+        return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(graph.output), {}, {}, symbols=symbols)
+
+    def graph(self) -> Graph | None:
+        """Its graph, with symbols; None if it cannot be read as one."""
+        try:
+            return load_graph(self.source)
+        except RLFlowError:
+            return None
+
+    def refusal(self, full: bool) -> str | None:
+        """What the ONNX checker has against the model."""
+        try:
+            onnx.checker.check_model(str(self.source) if self.folder else self.source, full_check=full)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+            return first_line(error)
+        except (ValueError, EncodeError, RuntimeError) as error:  # above 2 GB
+            return first_line(error)
+        return None
+
+    def empty_tensors(self) -> list[str]:
+        """Tensors without elements that nodes give, as far as shape inference knows."""
+        light = onnx.ModelProto()
+        light.CopyFrom(self.proto)
+        for tensor in light.graph.initializer:
+            if math.prod(tensor.dims) > SHAPE_VALUE_LIMIT:
+                tensor.ClearField("raw_data")
+        try:
+            values = onnx.shape_inference.infer_shapes(light, data_prop=True).graph.value_info
+        except (onnx.shape_inference.InferenceError, RuntimeError):
+            return []  # which the checker says
+        shapes = {value.name: value.type.tensor_type.shape.dim for value in values}
+        return [
+            name for name, dims in shapes.items() if any(d.HasField("dim_value") and d.dim_value <= 0 for d in dims)
+        ]
+
+    def session_with(self, tensors: Sequence[str], threads: int, optimise: bool):
+        """A session of the model that can give `tensors` beside its own outputs."""
+        extra = [name for name in dict.fromkeys(tensors) if name not in self.outputs]
+        if self.folder and not extra:
+            return session(self.source, threads, optimise)  # without a copy of the weights
+        model = onnx.ModelProto()
+        model.CopyFrom(self.proto)
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
+        return session(model, threads, optimise, self.folder)
+
+    def takes(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether no fixed size of an input is another than in `shapes`: input → sizes."""
+        for value in self.inputs:
+            for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
+                if dim.HasField("dim_value") and dim.dim_value != size:
+                    return False
+        return True
+
+    def known(self, shapes: Mapping[str, object]) -> dict[str, object]:
+        """Those of the sizes that are still symbolic here, or of an input."""
+        names = {value.name for value in self.inputs}
+        names |= {dim.dim_param for value in self.inputs for dim in value.type.tensor_type.shape.dim}
+        return {name: size for name, size in shapes.items() if name in names}
+
+    def sha256(self) -> str:
+        """What `onnx_writer.model_hash` says of a graph that is exported to these bytes.
+
+        Raises RLFlowError if a file of weights cannot be read.
+        """
+        digest, named = hashlib.sha256(), onnx.ModelProto()
+        named.CopyFrom(self.proto)
+        entries = list(external_locations(named))
+        for location in sorted({entry.value for entry in entries}):
+            try:
+                with open((self.folder or Path()) / location, "rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
+            except OSError as error:
+                raise RLFlowError(f"cannot read the weights {location}: {error.strerror or error}") from error
+        for entry in entries:
+            entry.value = ""
+        digest.update(named.SerializeToString(deterministic=True))
+        return digest.hexdigest()
+
+
+HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+# two roundings of one result are equally good; of few elements the larger error was seen to be twice the other
+OWN_MARGIN = 4.0
+LARGEST_WIDENED_BYTES = 2**30  # bytes of weights that are made float32; protobuf ends at 2 GB
+
+# Attributes that name the data type of a result.
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
+
+
+def is_low(model: onnx.ModelProto) -> bool:
+    """Whether 1e-4 asks too much of the model: see above."""
+    return is_half(model) or is_quantised(model)
+
+
+def is_half(model: onnx.ModelProto) -> bool:
+    """Whether a weight, an input, an output or a constant of the model is in half precision."""
+    values = (*model.graph.input, *model.graph.output)
+    return any(tensor.data_type in HALVES for graph in _graphs(model) for tensor in _tensors(graph)) or any(
+        value.type.tensor_type.elem_type in HALVES for value in values
+    )
+
+
+def is_quantised(model: onnx.ModelProto) -> bool:
+    """Whether a number of the model becomes an integer on its way."""
+    return any(node.op_type == "QuantizeLinear" for graph in _graphs(model) for node in graph.node)
+
+
+def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+    """The model with float32 wherever it has half precision, interface included.
+
+    Args:
+      folder: where its external weights lie.
+
+    Raises:
+      RLFlowError: its weights are too large for that.
+    """
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    size = 0
+    for graph in _graphs(wide):
+        for tensor in _tensors(graph):
+            if tensor.data_type in HALVES:
+                array = numpy_helper.to_array(tensor, str(folder or "")).astype(np.float32)
+                size += array.nbytes
+                if size > LARGEST_WIDENED_BYTES:
+                    raise RLFlowError("the model is too large to be run in float32")
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        for value in (*graph.input, *graph.output, *graph.value_info) if isinstance(graph, onnx.GraphProto) else ():
+            if value.type.tensor_type.elem_type in HALVES:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT
+        for attribute in _attributes(graph):
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in HALVES:
+                attribute.i = TensorProto.FLOAT
+    return wide
+
+
+def widened_arrays(model: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs of the model as the widened one takes them."""
+    halves = {value.name for value in model.graph.input if value.type.tensor_type.elem_type in HALVES}
+    return {name: array.astype(np.float32) if name in halves else array for name, array in arrays.items()}
+
+
+def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto]:
+    """The graph, its functions, and the graphs inside their nodes."""
+    waiting, result = [model.graph, *model.functions], []
+    while waiting:
+        graph = waiting.pop()
+        result.append(graph)
+        for attribute in _attributes(graph):
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                waiting.append(attribute.g)
+            waiting.extend(attribute.graphs)
+    return result
+
+
+def _attributes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.AttributeProto]:
+    return (attribute for node in graph.node for attribute in node.attribute)
+
+
+def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> list[TensorProto]:
+    """Weights and constants."""
+    result = list(graph.initializer) if isinstance(graph, onnx.GraphProto) else []
+    for attribute in _attributes(graph):
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            result.append(attribute.t)
+        result.extend(attribute.tensors)
+    return result

@@ -1,0 +1,133 @@
+"""Structure and interface: is the candidate a model, of the same type, and are the weights that it kept whole?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+from google.protobuf.json_format import MessageToDict
+from onnx import numpy_helper
+
+from rlflow.graph.symbols import Symbols, check_shapes
+from rlflow.optimisation.validate.findings import Finding
+from rlflow.optimisation.validate.numerics import relative_error
+from rlflow.optimisation.validate.onnx_model import Model
+
+NEARLY = 0.1  # of a weight's norm: what a damaged copy of it is away, and another weight of that name is not
+
+
+def structure(left: Model, right: Model) -> Iterator[Finding]:
+    refusal, how = right.refusal(full=True), "the ONNX checker accepts the candidate, shapes included"
+    if refusal is not None and left.refusal(full=True) is not None:
+        refusal = right.refusal(full=False)
+        how = "the ONNX checker accepts the candidate (shapes not checked: it refuses the original's too)"
+    message = how if refusal is None else f"the ONNX checker refuses the candidate: {refusal}"
+    yield Finding("structure", refusal is None, message)
+    empty = right.empty_tensors()
+    if empty and not left.empty_tensors():
+        yield Finding("structure", False, f"tensor '{empty[0]}' has no elements; the original has none such")
+
+
+def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Finding]:
+    """Weights that both models hold under one name must not be damaged copies: one bit of many millions is not seen
+    in an output. A weight that is nothing like its namesake is another one, and outputs judge it."""
+    ours = {tensor.name: tensor for tensor in left.proto.graph.initializer}
+    same = 0
+    for tensor in right.proto.graph.initializer:
+        before = ours.get(tensor.name)
+        if before is None or (before.data_type, before.dims) != (tensor.data_type, tensor.dims):
+            continue
+        old, new = _array(before, left), _array(tensor, right)
+        if old.dtype.kind != "f":
+            continue
+        if np.array_equal(old, new, equal_nan=True):  # nearly all are, and what follows takes far longer
+            same += 1
+            continue
+        if not _nearly(old, new):
+            continue
+        error = relative_error(old, new)
+        if error > tolerance:
+            where = f"{np.count_nonzero(old != new)} of {old.size} elements"
+            yield Finding(
+                "structure", False, f"weight '{tensor.name}' is damaged: {where} differ, relative error {error:.1e}"
+            )
+        else:
+            same += 1
+    yield Finding("structure", True, f"{same} weights are what they were")
+
+
+def _array(tensor: onnx.TensorProto, model: Model) -> np.ndarray:
+    copy = onnx.TensorProto()  # since reading an external weight puts its content into the proto
+    copy.CopyFrom(tensor)
+    return numpy_helper.to_array(copy, str(model.folder or ""))
+
+
+def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
+    """Whether one may be a damaged copy of the other; NaN and infinities are damage."""
+    if not np.isfinite(old).all() or not np.isfinite(new).all():
+        return bool(np.mean(old == new) > 0.5) and not np.array_equal(old, new, equal_nan=True)
+    old, new = old.astype(np.float64), new.astype(np.float64)
+    return bool(np.linalg.norm(new - old) <= NEARLY * np.linalg.norm(old))
+
+
+def interface(left: Model, right: Model, shapes: Mapping[str, object]) -> Iterator[Finding]:
+    """Names, order and types of inputs and outputs; symbols may have become the sizes of `shapes`."""
+    symbols = Symbols(left.inputs, (), check_shapes(left.inputs, shapes))
+    given = {value.name: symbols.shape_of(value) for value in left.inputs if value.type.HasField("tensor_type")}
+    yield from _ports("input", left.inputs, right.inputs, given)
+    outputs = [*left.proto.graph.output]
+    made = {
+        value.name: [symbols.bindings.get(dim.dim_param) for dim in value.type.tensor_type.shape.dim]
+        for value in outputs
+    }
+    yield from _ports("output", outputs, [*right.proto.graph.output], made)
+
+
+def _ports(
+    what: str, ours: list[onnx.ValueInfoProto], theirs: list[onnx.ValueInfoProto], bound: Mapping[str, Sequence]
+) -> Iterator[Finding]:
+    names, new_names = [v.name for v in ours], [v.name for v in theirs]
+    if names != new_names:
+        yield Finding("interface", False, f"{what}s were {_list(names)}, are {_list(new_names)}")
+    else:
+        yield Finding("interface", True, f"{what} names and their order are kept")
+    new = {value.name: value for value in theirs}
+    for value in ours:
+        if value.name not in new:
+            continue
+        fixed = _fixed_dims(value, new[value.name], bound.get(value.name, ()))
+        if fixed is None:
+            before, after = _type(value), _type(new[value.name])
+            yield Finding("interface", False, f"{what} '{value.name}' was {before}, is {after}")
+        else:
+            note = f"; fixed: {', '.join(fixed)}" if fixed else ""
+            yield Finding("interface", True, f"{what} '{value.name}' keeps its type{note}", fixed=fixed)
+
+
+def _fixed_dims(old: onnx.ValueInfoProto, new: onnx.ValueInfoProto, bound: Sequence) -> list[str] | None:
+    """The symbolic dimensions that the new type fixes to their bound sizes; None if the types differ otherwise.
+
+    bound: the sizes of the axes, numbers where they are bound.
+    """
+    fixed = []
+    copy = onnx.TypeProto()
+    copy.CopyFrom(old.type)
+    dims = copy.tensor_type.shape.dim if copy.HasField("tensor_type") else []
+    for axis, (dim, size) in enumerate(zip(dims, bound, strict=False)):
+        theirs = new.type.tensor_type.shape.dim[axis : axis + 1]
+        if theirs and theirs[0].HasField("dim_value") and not dim.HasField("dim_value") and theirs[0].dim_value == size:
+            fixed.append(f"{dim.dim_param or 'axis ' + str(axis)} = {size}")
+            dim.dim_value = size
+    return fixed if copy == new.type else None
+
+
+def _type(value: onnx.ValueInfoProto) -> str:
+    if not value.type.HasField("tensor_type"):
+        return str(MessageToDict(value.type))
+    tensor = value.type.tensor_type
+    dims = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim]
+    shape = f"[{', '.join(dims)}]" if tensor.HasField("shape") else "[…]"
+    return f"{onnx.TensorProto.DataType.Name(tensor.elem_type)}{shape}"
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names) or "none"

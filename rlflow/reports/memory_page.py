@@ -1,0 +1,72 @@
+"""The HTML page of the command `memory`: live memory over time, before and after, and all figures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rlflow.common.files import write_text
+from rlflow.reports import charts
+from rlflow.reports.markup import page, short, table, tag
+
+MB = 1e6
+ABOUT = (
+    "Peak of activations: what an ideal allocator needs. Planned: the block that a session with the defaults lays out, "
+    "and the outputs. Resident: what runs add to the memory of a fresh process, as measured, with the session options "
+    "that are named. Latency: of the file, as a share of the model's as it is with the defaults, of options "
+    "that need less than all above."
+)
+
+
+def write_page(path: Path, results: dict, usage: Sequence[np.ndarray], code: str) -> None:
+    """Writes one HTML file that needs no other.
+
+    Args:
+      results: what the command `memory` returns.
+      usage: int64 [n] each, the bytes in use while each node runs, of both orders.
+      code: Python that loads the file.
+    """
+    names = names_of(results)
+    series = {name: stretches(one) for name, one in zip(names, usage, strict=True)}
+    drawn = charts.svg(charts.lines(series, "nodes run", "live activations, MB"), "live", "live memory over time")
+    head = ("what", *(f"{name}, MB" for name in names), "latency")
+    sections = [
+        tag("h1", short(results["model"])),
+        tag("p", f"{results['gain_percent']:.1f} % less memory at the peak", class_="answer good"),
+        tag("h2", "Live memory while nodes run"), tag("figure", drawn),
+        tag("h2", "Figures"), table(head, figures(results), numbers=(1, 2, 3)), tag("p", ABOUT, class_="faint"),
+        tag("h2", "How to load the file"), tag("pre", tag("code", code)),
+    ]  # fmt: skip
+    write_text(path, page(f"Memory of {results['model']}", *sections))
+
+
+def names_of(results: Mapping) -> tuple[str, str]:
+    """What is shown beside each other."""
+    return "as it is", "rewritten" if results["rewritten"] else "best order"
+
+
+def stretches(usage: np.ndarray) -> list[tuple[float, float]]:
+    """(nodes run, MB) of at most as many points as a chart has: of a stretch of nodes, the fullest."""
+    size = -(-len(usage) // charts.POINTS)
+    return [(first, float(usage[first : first + size].max()) / MB) for first in range(0, len(usage), size)]
+
+
+def figures(results: Mapping) -> list[tuple[str, str, str, str]]:
+    """Rows: what, MB as it is, MB in the best order, the latency of that as a share of the model's as it is."""
+    sizes = results["bytes"]
+    result = [
+        ("peak of activations", _megabytes(sizes["usual_peak"]), _megabytes(sizes["peak"]), ""),
+        ("planned by a session", _megabytes(sizes["usual_block"]), _megabytes(sizes["block"]), ""),
+    ]
+    if results["rewritten"]:
+        ordered = results["rewritten"]["best_order"]
+        result.insert(1, ("the same, best order alone", "", _megabytes(ordered), ""))
+    for row in results["rows"]:
+        what = f"resident, {row['setup']}"
+        latency = f"{row['latency']['ratio']:.3f}" if row["latency"] else ""
+        result.append((what, _megabytes(row["usual_bytes"]), _megabytes(row["bytes"]), latency))
+    return result
+
+
+def _megabytes(size: int | None) -> str:
+    return "not known" if size is None else f"{size / MB:.3f}"

@@ -1,0 +1,327 @@
+"""A comparison of finished runs: means with 95 % intervals over the runs of one model and controller.
+
+`read_runs` reads the run folders and refuses runs of one model whose environment, cost or shapes differ, since their
+estimates are not comparable. `write_comparison` writes report.md with plots, report.html, and tables as CSV and JSON.
+Estimated and measured gains are never mixed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_json, write_text
+from rlflow.common.messages import escaped
+from rlflow.costs.measured import STUDENT
+from rlflow.optimisation.candidates import measurement_seconds
+from rlflow.reports import charts
+from rlflow.reports.html import learning_curves
+from rlflow.reports.markdown import as_csv
+from rlflow.reports.markup import page, short, table, tag
+
+STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
+NONE = "none"  # the controller of a run in which none was trained
+FIGURES = (  # of a candidate
+    "estimated_percent", "measured_percent", "interactions", "seconds", "measurement_seconds", "substitutions",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is read of a run folder.
+
+    Attributes:
+      model, controller: names; the model's is that of its file, without folders.
+      task: the options of the environment and the cost, which estimates depend on.
+      outcome: the result of `eval`.
+      stage_seconds: stage → seconds, of those that were run.
+      curves: name → title → list of (step, value).
+    """
+
+    folder: Path
+    model: str
+    controller: str
+    seed: int
+    task: Mapping
+    outcome: Mapping
+    stage_seconds: dict[str, float]
+    curves: Mapping
+
+    @property
+    def shown(self) -> str:
+        """The candidate whose rules are shown: the learned controller's, else the delivered one, else the cheapest."""
+        result = self.outcome["candidates"]
+        chosen = [name for name in ("controller", self.outcome["delivered"]) if name in result]
+        return chosen[0] if chosen else min(result, key=lambda name: result[name]["estimated_ms"])
+
+
+def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
+    """Raises RLFlowError if the folder has no finished `eval`, or is damaged."""
+    if not (folder / "eval.json").exists():
+        raise RLFlowError(f"{folder} has no finished 'eval'")
+    outcome, task = read_json(folder / "eval.json"), read_json(folder / "model.json")
+    try:
+        config = OmegaConf.load(folder / "config.yaml")
+        controller = config.controller.name if "controller" in outcome["candidates"] else NONE
+        model, seed, task = (
+            Path(config.model).name,
+            int(config.seed),
+            {key: task["task"][key] for key in ("env", "cost", "shapes", "fix")},
+        )
+        seconds = {
+            name: float(read_json(folder / f"{name}.json")["seconds"])
+            for name in STAGES
+            if (folder / f"{name}.json").exists()
+        }
+        run = Run(folder, model, controller, seed, task, outcome, seconds, read_curves(folder / "tensorboard"))
+        candidate_rows(run)
+    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RLFlowError(f"{folder} is damaged: {error!r}") from error
+    return run
+
+
+def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -> list[Run]:
+    """The runs, sorted by model, controller and seed.
+
+    Raises RLFlowError if a folder is named twice, or runs of one model differ in what estimates depend on.
+    """
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise RLFlowError("a run is named twice")
+    runs = sorted(
+        (read_run(folder, read_curves) for folder in folders),
+        key=lambda run: (run.model, run.controller, run.seed, str(run.folder)),
+    )
+    for one, other in zip(runs, runs[1:], strict=False):
+        if one.model == other.model and one.task != other.task:
+            different = next(key for key in one.task if one.task[key] != other.task[key])
+            raise RLFlowError(f"{one.folder} and {other.folder} cannot be compared: '{different}' differs")
+    return runs
+
+
+def candidate_rows(run: Run) -> list[dict]:
+    """One dict for each candidate of a run; what was not measured is None."""
+    rows = []
+    for name, result in run.outcome["candidates"].items():
+        measured = result["measured"] or {}
+        low, high = measured.get("interval", (None, None))
+        rows.append({
+            "model": run.model, "controller": run.controller, "seed": run.seed, "candidate": name,
+            "delivered": name == run.outcome["delivered"],
+            "equal": result["equal"], "estimated_ms": result["estimated_ms"],
+            "estimated_percent": result["estimated_improvement_percent"],
+            "measured_percent": 100 * (1 - measured["ratio"]) if measured else None, "ratio": measured.get("ratio"),
+            "ratio_low": low, "ratio_high": high,
+            "verdict": measured.get("verdict"), "substitutions": result["substitutions"],
+            "interactions": result["interactions"],
+            "seconds": result["seconds"], "measurement_seconds": measurement_seconds(result),
+        })  # fmt: skip
+    return rows
+
+
+def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | None]:
+    """n, mean, low and high of its 95 % interval (Student's t), over the values that are there; None for too few.
+
+    Above ten degrees of freedom the interval is as wide as with ten, hence not too narrow.
+    """
+    there = [value for value in values if value is not None]
+    n, mean = len(there), float(np.mean(there)) if there else None
+    if n < 2:
+        return {"n": n, "mean": mean, "low": None, "high": None}
+    half = STUDENT[min(n - 1, len(STUDENT)) - 1] * float(np.std(there, ddof=1)) / n**0.5
+    return {"n": n, "mean": mean, "low": mean - half, "high": mean + half}
+
+
+def summary(rows: Sequence[Mapping]) -> list[dict]:
+    """By model, controller and candidate: `runs`, `verdicts` (verdict → runs), `mean_interval` of each of FIGURES."""
+    result: dict[tuple, list[Mapping]] = {}
+    for row in rows:
+        result.setdefault((row["model"], row["controller"], row["candidate"]), []).append(row)
+    entries = []
+    for (model, controller, candidate), group in result.items():
+        verdicts = [row["verdict"] for row in group if row["verdict"]]
+        entry = {"model": model, "controller": controller, "candidate": candidate, "runs": len(group)}
+        entry["verdicts"] = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
+        entries.append(entry | {figure: mean_interval([row[figure] for row in group]) for figure in FIGURES})
+    return entries
+
+
+def times(runs: Sequence[Run]) -> list[dict]:
+    """One dict for each model, controller and stage: `mean_interval` of its seconds."""
+    result: dict[tuple, list[float]] = {}
+    for run in runs:
+        for stage, seconds in run.stage_seconds.items():
+            result.setdefault((run.model, run.controller, stage), []).append(seconds)
+    return [
+        {"model": m, "controller": c, "stage": stage, **mean_interval(values)}
+        for (m, c, stage), values in result.items()
+    ]
+
+
+def rule_counts(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
+    """(rule, model) → how often a run's shown candidate applies it, the mean over the model's runs."""
+    totals: dict[tuple[str, str], int] = {}
+    for run in runs:
+        for rule, count in run.outcome["candidates"][run.shown]["rules"].items():
+            totals[rule, run.model] = totals.get((rule, run.model), 0) + count
+    models = [run.model for run in runs]
+    return {(rule, model): total / models.count(model) for (rule, model), total in sorted(totals.items())}
+
+
+NOTE = (
+    "Means over runs, with 95 % intervals (Student's t) where there are several. *Estimated* is a sum of "
+    "single-operator costs, *measured* the "
+    "end-to-end latency in ONNX Runtime; the two are never mixed. Both are improvements over the original, in percent."
+)
+RULES = (
+    "How often the learned controller applies each rule (where none was trained: what was delivered), the mean over "
+    "the runs of a model."
+)
+SHORTEST = 8  # characters of a model's name
+TIME_HEAD = ("model", "controller", "stage", "runs", "seconds")
+HEAD = (
+    "model", "controller of the runs", "candidate", "runs", "estimated %", "measured %", "runs measured", "verdicts",
+    "real interactions",
+    "seconds of acting or search", "of measured rewards",
+)  # fmt: skip
+
+
+def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
+    """Writes everything into the folder; returns what comparison.json holds: `runs`, `summary`, `times` and `rules`."""
+    rows = [row for run in runs for row in candidate_rows(run)]
+    counts = rule_counts(runs)
+    result = {
+        "runs": rows, "summary": summary(rows), "times": times(runs),
+        "rules": [{"rule": rule, "model": model, "mean_count": count} for (rule, model), count in counts.items()],
+    }  # fmt: skip
+    write_json(folder / "comparison.json", result)
+    for name in ("runs", "times", "rules"):
+        write_text(folder / f"{name}.csv", as_csv(result[name]))
+    write_text(folder / "summary.csv", as_csv([flat(entry) for entry in result["summary"]]))
+    figures = figures_of(result, counts, curves_of(runs))
+    for name, (_, figure) in figures.items():
+        charts.save(figure, folder / f"{name}.png")
+    write_text(folder / "report.md", _markdown(result, figures))
+    write_text(folder / "report.html", _html(result, figures))
+    return result
+
+
+def flat(entry: Mapping) -> dict:
+    """A row of the summary without dicts in it: `estimated_percent.mean`, …"""
+    result = {}
+    for key, value in entry.items():
+        result |= (
+            {f"{key}.{part}": v for part, v in value.items()}
+            if isinstance(value, dict) and key != "verdicts"
+            else {key: value}
+        )
+    return result | {"verdicts": verdicts(entry)}
+
+
+def verdicts(entry: Mapping) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in entry["verdicts"].items())
+
+
+def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
+    """(model, title) → name of the run's curve → curve: how the runs of a model learn, together."""
+    result: dict[tuple[str, str], dict[str, list]] = {}
+    for run in runs:
+        for name, key, curve in learning_curves(run.curves):
+            lines_of = result.setdefault((run.model, key), {})
+            lines_of[
+                f"{name}, seed {run.seed}"
+                + ("" if f"{name}, seed {run.seed}" not in lines_of else f" ({run.folder.name})")
+            ] = curve
+    return result
+
+
+def interval_text(result: Mapping, digits: int = 2) -> str:
+    """A mean with its interval, as far as they are known."""
+    if result["mean"] is None:
+        return "–"
+    text = f"{result['mean']:.{digits}f}"
+    return text if result["low"] is None else f"{text} ({result['low']:.{digits}f} – {result['high']:.{digits}f})"
+
+
+def name_of(entry: Mapping) -> str:
+    """The model and the candidate; of the controller which one, of a control beside which one it was run.
+
+    Where that is too long for a chart, the model's name is cut, so that the candidates of a model can be told apart.
+    """
+    result = entry["controller"] if entry["candidate"] == "controller" else entry["candidate"]
+    beside = (
+        f" (beside {entry['controller']})" if entry["candidate"] != "controller" and entry["controller"] != NONE else ""
+    )
+    candidate = f": {result}{beside}"
+    return short(entry["model"], max(SHORTEST, charts.LONGEST - len(candidate))) + candidate
+
+
+def cells(entry: Mapping) -> list[str]:
+    """A row of the summary, as HEAD."""
+    return [
+        short(entry["model"]), entry["controller"], entry["candidate"], str(entry["runs"]),
+        interval_text(entry["estimated_percent"]),
+        interval_text(entry["measured_percent"]), str(entry["measured_percent"]["n"]), verdicts(entry),
+        interval_text(entry["interactions"], 0),
+        interval_text(entry["seconds"], 1), interval_text(entry["measurement_seconds"], 1),
+    ]  # fmt: skip
+
+
+def time_cells(entry: Mapping) -> list[str]:
+    return [short(entry["model"]), entry["controller"], entry["stage"], str(entry["n"]), interval_text(entry, 1)]
+
+
+# -- figures, Markdown and HTML --------------------------------------------------------------------
+
+
+def figures_of(result: Mapping, counts: Mapping, curves: Mapping) -> dict:
+    """Name → (title, figure): `gains`, `rules` where some were applied, and `curve-0`, `curve-1`, … of the
+    trainings."""
+    figures = {"gains": ("improvement of each candidate of each model", _gains(result["summary"]))}
+    if counts:
+        rules, models = (sorted({key[axis] for key in counts}) for axis in (0, 1))
+        figures["rules"] = ("how often each rule was applied to each model", charts.heatmap(rules, models, counts))
+    for number, ((model, key), named) in enumerate(curves.items()):
+        figures[f"curve-{number}"] = (f"{key}, {model}", charts.curve(named, key))
+    return figures
+
+
+def _gains(entries: Sequence[Mapping]):
+    measured = any(entry["measured_percent"]["mean"] is not None for entry in entries)
+    planes = ["estimated", *(["measured"] if measured else [])]
+    rows = [(name_of(entry), [entry[f"{plane}_percent"] for plane in planes]) for entry in entries]
+    return charts.intervals(rows, [f"{plane} improvement (%)" for plane in planes])
+
+
+def _markdown(result: Mapping, figures: Mapping) -> str:
+    pictures = {name: f"![{name}]({name}.png)" for name in figures}
+    curves = [f"{escaped(figures[name][0])}\n\n{pictures[name]}" for name in figures if name.startswith("curve")]
+    sections = [
+        "# Runs compared", NOTE, "## Improvement", _rows(HEAD, map(cells, result["summary"])), pictures["gains"],
+        "## Rules applied", RULES, pictures.get("rules", "None."),
+        "## Time", _rows(TIME_HEAD, map(time_cells, result["times"])),
+        *(["## Training", *curves] if curves else []),
+    ]  # fmt: skip
+    return "\n\n".join(sections) + "\n"
+
+
+def _rows(head: Sequence[str], rows) -> str:
+    lines_of = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(escaped, row)) + " |" for row in lines_of)
+
+
+def _html(result: Mapping, figures: Mapping) -> str:
+    drawn = {name: charts.svg(figure, name, title) for name, (title, figure) in figures.items()}
+    curves = [tag("figure", tag("h3", figures[name][0]), drawn[name]) for name in figures if name.startswith("curve")]
+    numbers = (3, 6, 8, 9, 10)
+    sections = [
+        ("Improvement", [tag("figure", drawn["gains"]), table(HEAD, map(cells, result["summary"]), numbers=numbers)]),
+        ("Rules applied", [tag("p", RULES, class_="faint"), tag("figure", drawn.get("rules", "None."))]),
+        ("Time", table(TIME_HEAD, map(time_cells, result["times"]), numbers=(3, 4))),
+        ("Training", tag("div", curves, class_="charts") if curves else tag("p", "No curves.")),
+    ]  # fmt: skip
+    body = [tag("section", tag("h2", title), content) for title, content in sections]
+    heading = tag("p", "Runs compared", class_="answer")
+    return page("RLFlow: runs compared", heading, tag("p", NOTE.replace("*", "")), body)

@@ -1,0 +1,231 @@
+"""The definition of a sweep: a YAML file, checked, with its parameters and the options of each trial."""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from rlflow.common.errors import RLFlowError
+from rlflow.runs.config import all_options, load_config, read_options
+from rlflow.runs.folder import stages_of
+from rlflow.runs.sweeps.runs import FIGURES, OF_DREAMS
+
+CHOICES = {
+    "sampler": ("grid", "random", "tpe"),
+    "pruner": ("none", "median"),
+    "executor": ("local", "ray"),
+    "direction": ("maximize", "minimize"),
+}
+SCALAR = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a sweep: one of `choices`, or a number from `low` to `high`.
+
+    Attributes:
+      name: an option, e.g. "dream.temperatures"; where there are `cases`, a name of the user's own.
+      cases: name → options (dotted name → value), for choices that set several options; `choices` are their names.
+      log: the logarithm is drawn, not the number.
+      whole: the numbers are integers.
+    """
+
+    name: str
+    choices: tuple = ()
+    cases: Mapping[str, dict] = field(default_factory=dict)
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+
+    def options(self, value) -> dict:
+        """Dotted option → value."""
+        return dict(self.cases[value]) if self.cases else {self.name: value}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A checked sweep file; see configs/sweeps/.
+
+    Attributes:
+      base: options of every trial, dotted name → value.
+      trials: how many; of a grid, all.
+      seeds: of which each trial makes one run.
+      figure, direction: the objective, a name of `FIGURES`, and whether more of it is better.
+    """
+
+    base: dict
+    parameters: tuple[Parameter, ...]
+    sampler: str
+    sampler_seed: int
+    pruner: str
+    trials: int
+    seeds: tuple[int, ...]
+    executor: str
+    workers: int
+    figure: str
+    direction: str
+
+    def grid(self, number: int) -> dict:
+        """Parameter → value of trial `number`; the last parameter changes fastest."""
+        values = list(product(*(parameter.choices for parameter in self.parameters)))[number]
+        return dict(zip([parameter.name for parameter in self.parameters], values, strict=True))
+
+    def options(self, values: Mapping[str, object], seed: int) -> dict:
+        """The options of a run, nested as in a config; `values`: parameter → value."""
+        chosen = dict(self.base)
+        for parameter in self.parameters:
+            chosen |= parameter.options(values[parameter.name])
+        return _nested(chosen | {"seed": seed})
+
+
+def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda config: None) -> Sweep:
+    """Reads a sweep file and tries every value of every parameter on the config, by `check` too.
+
+    Raises RLFlowError naming the file for a key or option that is unknown, or a value that is not allowed.
+    """
+    result = OmegaConf.to_container(read_options(path))
+    try:
+        sweep = _sweep(result)
+        for parameter in sweep.parameters:
+            for value in parameter.choices or (parameter.low, parameter.high):
+                _try(sweep, parameter, value, check)
+    except RLFlowError as error:
+        raise RLFlowError(f"{path}: {str(error).removeprefix('command line: ')}") from error
+    return sweep
+
+
+def _sweep(result: dict) -> Sweep:
+    known = (
+        "model", "base", "parameters", "sampler", "sampler_seed", "pruner", "trials", "seeds", "executor", "workers",
+        "objective",
+    )  # fmt: skip
+    _known(result, known, "key")
+    base, parameters = result.get("base") or {}, result.get("parameters")
+    if not isinstance(base, dict):
+        raise RLFlowError("'base' maps options to values")
+    if not isinstance(parameters, dict) or not parameters:
+        raise RLFlowError("'parameters' maps at least one option to a list, to a range {low, high}, or to named cases")
+    if "model" in result:
+        base = {"model": result["model"], **base}
+    parameters = tuple(_parameter(name, values) for name, values in parameters.items())
+    sampler = _choice(result, "sampler")
+    count = math.prod(len(parameter.choices) for parameter in parameters)
+    if sampler == "grid" and not count:
+        raise RLFlowError("a grid needs lists or cases, not ranges: sampler: random or tpe")
+    if sampler == "grid" and "trials" in result:
+        raise RLFlowError("'trials' is for the samplers random and tpe; a grid runs every combination")
+    objective = result.get("objective") or {"figure": "improvement"}
+    if not isinstance(objective, dict):
+        raise RLFlowError("'objective' is {figure: NAME, direction: maximize or minimize}")
+    _known(objective, ("figure", "direction"), "key of 'objective'")
+    figure = objective.get("figure")
+    _known([figure], FIGURES, "figure")
+    return Sweep(
+        base, parameters, sampler, _count(result, "sampler_seed", 0, least=0), _choice(result, "pruner"),
+        count if sampler == "grid" else _count(result, "trials"), _seeds(result.get("seeds", [0])),
+        _choice(result, "executor"),
+        _count(result, "workers", 1), figure, _choice(objective, "direction"),
+    )  # fmt: skip
+
+
+def _parameter(name: str, result) -> Parameter:
+    if not re.fullmatch(r"[\w.-]+", str(name)):  # a plot is called so
+        raise RLFlowError(f"the parameter {name!r} is named by letters, digits, '_', '.' and '-' only")
+    if isinstance(result, list) and result and all(isinstance(value, SCALAR) for value in result):
+        if any(value in result[:k] for k, value in enumerate(result)):
+            raise RLFlowError(f"'{name}' holds a value twice")
+        return Parameter(name, tuple(result))
+    if isinstance(result, dict) and {"low", "high"} <= result.keys():
+        _known(result, ("low", "high", "log"), f"key of '{name}'")
+        low, high, log = result["low"], result["high"], result.get("log", False)
+        if (
+            not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (low, high))
+            or not low < high
+        ):
+            raise RLFlowError(f"'{name}' goes from a number 'low' to a larger one 'high', not from {low!r} to {high!r}")
+        if not isinstance(log, bool) or (log and low <= 0):
+            raise RLFlowError(f"'{name}': 'log' is true or false, and needs a 'low' above 0")
+        return Parameter(
+            name, low=low, high=high, log=log,
+            whole=isinstance(low, int) and isinstance(high, int) and not _takes_floats(name),
+        )  # fmt: skip
+    if (
+        isinstance(result, dict)
+        and result
+        and all(isinstance(key, str) and isinstance(case, dict) for key, case in result.items())
+    ):
+        return Parameter(name, tuple(result), result)
+    raise RLFlowError(
+        f"'{name}' is a list of numbers or texts, a range {{low, high}}, or cases {{NAME: {{OPTION: value}}}}, not "
+        f"{result!r}"
+    )
+
+
+def _takes_floats(name: str) -> bool:
+    return name in all_options() and all_options()[name].kind is float
+
+
+def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig], None]) -> None:
+    """Raises RLFlowError if the value gives no config that a run could have."""
+    values = {other.name: other.choices[0] if other.choices else other.low for other in sweep.parameters} | {
+        parameter.name: value
+    }
+    if "seed" in {**sweep.base, **parameter.options(value)}:
+        raise RLFlowError("the key 'seeds' says with which seeds every trial is run, not the option 'seed'")
+    config = load_config(changes=sweep.options(values, sweep.seeds[0]))
+    check(config)
+    if not config.model:
+        raise RLFlowError("no model: name one with 'model'")
+    if len(config.dream.temperatures) != 1:
+        raise RLFlowError("a trial trains one controller: dream.temperatures has one value (sweep over it instead)")
+    if sweep.figure in OF_DREAMS and "train-wm" not in stages_of(config):
+        raise RLFlowError(f"'objective': no world model is learnt for {config.controller.name}: no '{sweep.figure}'")
+
+
+def _nested(options: Mapping[str, object]) -> dict:
+    """{"env.alpha": 0.5} → {"env": {"alpha": 0.5}}; one value of an option that is a list becomes a list of it."""
+    known, nested = all_options(), {}
+    for name, value in options.items():
+        *groups, last = name.split(".")
+        inside = nested
+        for group in groups:
+            inside = inside.setdefault(group, {})
+            if not isinstance(inside, dict):
+                raise RLFlowError(f"'{name}': '{group}' is both a value and a group of options")
+        inside[last] = [value] if name in known and known[name].many and not isinstance(value, list) else value
+    return nested
+
+
+def _known(result, known, what: str) -> None:
+    for key in result:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            raise RLFlowError(
+                f"unknown {what} '{key}'; " + (f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}")
+            )
+
+
+def _choice(result: dict, key: str) -> str:
+    value = result.get(key, CHOICES[key][0])
+    if value not in CHOICES[key]:
+        raise RLFlowError(f"'{key}' is {' or '.join(CHOICES[key])}, not {value!r}")
+    return value
+
+
+def _count(result: dict, key: str, default: int | None = None, least: int = 1) -> int:
+    value = result.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+        raise RLFlowError(f"'{key}' is a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def _seeds(result) -> tuple[int, ...]:
+    if not isinstance(result, list) or not result or len(set(map(str, result))) < len(result):
+        raise RLFlowError(f"'seeds' is a list of different whole numbers, not {result!r}")
+    return tuple(_count({"seeds": seed}, "seeds", least=0) for seed in result)

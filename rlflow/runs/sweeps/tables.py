@@ -1,0 +1,156 @@
+"""The tables of a sweep: one row a run as CSV and JSON, and a page with a summary over the seeds and plots."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rlflow.common.files import write_json, write_text
+from rlflow.reports import charts
+from rlflow.reports.markdown import as_csv
+from rlflow.runs.sweeps.definition import Parameter, Sweep
+from rlflow.runs.sweeps.runs import FIGURES
+from rlflow.runs.sweeps.trials import Trial
+
+SHOWN = (  # in the summary table
+    "dreamt", "real", "improvement", "interactions", "measurement_seconds", "training_seconds", "acting_seconds",
+)  # fmt: skip
+FORMATS = {
+    "interactions": "{:.0f}", "measurement_seconds": "{:.1f}", "training_seconds": "{:.1f}", "acting_seconds": "{:.2f}",
+}  # fmt: skip
+
+
+def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str) -> dict:
+    """Writes trials.csv, trials.json and report.md with its plots; returns what trials.json holds."""
+    result = {"sweep": name, "figures": FIGURES, "rows": rows(sweep, trials, folder), "summary": summary(trials)}
+    write_text(folder / "trials.csv", as_csv(result["rows"]))
+    write_json(folder / "trials.json", result)
+    plots = [_plot(folder, parameter, trials) for parameter in sweep.parameters]
+    write_text(folder / "report.md", _page(sweep, result["summary"], name, plots))
+    return result
+
+
+def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
+    """One dict for each run: trial, seed, state (finished, pruned or failed), parameters, figures, folder and error,
+    None where there is none. A pruned trial has rows for the seeds that it was run with."""
+    result = []
+    for trial in trials:
+        for seed in [seed for seed in sweep.seeds if seed in trial.folders]:
+            error = trial.errors.get(seed)
+            state = "failed" if error else "pruned" if trial.pruned else "finished"
+            figures = trial.figures.get(seed, dict.fromkeys(FIGURES))
+            position = trial.folders[seed].relative_to(folder.resolve()).as_posix()
+            result.append(
+                {
+                    "trial": trial.number,
+                    "seed": seed,
+                    "state": state,
+                    **trial.values,
+                    **figures,
+                    "folder": position,
+                    "error": error,
+                }
+            )
+    return result
+
+
+def summary(trials: Sequence[Trial]) -> list[dict]:
+    """One dict for each trial: its parameters, `runs`, and of every figure {mean, sd} over the seeds that it was run
+    with.
+
+    `sd` is the sample standard deviation, None of a single run. `gap_percent`: by how much the mean dreamt return lies
+    above the mean real one, in percent of the latter; None where that is 0.
+    """
+    result = []
+    for trial in trials:
+        entry = {"trial": trial.number, "state": trial.state, "parameters": trial.values, "runs": len(trial.figures)}
+        for name in FIGURES:
+            entry[name] = mean_and_sd(_known(name, [trial]))
+        dreamt, real = entry["dreamt"]["mean"], entry["real"]["mean"]
+        entry["gap_percent"] = 100.0 * (dreamt - real) / abs(real) if real else None
+        result.append(entry)
+    return result
+
+
+def _known(figure: str, trials: Sequence[Trial]) -> list[float]:
+    """Of the runs that have it."""
+    values = [figures[figure] for trial in trials for figures in trial.figures.values()]
+    return [value for value in values if value is not None]
+
+
+def mean_and_sd(values: Sequence[float]) -> dict[str, float | None]:
+    return {
+        "mean": float(np.mean(values)) if values else None,
+        "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+    }
+
+
+def best(sweep: Sweep, entries: Sequence[Mapping]) -> Mapping | None:
+    """The finished trial with the best mean objective; of equal ones the first."""
+    finished = [entry for entry in entries if entry["state"] == "finished"]
+    sign = 1.0 if sweep.direction == "maximize" else -1.0
+    return max(finished, key=lambda entry: sign * entry[sweep.figure]["mean"], default=None)
+
+
+def _page(sweep: Sweep, entries: Sequence[Mapping], name: str, plots: Sequence[Path]) -> str:
+    names, winner = [parameter.name for parameter in sweep.parameters], best(sweep, entries)
+    head = [*names, "runs", *SHOWN, "dream above reality, %", ""]
+    lines = [
+        f"| {' | '.join(head)} |",
+        f"| {' | '.join(['---'] * len(names) + ['---:'] * (len(head) - len(names) - 1) + ['---'])} |",
+    ]
+    for entry in entries:
+        cells = [_value(entry["parameters"][name]) for name in names] + [str(entry["runs"])]
+        cells += [_cell(figure, entry[figure]) for figure in SHOWN]
+        cells.append("–" if entry["gap_percent"] is None else f"{entry['gap_percent']:.1f}")
+        cells = [f"**{cell}**" for cell in cells] if entry is winner else cells
+        lines.append(f"| {' | '.join(cells)} | {'' if entry['state'] == 'finished' else entry['state']} |")
+    meaning = "\n".join(f"- *{figure}*: {FIGURES[figure]}" for figure in SHOWN)
+    aim = "most" if sweep.direction == "maximize" else "least"
+    return "\n\n".join([
+        f"# Sweep {name}",
+        f"Mean ± standard deviation over seeds {', '.join(map(str, sweep.seeds))}; in bold the trial with the {aim} "
+        f"*{sweep.figure}*.",
+        "\n".join(lines), meaning,
+        *(f"![{plot.stem}]({plot.relative_to(plot.parents[1]).as_posix()})" for plot in plots),
+        "One row for each run: trials.csv, trials.json.",
+    ]) + "\n"  # fmt: skip
+
+
+def _cell(figure: str, result: Mapping) -> str:
+    if result["mean"] is None:
+        return "–"
+    form = FORMATS.get(figure, "{:.2f}")
+    return form.format(result["mean"]) + (f" ± {form.format(result['sd'])}" if result["sd"] is not None else "")
+
+
+def _value(value) -> str:
+    return f"{value:g}" if isinstance(value, float) else "null" if value is None else str(value)
+
+
+@charts.styled()
+def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
+    """Dreamt and real return and improvement over the parameter: every run a dot; mean ± sd where there are several."""
+    figure = charts.new(9, 3.5)
+    values = list(dict.fromkeys(trial.values[parameter.name] for trial in trials))
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    for axes, shown, label in zip(
+        figure.subplots(1, 2), (("dreamt", "real"), ("improvement",)), ("return", "improvement (%)"), strict=True
+    ):
+        for k, name in enumerate(shown):
+            for index, value in enumerate(values):
+                result = _known(name, [trial for trial in trials if trial.values[parameter.name] == value])
+                at = value if numeric else index
+                axes.plot([at] * len(result), result, ".", color=f"C{k}", alpha=0.4, label=name if not index else None)
+                if len(result) > 1:
+                    stats = mean_and_sd(result)
+                    axes.errorbar([at], [stats["mean"]], [stats["sd"]], fmt="_", color=f"C{k}", capsize=3)
+        if not numeric:
+            names = [charts.label(_value(value)) for value in values]
+            axes.set_xticks(range(len(values)), names, rotation=45, ha="right")
+        if parameter.log:
+            axes.set_xscale("log")
+        axes.set(xlabel=charts.label(parameter.name), ylabel=label)
+        if len(shown) > 1:
+            axes.legend()
+    return charts.save(figure, folder / "plots" / f"{parameter.name}.png")

@@ -1,0 +1,258 @@
+"""The task `ordering`: find an order of the nodes that needs little memory at its peak.
+
+The task is one-shot: a decision is an order of all nodes (`Orders`). A problem comes from an ONNX model: the peak
+is counted in bytes, and the usual order is the default order of ONNX Runtime. Or a problem is a random graph that a
+text such as `layered-500-0` names.
+
+`layered` draws random graphs as Topoformer's authors do (Gagrani et al. 2022, appendix A). Nodes stand in layers; edges
+lead to the next layer, spread like a cone, and some skip to a later layer. All nodes of a layer have the same output
+size and the same parameter size, since many networks are split into tiles. Where the paper leaves something open:
+numbers of edges and centres of cones are rounded half up, sizes that are not positive are drawn again, duplicate edges
+count once, and sizes are whole multiples of 1 / UNIT.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import ceil, floor, sqrt
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+from gymnasium.spaces import MultiDiscrete
+from omegaconf import OmegaConf
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.task import ONE_SHOT, EncodingSpec, Evaluation, GraphArrays
+from rlflow.graph.onnx_writer import save_model
+from rlflow.graph.typical import load_at
+from rlflow.memory.allocation import default_order, problem_of
+from rlflow.memory.order_search import lower_bound, lowered, probable
+from rlflow.memory.problem import Problem, Rows, by_priority, depth_first
+from rlflow.tasks.plain import PlainSpec
+from rlflow.zoo import ZOO, load
+
+UNIT = 1000  # so many make up the paper's 1
+WIDTH = (0.25, 0.5)  # W is drawn from there, for every graph
+VARIABILITY = 0.75  # σ_N, of the nodes of a layer
+EDGES, SKIPS = 0.2, 0.14  # ρ_E and ρ_S, densities
+MEANS, DEVIATIONS, WEIGHTS = (0.5, 1.0, 3.0, 5.0), (0.5, 1.0, 1.0, 1.0), (0.3, 0.3, 0.3, 0.1)
+
+
+def layered(n: int, seed: int) -> Problem:
+    """A layered graph of n nodes, numbered from left to right and from the first layer to the last."""
+    rng = np.random.default_rng([n, seed])
+    layers = _layers(n, rng)
+    edges = [edge for above, below in pairwise(layers) for edge in _between(above, below, rng)]
+    edges += _skips(layers, len(edges), rng)
+    memory, work = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    for layer in layers:
+        memory[layer], work[layer] = _size(rng), _size(rng)
+    return Problem.of_nodes(memory, work, edges)
+
+
+def _layers(n: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Algorithm 1: the nodes of each layer, from left to right."""
+    target = n / ceil(sqrt(n * (1 / rng.uniform(*WIDTH) - 1)))
+    fewest, most = ceil(target * (1 - VARIABILITY)), floor(target * (1 + VARIABILITY))
+    layers, first = [], 0
+    while first < n:
+        last = min(n, first + int(rng.integers(fewest, max(fewest, most) + 1)))
+        layers.append(np.arange(first, last))
+        first = last
+    return layers
+
+
+def _between(above: np.ndarray, below: np.ndarray, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Algorithm 2, of two neighbouring layers."""
+    larger, smaller = (above, below) if len(above) >= len(below) else (below, above)
+    total = _rounded(len(above) * len(below) * EDGES + (1 - EDGES) * len(larger))
+    counts = np.full(len(larger), total // len(larger))  # whoever has fewest gets the next, at random: all alike, and
+    counts[rng.permutation(len(larger))[: total % len(larger)]] += 1  # the rest to some
+    edges = []
+    for position, (node, count) in enumerate(zip(larger, counts, strict=True)):
+        centre = _rounded(position * (len(smaller) - 1) / (len(larger) - 1)) if len(larger) > 1 else 0
+        first = min(max(centre - (int(count) - 1) // 2, 0), len(smaller) - int(count))
+        for other in smaller[first : first + count]:
+            edges.append((int(node), int(other)) if larger is above else (int(other), int(node)))
+    return edges
+
+
+def _skips(layers: list[np.ndarray], edges: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Algorithm 3: edges over one layer or more."""
+    if len(layers) < 3:
+        return []
+    result = []
+    for _ in range(ceil(edges * SKIPS / (1 - SKIPS))):
+        source = int(rng.integers(len(layers) - 2))
+        target = int(rng.integers(source + 2, len(layers)))
+        x = rng.uniform()
+        below = min(x + 0.2 * rng.uniform(), 0.999)
+        nodes = layers[source][int(x * len(layers[source]))], layers[target][int(below * len(layers[target]))]
+        result.append((int(nodes[0]), int(nodes[1])))
+    return result
+
+
+def _size(rng: np.random.Generator) -> int:
+    """From the mixture, among the positive."""
+    while True:
+        part = rng.choice(len(WEIGHTS), p=WEIGHTS)
+        size = _rounded(UNIT * rng.normal(MEANS[part], DEVIATIONS[part]))
+        if size > 0:
+            return size
+
+
+def _rounded(value: float) -> int:
+    return floor(value + 0.5)
+
+
+FEATURES = 8  # see `features`
+
+
+class Orders:
+    """See `rlflow.common.task.Sequencing`; others of its kind are layered graphs.
+
+    problem: what is ordered.  usual: int64 [n], the order that it has without us.
+    """
+
+    def __init__(self, problem: Problem, usual: np.ndarray):
+        self.problem, self.usual = problem, usual
+        self.space = MultiDiscrete([problem.n] * problem.n)
+        self.spec = EncodingSpec(
+            n_ops=2, node_features=FEATURES, edge_features=1, global_features=1, n_rules=problem.n, max_locations=1,
+            stop=False,
+        )  # fmt: skip
+
+    @cached_property
+    def hash(self) -> str:
+        problem = self.problem
+        parts = (problem.work, problem.edges, problem.size, problem.maker, problem.kept, problem.reads, problem.inplace)
+        return hashlib.sha256(repr([part.tolist() for part in parts]).encode()).hexdigest()
+
+    def arrays(self) -> GraphArrays:
+        pairs = self.problem.precedence.astype(np.int32)
+        return GraphArrays(
+            ops=np.ones(self.problem.n, np.int32),
+            nodes=features(self.problem),
+            edges=np.ones((len(pairs), 1), np.float32),
+            senders=pairs[:, 0],
+            receivers=pairs[:, 1],
+            globals=np.ones(1, np.float32),
+        )
+
+    def evaluate(self, decisions: np.ndarray) -> Evaluation:
+        """Nodes that are not where they can be run as soon as all is there that they need, those named first first."""
+        decisions = np.asarray(decisions, np.int64)
+        orders = self.repaired(decisions)
+        return Evaluation(self.problem.peaks(orders), orders, (orders != decisions).sum(axis=1))
+
+    def repaired(self, decisions: np.ndarray) -> np.ndarray:
+        """int64 [B, n]: valid orders; what is valid stays as it is."""
+        n, wrong = self.problem.n, ~self.problem.are_orders(decisions)
+        if not wrong.any():
+            return decisions
+        named = np.full((wrong.sum(), n), 2 * n)  # the first position at which a node is named; 2 n if nowhere
+        for position in range(n - 1, -1, -1):
+            named[np.arange(len(named)), decisions[wrong, position]] = position
+        result = decisions.copy()
+        result[wrong] = by_priority(self.problem, -named.astype(np.float64))
+        return result
+
+    def control(self) -> np.ndarray:
+        return self.usual
+
+    def lower_bound(self) -> int:
+        return lower_bound(self.problem)
+
+    def drawn(self, n: int, seed: int) -> "Orders":
+        problem = layered(n, seed)
+        return Orders(problem, depth_first(problem))
+
+    def searched(self, priorities: np.ndarray, width: int, order: np.ndarray | None = None) -> np.ndarray:
+        if order is None:
+            return probable(self.problem, priorities, width)
+        return lowered(self.problem, priorities, width, order)
+
+
+def features(problem: Problem) -> np.ndarray:
+    """float32 [n, 8], each a share of the largest: what a node makes and what it needs besides; how many nodes it
+    follows and how many follow it; the fewest and the most steps to it from a first node, and from it to a last one.
+    """
+    order = depth_first(problem)
+    columns = np.stack([
+        problem.made, problem.work, problem.before.counts, problem.after.counts,
+        *_steps(order, problem.before), *_steps(order[::-1], problem.after),
+    ], axis=1)  # fmt: skip
+    return (columns / np.maximum(columns.max(axis=0), 1)).astype(np.float32)
+
+
+def _steps(order: np.ndarray, sources: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """int64 [n] each: the fewest and the most edges from a node without sources."""
+    fewest, most = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    for node in order:
+        others = sources[node]
+        if len(others):
+            fewest[node], most[node] = fewest[others].min() + 1, most[others].max() + 1
+    return fewest, most
+
+
+LAYERED = re.compile(r"layered-([1-9]\d{0,4})-(\d{1,9})")
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class OrderingTask:
+    """See `rlflow.common.task.Task`."""
+
+    initial: Orders
+    unit: str
+    per_unit: float
+
+    @property
+    def encoding_spec(self) -> EncodingSpec:
+        return self.initial.spec
+
+
+@dataclass(frozen=True)
+class OrderingSpec(PlainSpec):
+    """source: an ONNX file, or a text "layered-N-SEED": a layered graph of N nodes.
+
+    shapes: (name, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
+    """
+
+    shape: ClassVar[str] = ONE_SHOT
+
+    shapes: tuple = ()
+
+    @classmethod
+    def fetch(cls, model: str, seed: int, folder: Path) -> Path:
+        if model not in ZOO:
+            return super().fetch(model, seed, folder)
+        save_model(load(model, seed), folder / "model.onnx")
+        return folder / "model.onnx"
+
+    @classmethod
+    def of(cls, config: Mapping, source: Path) -> Self:
+        shapes = OmegaConf.to_container(config.shapes)
+        sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
+        return cls(str(source), config.env.max_steps, tuple(sizes.items()))
+
+    def make_task(self) -> OrderingTask:
+        return self.of_model() if self.source.endswith(".onnx") else self.of_text()
+
+    def of_model(self) -> OrderingTask:
+        """In bytes; its usual order is the one that ONNX Runtime runs the file in by default."""
+        graph, sizes = load_at(self.source, dict(self.shapes))
+        problem, nodes = problem_of(graph.at(sizes[0]))
+        position = {node: k for k, node in enumerate(nodes)}
+        return OrderingTask(Orders(problem, np.array([position[node] for node in default_order(graph)])), "MB", MB)
+
+    def of_text(self) -> OrderingTask:
+        named = LAYERED.fullmatch(self.problem)
+        if not named:
+            raise RLFlowError(f"what is ordered is an ONNX file or a graph such as layered-500-0, not '{self.problem}'")
+        problem = layered(int(named[1]), int(named[2]))
+        return OrderingTask(Orders(problem, depth_first(problem)), "units", UNIT)

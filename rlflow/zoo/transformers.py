@@ -1,0 +1,228 @@
+"""Transformers of the zoo, with random weights: BERT and ViT as Hugging Face exports them.
+
+- BERT (Devlin et al., arXiv:1810.04805) with its pooler, as BertModel;
+- ViT (Dosovitskiy et al., arXiv:2010.11929), as ViTForImageClassification.
+
+`Transformer` builds the encoder layers that both share (Vaswani et al., arXiv:1706.03762). It decomposes LayerNorm and
+GELU into arithmetic, as exports of opset 17 do. With fused=True they are LayerNormalization-17 and Gelu-20. Tensors x
+are [1, S, H]: S positions, H hidden features.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from rlflow.zoo.builder import Builder
+
+
+@dataclass
+class EncoderSize:
+    """Of an encoder."""
+
+    hidden: int = 768
+    layers: int = 12
+    heads: int = 12
+    intermediate: int = 3072
+
+
+class Transformer(Builder):
+    EPSILON = 1e-12
+
+    def __init__(self, name: str, seed: int, size: EncoderSize, fused: bool):
+        super().__init__(name, seed, opset=20 if fused else 17)
+        self.size, self.fused = size, fused
+
+    def gather(self, table: str, indices, axis: int = 0) -> str:
+        """Rows of a table; `indices` is a tensor's name or constant integers."""
+        if not isinstance(indices, str):
+            indices = self.constant(indices, np.int64)
+        return self.op("Gather", table, indices, axis=axis)
+
+    def linear(self, x: str, name: str, outputs: int, inputs: int | None = None) -> str:
+        """[1, S, inputs] → [1, S, outputs]: MatMul, then the bias as the first operand of Add (as PyTorch does)."""
+        inputs = inputs or self.size.hidden
+        with self.scope(name):
+            weight = self.parameter("weight", self.weights.scaled([inputs, outputs], fan_in=inputs, gain=1.0))
+            return self.op("Add", self.parameter("bias", self.weights.bias(outputs)), self.op("MatMul", x, weight))
+
+    def layer_norm(self, x: str, name: str) -> str:
+        """(x − mean) / √(variance + ε) · weight + bias over the features."""
+        with self.scope(name):
+            weight = self.parameter("weight", self.weights.scale(self.size.hidden, mean=1.0))
+            bias = self.parameter("bias", self.weights.bias(self.size.hidden))
+            if self.fused:
+                return self.op("LayerNormalization", x, weight, bias, axis=-1, epsilon=self.EPSILON)
+            centred = self.op("Sub", x, self.op("ReduceMean", x, axes=[-1]))
+            variance = self.op("ReduceMean", self.op("Pow", centred, self.constant(2)), axes=[-1])
+            deviation = self.op("Sqrt", self.op("Add", variance, self.constant(self.EPSILON)))
+            return self.op("Add", self.op("Mul", self.op("Div", centred, deviation), weight), bias)
+
+    def gelu(self, x: str) -> str:
+        """x · (1 + erf(x / √2)) · ½ (Hendrycks and Gimpel, arXiv:1606.08415)."""
+        if self.fused:
+            return self.op("Gelu", x)
+        erf = self.op("Erf", self.op("Div", x, self.constant(sqrt(2))))
+        return self.op("Mul", self.op("Mul", x, self.op("Add", erf, self.constant(1))), self.constant(0.5))
+
+    def attention(self, x: str, positions: int, mask: str | None = None) -> str:
+        """[1, S, H] → [1, S, H], without the output projection; `mask` [1, 1, 1, S] is added to the scores."""
+        hidden, heads = self.size.hidden, self.size.heads
+        depth = hidden // heads
+
+        def split_heads(name: str, perm: list[int]) -> str:
+            y = self.reshape(self.linear(x, name, hidden), 1, positions, heads, depth)
+            return self.op("Transpose", y, perm=perm)
+
+        query = split_heads("query", [0, 2, 1, 3])  # [1, heads, S, depth]
+        key = split_heads("key", [0, 2, 3, 1])  # [1, heads, depth, S]
+        value = split_heads("value", [0, 2, 1, 3])
+        scores = self.op("Div", self.op("MatMul", query, key), self.constant(sqrt(depth)))
+        if mask is not None:
+            scores = self.op("Add", scores, mask)
+        context = self.op("MatMul", self.op("Softmax", scores, axis=-1), value)
+        return self.reshape(self.op("Transpose", context, perm=[0, 2, 1, 3]), 1, positions, hidden)
+
+
+TINY_BERT = EncoderSize(hidden=32, layers=2, heads=2, intermediate=64)
+
+
+def additive_mask(b: Transformer, attention_mask: str) -> str:
+    """int64 [1, S] of 1 (attend) and 0 → float32 [1, 1, 1, S] of 0 and −10000."""
+    mask = b.op("Unsqueeze", attention_mask, b.constant([1], np.int64))
+    mask = b.op("Unsqueeze", mask, b.constant([2], np.int64))
+    mask = b.op("Cast", mask, to=TensorProto.FLOAT)
+    return b.op("Mul", b.op("Sub", b.constant(1), mask), b.constant(-10000))
+
+
+def bert_embeddings(
+    b: Transformer, input_ids: str, token_type_ids: str, vocabulary: int, positions: int, sequence: int
+) -> str:
+    """int64 [1, S] twice → [1, S, H]: the sum of three Gathers, normalised."""
+
+    def table(name: str, rows: int) -> str:
+        return b.parameter(f"{name}_embeddings.weight", b.weights.normal([rows, b.size.hidden], std=0.02))
+
+    words = b.gather(table("word", vocabulary), input_ids)
+    types = b.gather(table("token_type", 2), token_type_ids)
+    positions = b.gather(table("position", positions), [range(sequence)])
+    return b.layer_norm(b.op("Add", b.op("Add", words, types), positions), "LayerNorm")
+
+
+def bert_layer(b: Transformer, x: str, mask: str, sequence: int) -> str:
+    """[1, S, H] → [1, S, H]: attention, then GELU's feed-forward, each normalised after its residual sum."""
+    with b.scope("attention"):
+        with b.scope("self"):
+            y = b.attention(x, sequence, mask)
+        with b.scope("output"):
+            x = b.layer_norm(b.op("Add", b.linear(y, "dense", b.size.hidden), x), "LayerNorm")
+    with b.scope("intermediate"):
+        y = b.gelu(b.linear(x, "dense", b.size.intermediate))
+    with b.scope("output"):
+        y = b.linear(y, "dense", b.size.hidden, inputs=b.size.intermediate)
+        return b.layer_norm(b.op("Add", y, x), "LayerNorm")
+
+
+def bert(
+    name: str, seed: int, size: EncoderSize, fused: bool, vocabulary: int, positions: int, sequence: int
+) -> onnx.ModelProto:
+    """int64 [1, sequence] three times → last_hidden_state [1, sequence, H] and pooler_output [1, H]."""
+    b = Transformer(name, seed, size, fused)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    input_ids, attention_mask, token_type_ids = (b.input(n, [1, sequence], TensorProto.INT64) for n in names)
+    mask = additive_mask(b, attention_mask)
+    with b.scope("embeddings"):
+        x = bert_embeddings(b, input_ids, token_type_ids, vocabulary, positions, sequence)
+    for i in range(size.layers):
+        with b.scope(f"encoder.layer.{i}"):
+            x = bert_layer(b, x, mask, sequence)
+    with b.scope("pooler"):
+        pooled = b.op("Tanh", b.gemm(b.gather(x, 0, axis=1), "dense", size.hidden, size.hidden))
+    b.output(x, "last_hidden_state", [1, sequence, size.hidden])
+    b.output(pooled, "pooler_output", [1, size.hidden])
+    return b.model()
+
+
+def bert_base(seed: int, fused: bool = False) -> onnx.ModelProto:
+    """BERT-Base, uncased vocabulary, sequence of 128; LayerNorm and GELU decomposed."""
+    name = "bert_base_fused" if fused else "bert_base"
+    return bert(name, seed, EncoderSize(), fused, vocabulary=30522, positions=512, sequence=128)
+
+
+def bert_base_fused(seed: int) -> onnx.ModelProto:
+    """BERT-Base with LayerNormalization and Gelu as operators (opset 20)."""
+    return bert_base(seed, fused=True)
+
+
+def tiny_bert_base(seed: int, fused: bool = False) -> onnx.ModelProto:
+    """BERT of two layers, 32 features, sequence of 16; LayerNorm and GELU decomposed."""
+    name = "tiny_bert_base_fused" if fused else "tiny_bert_base"
+    return bert(name, seed, TINY_BERT, fused, vocabulary=100, positions=32, sequence=16)
+
+
+def tiny_bert_base_fused(seed: int) -> onnx.ModelProto:
+    """The tiny BERT with LayerNormalization and Gelu as operators (opset 20)."""
+    return tiny_bert_base(seed, fused=True)
+
+
+TINY_VIT = EncoderSize(hidden=32, layers=2, heads=2, intermediate=64)
+
+
+def vit_embeddings(b: Transformer, x: str, image: int, patch: int) -> str:
+    """[1, 3, image, image] → [1, 1 + P, H]: the class token and P patches, plus their positions."""
+    hidden, patches = b.size.hidden, (image // patch) ** 2
+    x = b.conv(x, "patch_embeddings.projection", hidden, patch, stride=patch, bias=True)
+    x = b.op("Transpose", b.reshape(x, 1, hidden, patches), perm=[0, 2, 1])
+    x = b.op("Concat", b.parameter("cls_token", b.weights.normal([1, 1, hidden])), x, axis=1)
+    return b.op("Add", x, b.parameter("position_embeddings", b.weights.normal([1, 1 + patches, hidden], std=0.1)))
+
+
+def vit_layer(b: Transformer, x: str, positions: int) -> str:
+    """[1, S, H] → [1, S, H]: attention, then GELU's feed-forward, each on a normalised copy of the residual stream."""
+    y = b.layer_norm(x, "layernorm_before")
+    with b.scope("attention"):
+        with b.scope("attention"):
+            y = b.attention(y, positions)
+        x = b.op("Add", b.linear(y, "output.dense", b.size.hidden), x)
+    y = b.layer_norm(x, "layernorm_after")
+    y = b.gelu(b.linear(y, "intermediate.dense", b.size.intermediate))
+    return b.op("Add", b.linear(y, "output.dense", b.size.hidden, inputs=b.size.intermediate), x)
+
+
+def vit(name: str, seed: int, size: EncoderSize, fused: bool, image: int, patch: int, classes: int) -> onnx.ModelProto:
+    """[1, 3, image, image] → [1, classes], read from the class token."""
+    b = Transformer(name, seed, size, fused)
+    x = b.input("pixel_values", [1, 3, image, image])
+    with b.scope("vit"):
+        with b.scope("embeddings"):
+            x = vit_embeddings(b, x, image, patch)
+        for i in range(size.layers):
+            with b.scope(f"encoder.layer.{i}"):
+                x = vit_layer(b, x, positions=1 + (image // patch) ** 2)
+        x = b.layer_norm(x, "layernorm")
+    b.output(b.gemm(b.gather(x, 0, axis=1), "classifier", size.hidden, classes), "logits", [1, classes])
+    return b.model()
+
+
+def vit_base(seed: int, fused: bool = False) -> onnx.ModelProto:
+    """ViT-Base/16, 224×224; LayerNorm and GELU decomposed."""
+    return vit("vit_base_fused" if fused else "vit_base", seed, EncoderSize(), fused, image=224, patch=16, classes=1000)
+
+
+def vit_base_fused(seed: int) -> onnx.ModelProto:
+    """ViT-Base/16 with LayerNormalization and Gelu as operators (opset 20)."""
+    return vit_base(seed, fused=True)
+
+
+def tiny_vit_base(seed: int, fused: bool = False) -> onnx.ModelProto:
+    """ViT of two layers, 32 features, 32×32 in patches of 8; LayerNorm and GELU decomposed."""
+    return vit(
+        "tiny_vit_base_fused" if fused else "tiny_vit_base", seed, TINY_VIT, fused, image=32, patch=8, classes=10
+    )
+
+
+def tiny_vit_base_fused(seed: int) -> onnx.ModelProto:
+    """The tiny ViT with LayerNormalization and Gelu as operators (opset 20)."""
+    return tiny_vit_base(seed, fused=True)

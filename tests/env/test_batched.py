@@ -1,0 +1,313 @@
+"""Moves on all alike matches at once: as moves, in searches, in the environment, in episodes."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from rlflow.cli.wiring import check_single_moves
+from rlflow.collect.rollouts import play_random
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import GraphCost, graph_cost
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env import batched as module
+from rlflow.env.batched import AlikeState, Neighbourhoods, start_of
+from rlflow.env.graph_rewrite import GraphRewriteEnv
+from rlflow.env.rewards import relative
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.optimisation.receipt import make_receipt, replay
+from rlflow.rules.language import load_rules
+from rlflow.rules.locations import MatchTable
+from rlflow.runs.config import load_config
+from rlflow.search.base import Position, Search, numbered, run_search
+from rlflow.search.best_first import _promise
+from rlflow.search.descents import steepest_descent
+from rlflow.zoo.transformers import TINY_BERT, bert
+from tests.search.test_greedy import replayed
+from tests.toys.chains import toy_task
+from tests.toys.tiny import tiny_task
+
+FUZZED = ["tiny_mobilenet_v2", "tiny_bert_base_fused", "tiny_vit_base_fused", "tiny_shufflenet_v2"]
+
+
+@cache
+def blocks(n: int):
+    """A tiny BERT of n equal layers."""
+    return bert(f"blocks_{n}", 0, replace(TINY_BERT, layers=n), fused=True, vocabulary=100, positions=32, sequence=16)
+
+
+@cache
+def task_of(n: int, moves: str = "alike") -> Task:
+    return Task(load_graph(blocks(n)), load_rules(), AnalyticCost(), moves=moves)
+
+
+def unlike() -> Task:
+    """Layers that all differ in their sizes."""
+    sizes, nodes, weights, x = (4, 5, 7, 11, 13), [], [], "x"
+    for k, (before, after) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for name, shape in ((f"w{k}", (before, after)), (f"b{k}", (after,))):
+            weights.append(numpy_helper.from_array(np.full(shape, 0.5 + k, np.float32), name))
+        nodes += [
+            helper.make_node("MatMul", [x, f"w{k}"], [f"m{k}"]),
+            helper.make_node("Add", [f"m{k}", f"b{k}"], [f"a{k}"]),
+            helper.make_node("Relu", [f"a{k}"], [f"r{k}"]),
+            helper.make_node("Relu", [f"r{k}"], [f"s{k}"]),
+        ]
+        x = f"s{k}"
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (3, s)) for n, s in (("x", 4), (x, 13))]
+    graph = helper.make_graph(nodes, "unlike", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    return Task(load_graph(model), load_rules(), AnalyticCost(), moves="alike")
+
+
+def move_of(state: AlikeState, rule: str):
+    """The rule's move that has most matches."""
+    return state.match(state.task.rules.index(rule), 0)
+
+
+# -- moves -----------------------------------------------------------------------------------------
+
+
+def test_one_move_rewrites_four_equal_blocks_and_its_receipt_replays():
+    start = start_of(task_of(4))
+    move = move_of(start, "bias-gelu-standard")
+    after = start.follow(move)
+    assert len(move.members) == len(after.actions) == 4
+    assert {x for x, _ in after.actions} == {move.xfer_id}
+    ops = Counter(node.op for node in after.graph.nodes.values())
+    assert ops["BiasGelu"] == 4 and ops["Gelu"] == 0
+    assert replayed(start.single, after.actions).hash == after.hash
+    receipt = make_receipt(start.graph, start.task.rules, [], after.actions, after.graph, {"estimated": {}})
+    assert len(receipt["actions"]) == 4 and replay(receipt, blocks(4)).hash == after.hash
+
+
+def test_a_move_makes_each_match_that_still_is_one_and_no_other(monkeypatch):
+    """Its second match is gone when its turn comes."""
+    monkeypatch.setattr(module, "independent", lambda *_: False)
+    start = start_of(task_of(4))
+    move = move_of(start, "bias-gelu-standard")
+    first, second, *others = move.members
+    without = start.follow(type(move)((second,)))
+    after = without.follow(type(move)((first, second, *others)))
+    assert len(after.actions) == 3
+    assert after.hash == start.follow(move).hash
+
+
+@pytest.mark.parametrize("op", ["Neg", "Transpose", "Identity"])
+def test_matches_that_stand_on_one_another_are_rewritten_in_turn(op):
+    """Pairs that cancel, or none that counts: what each one leaves is what the next one reads."""
+    nodes = [helper.make_node("Tanh", ["x"], ["t0"])]
+    nodes += [helper.make_node(op, [f"t{k}"], [f"t{k + 1}"]) for k in range(6)]
+    nodes.append(helper.make_node("Tanh", ["t6"], ["y"]))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 4)) for name in "xy"]
+    graph = helper.make_graph(nodes, "pairs", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    start = start_of(Task(load_graph(model), load_rules(), AnalyticCost(), moves="alike"))
+    moves = [move for move in start.matches if len(move.members) > 1]
+    assert moves
+    for move in moves:
+        check(start, start.follow(move))
+
+
+def test_the_limit_on_locations_holds_within_a_move():
+    task = Task(task_of(4).graph, task_of(4).rules, AnalyticCost(), max_locations=2, moves="alike")
+    state = start_of(task)
+    for _ in range(6):
+        state = state.follow(max(state.matches, key=lambda move: len(move.members)))
+        assert all(location < 2 for _, location in state.actions)
+        assert (state.counts <= 2).all()
+
+
+def check(before: AlikeState, after: AlikeState) -> None:
+    """All that is kept by difference is as it is when counted anew; moves are exactly the single matches."""
+    task, graph = after.task, after.graph
+    assert replayed(before.single, after.actions).hash == after.hash
+    anew = MatchTable(task.rules, graph)
+    assert after.single.table.locations == anew.locations
+    assert after.cost == graph_cost(task.cost, graph)
+    assert after._known[0].levels == Neighbourhoods.of(graph, module.DISTANCE).levels
+    members = [match for move in after.matches for match in move.members]
+    assert Counter(map(id, members)) == Counter(map(id, after.single.matches))
+    for move in after.matches:  # of matches that share no node
+        assert len(move.nodes) == sum(len(set(member.nodes)) for member in move.members)
+    fresh = AlikeState(after.single)
+    assert [move.members for move in after.matches] == [move.members for move in fresh.matches]
+    for xfer_id, n in enumerate(after.counts):
+        assert [after.index_of(after.match(xfer_id, k)) for k in range(n)] == list(range(n))
+
+
+@pytest.mark.parametrize("name", FUZZED)
+@pytest.mark.parametrize("distance", [0, 2])
+def test_random_walks(name, distance, monkeypatch):
+    """25 walks for each model and distance; after every move the tables are those that are computed anew."""
+    monkeypatch.setattr(module, "DISTANCE", distance)
+    rng = np.random.default_rng(distance)
+    start = AlikeState(tiny_task(name).initial)
+    for _ in range(25):
+        state = start
+        for _ in range(int(rng.integers(1, 3))):
+            if not state.matches:
+                break
+            before, state = state, state.follow(state.matches[rng.integers(len(state.matches))])
+            check(before, state)
+
+
+def test_what_is_not_there_is_refused():
+    start = start_of(task_of(1))
+    with pytest.raises(RLFlowError, match="has no move"):
+        start.apply(0, int(start.counts[0]))
+
+
+# -- searches --------------------------------------------------------------------------------------
+
+
+OPTIONS = {
+    "greedy": {"max_steps": 100},
+    "descent": {"max_steps": 100},
+    "grasp": {"unit": 1e-5, "max_steps": 100, "patience": 3},
+    "beam": {"width": 2, "depth": 2, "radius": 1},
+    "annealing": {"restarts": 3, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9},
+    "best-first": {"budget": 10},
+    "taso": {"alpha": 1.05, "budget": 5},
+    "random": {"max_steps": 5, "episodes": 5},
+}
+
+
+@pytest.mark.parametrize("method", OPTIONS)
+def test_without_repeats_alike_is_single_bit_for_bit(method):
+    task = unlike()
+    start = start_of(task)
+    assert len(start.matches) == len(task.initial.matches) > 8
+    alike = run_search(method, start, seed=3, **OPTIONS[method])
+    single = run_search(method, replace(task, moves="single").initial, seed=3, **OPTIONS[method])
+    assert alike.actions == single.actions and alike.actions
+    assert alike.state.hash == single.state.hash
+    if method != "beam":  # which tries at one match first: what pays is carried out again
+        assert alike.interactions == single.interactions
+        assert [point[1:] for point in alike.trace] == [point[1:] for point in single.trace]
+
+
+@pytest.mark.parametrize("method", OPTIONS)
+def test_what_a_search_gives_are_single_rewrites(method):
+    task = task_of(4)
+    result = run_search(method, start_of(task), seed=1, **OPTIONS[method])
+    assert replayed(task.initial, result.actions).hash == result.state.hash
+    assert result.trace[-1][2] == result.state.objective <= task.initial.objective
+    assert result.state.task is task and not isinstance(result.state, AlikeState)
+
+
+def costs_counted(monkeypatch, state) -> tuple[int, int]:
+    """(how many graphs the steepest descent counts the cost of; the cost at its end)."""
+    counted, after = [], GraphCost.after
+    monkeypatch.setattr(GraphCost, "after", lambda *args: counted.append(1) or after(*args))
+    search = Search(state)
+    assert steepest_descent(search, 1000) == "local optimum"
+    monkeypatch.undo()
+    return len(counted), search.best.objective
+
+
+def test_twelve_blocks_cost_about_what_one_does(monkeypatch):
+    one, _ = costs_counted(monkeypatch, task_of(1).initial)
+    twelve, alike = costs_counted(monkeypatch, start_of(task_of(12)))
+    assert twelve <= 2 * one
+    four, single = costs_counted(monkeypatch, task_of(4).initial)
+    assert four > 3 * one  # by single rewrites every block is searched
+    assert costs_counted(monkeypatch, start_of(task_of(4)))[1] == single
+
+
+def test_the_beam_for_twelve_blocks_costs_about_what_it_does_for_one():
+    options = {"width": 2, "depth": 2, "radius": 1}
+    one = run_search("beam", task_of(1).initial, **options)
+    alike = run_search("beam", start_of(task_of(12)), **options)
+    assert alike.interactions - len(alike.actions) <= 2 * one.interactions
+    four = run_search("beam", task_of(4).initial, **options)
+    assert four.interactions > 3 * one.interactions
+    assert run_search("beam", start_of(task_of(4)), **options).state.objective <= four.state.objective
+
+
+def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
+    """Six matches apart, each of which gains 7, the four between the ends by one move."""
+    costs = {"Relu": 10, "Abs": 3, "Tanh": 1, "Neg": 0, "Exp": 0, "Ceil": 0}
+    task = replace(toy_task(["Relu", "Tanh"] * 6, "Relu(x) => Abs(x)", costs), moves="alike")
+    start = start_of(task)
+    assert max(len(move.members) for move in start.matches) >= 4
+    promises = [_promise(Position(Search(state), state)) for state in (start, task.initial)]
+    assert promises == [task.initial.objective - 6 * 7] * 2
+    result = run_search("best-first", start, budget=len(start.matches) + 1)
+    assert result.state.objective == promises[0]
+
+
+def test_what_was_tried_at_one_match_is_carried_out_at_all_alike_ones():
+    """Random rewrites near one another, tried from the same state; every one of them is then made where it was."""
+    search, carried = Search(start_of(task_of(4))), 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        start = Position(search, search.start)
+        tried, touched = start.of_single(), set()
+        while len(tried.matches_before()) < 4:
+            near = tried.state.near(touched, 1)
+            matches = [match for match in tried.matches if not touched or not near.isdisjoint(match.nodes)]
+            if not matches:
+                break
+            tried = tried.after(matches[rng.integers(len(matches))])
+            touched |= tried.state.touched
+        carrying, position, choices = start.state.carrying(), start, tried.matches_before()
+        for choice in choices:
+            if not carrying.is_made(choice):
+                match = carrying.match(position.state, choice)
+                if match is None:
+                    break
+                assert match.xfer_id == choice.xfer_id
+                position = position.after(match)
+                carrying.followed(position.state)
+            carrying.passed(choice)
+            carried += 1
+        assert position.objective == numbered(search.start, position.path)[0].objective
+        before = replayed(task_of(4).initial, numbered(search.start, position.path)[1])
+        assert before.hash == position.state.hash
+        ended = start.everywhere(tried, touched)
+        assert (ended is None) == (position.objective >= start.objective)
+        assert ended is None or ended[0].state.hash == position.state.hash
+    assert carried > 150  # but where what was made elsewhere stood in the way
+
+
+# -- the environment and episodes ------------------------------------------------------------------
+
+
+def test_an_action_of_the_environment_is_a_move():
+    task = task_of(4)
+    env = GraphRewriteEnv(task, max_steps=5)
+    observation, info = env.reset()
+    assert info["actions"] == ()
+    counts = observation["location_masks"][:-1].sum(axis=-1)
+    assert (counts == env.state.counts).all() and counts.sum() < task.initial.counts.sum()
+    xfer_id = task.rules.index("bias-gelu-standard")
+    observation, reward, terminated, truncated, info = env.step((xfer_id, 0))
+    assert info["valid"] and len(info["actions"]) == 4 and not terminated and not truncated
+    after = replayed(task.initial, info["actions"])
+    assert env.state.hash == after.hash and reward == relative(task.initial, after, task.initial)
+    _, _, _, _, info = env.step((xfer_id, 0))
+    assert not info["valid"] and info["actions"] == ()
+
+
+def test_an_episode_is_of_single_rewrites():
+    task = task_of(4)
+    for index in range(5):
+        episode = play_random(task, relative, 12, np.random.default_rng(index))
+        assert len(episode) <= 12
+        state = task.initial
+        for (xfer_id, location), cost in zip(episode.actions.tolist(), episode.costs[1:], strict=True):
+            state = state if xfer_id == task.no_op else state.apply(xfer_id, location)
+            assert state.objective / task.per_unit == cost
+
+
+def test_what_chooses_single_rewrites_refuses():
+    class Run:
+        config = load_config(overrides=["env.moves=alike"])
+
+    with pytest.raises(RLFlowError, match="env.moves=alike is for random play"):
+        check_single_moves(Run)

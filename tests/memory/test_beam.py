@@ -1,0 +1,60 @@
+"""The walk over sets of nodes: exact where nothing is cut, by trying all orders; never wrong where something is."""
+
+import time
+
+import numpy as np
+import pytest
+
+from rlflow.memory.order_search import walk
+from rlflow.memory.problem import random_orders
+from rlflow.tasks.ordering import layered
+from tests.memory.small import all_orders, small
+
+ALL = 10**6
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_not_cut_is_the_best_of_all_orders(seed):
+    problem = small(seed)
+    result, best = walk(problem, ALL), problem.peaks(all_orders(problem)).min()
+    assert result.exact and result.peak == best == problem.peak(result.order)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_limit_below_the_best_is_refuted_and_the_best_is_found_from_a_floor(seed):
+    problem = small(seed)
+    best = int(problem.peaks(all_orders(problem)).min())
+    refuted = walk(problem, ALL, limit=best - 1, floor=best - 1)
+    assert refuted.order is None and refuted.exact and best - 1 < refuted.beyond <= best
+    result = walk(problem, ALL, limit=best, floor=best)
+    assert problem.peak(result.order) == best
+
+
+def test_wider_beams_are_not_exact_when_something_was_cut_and_say_so():
+    problem = layered(40, 0)
+    exact = walk(problem, ALL)
+    assert exact.exact and exact.peak == problem.peak(exact.order)
+    for width in (1, 10, 100):
+        result = walk(problem, width)
+        assert result.peak == problem.peak(result.order) >= exact.peak
+        assert not result.exact
+    assert exact.peak <= problem.peaks(random_orders(problem, 2000, 0)).min()
+
+
+def test_equal_walks_give_equal_orders():
+    problem = layered(100, 1)
+    assert np.array_equal(walk(problem, 50).order, walk(problem, 50).order)
+
+
+def test_sizes_that_leave_no_room_for_ties_are_compared_by_their_peaks():
+    problem = small(2)
+    huge = type(problem)(**{**vars_of(problem), "size": problem.size << 40, "work": problem.work << 40})
+    assert walk(huge, ALL).peak == walk(problem, ALL).peak << 40
+
+
+def vars_of(problem) -> dict:
+    return {name: getattr(problem, name) for name in problem.__dataclass_fields__}
+
+
+def test_a_deadline_that_has_passed_proves_nothing():
+    assert walk(layered(50, 0), 10, deadline=time.monotonic() - 1)[::2] == (None, False)

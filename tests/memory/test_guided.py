@@ -1,0 +1,52 @@
+"""Beams that priorities guide: exact where nothing is cut, whatever the priorities; greedy where one set is kept."""
+
+import numpy as np
+import pytest
+
+from rlflow.memory.order_search import NEAR, lowered, probable
+from rlflow.memory.problem import by_priority, depth_first, random_orders
+from rlflow.tasks.ordering import layered
+from tests.memory.small import all_orders, small
+
+ALL = 10**6
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_what_is_not_cut_is_the_best_of_all_orders(seed):
+    problem = small(seed)
+    priorities, best = np.random.default_rng(seed).normal(0, 5, problem.n), problem.peaks(all_orders(problem)).min()
+    assert best * NEAR < 1  # of whole numbers none is that near
+    assert problem.peak(probable(problem, priorities, ALL)) == best
+    assert problem.peak(lowered(problem, priorities, ALL, depth_first(problem))) == best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_most_probable_way_alone_is_the_greedy_order(seed):
+    problem = layered(60, seed)
+    priorities = np.random.default_rng(seed).normal(0, 5, problem.n)
+    assert np.array_equal(probable(problem, priorities, 1), by_priority(problem, priorities[None])[0])
+
+
+def good_order(problem) -> np.ndarray:
+    orders = random_orders(problem, 2000, 0)
+    return orders[problem.peaks(orders).argmin()]
+
+
+def test_who_knows_a_good_order_is_followed():
+    """Priorities that fall along the best of many orders."""
+    problem = layered(80, 0)
+    good, priorities = good_order(problem), np.empty(problem.n)
+    priorities[good] = -10.0 * np.arange(problem.n)
+    assert problem.peak(probable(problem, priorities, 4)) <= problem.peak(good)
+    assert problem.peak(probable(problem, -priorities, 4)) > problem.peak(good)
+    first = depth_first(problem)
+    assert problem.peak(lowered(problem, priorities, 4, first)) < problem.peak(lowered(problem, -priorities, 4, first))
+
+
+@pytest.mark.parametrize("width", [1, 20])
+def test_what_is_lowered_needs_no_more_than_before(width):
+    problem, gained = layered(80, 0), []
+    for order in random_orders(problem, 5, 1):
+        result = lowered(problem, np.zeros(problem.n), width, order)
+        gained.append(problem.peak(order) - problem.peak(result))
+    assert min(gained) >= 0 and (width == 1 or max(gained) > 0)

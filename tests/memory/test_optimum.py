@@ -1,0 +1,83 @@
+"""Proved optima, against all orders, and what is said where there is no proof."""
+
+import numpy as np
+import pytest
+
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.memory import order_search as module
+from rlflow.memory.allocation import default_order, problem_of
+from rlflow.memory.order_search import lower_bound, optimum, segments
+from rlflow.memory.problem import Problem, depth_first, random_orders
+from rlflow.tasks.ordering import layered
+from rlflow.zoo import load
+from tests.memory.small import all_orders, small
+
+
+@pytest.mark.parametrize("narrow", [1, 100])  # the first beam is bad, or good
+@pytest.mark.parametrize("seed", range(25))
+def test_the_optimum_is_that_of_all_orders(seed, narrow, monkeypatch):
+    monkeypatch.setattr(module, "NARROW", narrow)
+    problem = small(seed)
+    peaks = problem.peaks(all_orders(problem))
+    result = optimum(problem, 60)
+    assert result.proved and result.peak == peaks.min() == problem.peak(result.order)
+    assert lower_bound(problem) <= peaks.min()
+
+
+def chained(*parts: Problem) -> Problem:
+    """One problem after another; a node of no size stands between them, and a buffer of size 5 lives through all."""
+    work, edges, size, maker, kept, reads, inplace, nodes, buffers = [], [], [5], [-1], [True], [], [], 0, 1
+    for part in parts:
+        ends = [[node, nodes + part.n] for node in range(nodes, nodes + part.n)]
+        begins = [[nodes - 1, node] for node in range(nodes, nodes + part.n)] if nodes else []
+        work += [*part.work, 0]
+        edges += [*(part.edges + nodes).tolist(), *ends, *begins]
+        size, kept = [*size, *part.size], [*kept, *part.kept]
+        maker += [-1 if m < 0 else m + nodes for m in part.maker]
+        reads += (part.reads + [nodes, buffers]).tolist()
+        inplace += (part.inplace + [nodes, buffers]).tolist()
+        nodes, buffers = nodes + part.n + 1, buffers + len(part.size)
+    pairs = [np.array(rows, np.int64).reshape(-1, 2) for rows in (edges, reads, inplace)]
+    return Problem(
+        np.array(work), pairs[0], np.array(size), np.array(maker), np.array(kept), pairs[1], pairs[2]
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_segments_are_what_every_order_consists_of(seed):
+    problem = chained(small(seed, 5), small(seed + 50, 5), small(seed + 99, 5))
+    parts = segments(problem)
+    assert len(parts) >= 3
+    for order in random_orders(problem, 30, seed):
+        usage, at = problem.usage(order[None])[0], 0
+        for part in parts:
+            inner = order[at : at + len(part.nodes)]
+            assert sorted(inner) == part.nodes.tolist()
+            number = {node: k for k, node in enumerate(part.nodes.tolist())}
+            renumbered = np.array([number[node] for node in inner.tolist()])
+            assert part.problem.usage(renumbered[None])[0].tolist() == usage[at : at + len(inner)].tolist()
+            at += len(inner)
+    result = optimum(problem, 60)
+    assert result.proved and problem.peak(result.order) == result.peak
+    assert result.peak <= problem.peaks(random_orders(problem, 3000, 1)).min()
+
+
+def test_without_time_there_is_an_order_and_a_bound():
+    problem = layered(100, 0)
+    result = optimum(problem, 0)
+    assert result.bound < result.peak == problem.peak(result.order) and not result.proved
+    assert result.peak <= problem.peak(depth_first(problem))
+
+
+def test_a_layered_graph_of_a_hundred_nodes_is_proved():
+    problem = layered(100, 1)
+    result = optimum(problem, 60)
+    assert result.proved and problem.peak(result.order) == result.peak
+
+
+def test_a_model_is_proved_and_the_default_order_is_no_better():
+    graph = load_graph(load("tiny_inception_v3"))
+    problem, ids = problem_of(graph)
+    result = optimum(problem, 60)
+    order = np.array([ids.index(node) for node in default_order(graph)])
+    assert result.proved and problem.peak(result.order) == result.peak <= problem.peak(order)

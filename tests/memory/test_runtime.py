@@ -1,0 +1,101 @@
+"""The simulation of ONNX Runtime against sessions: every node of the order, every byte of the block."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from benchmarks.sessions import observe
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.memory.allocation import Lifetime, best_fit, default_order, plan, priority_order, problem_of
+from rlflow.zoo import load
+
+ORDERS = {"default": default_order, "priority": priority_order}
+
+
+@pytest.mark.parametrize("name, mode", [
+    ("tiny_inception_v3", "default"), ("tiny_mobilenet_v2", "default"), ("tiny_bert_base", "priority"),
+])  # fmt: skip
+def test_a_session_runs_and_allocates_as_it_is_simulated(name, mode, tmp_path):
+    model = load(name)
+    onnx.save(model, tmp_path / "model.onnx")
+    graph, seen = load_graph(model), observe(tmp_path / "model.onnx", mode)
+    assert ORDERS[mode](graph) == nodes_at(model, graph, seen.order)
+    assert plan(graph, ORDERS[mode](graph)).peak == seen.block > 0
+
+
+def nodes_at(model: onnx.ModelProto, graph, positions: list[int]) -> list[int]:
+    """The ids of the nodes that stand at those places of the file."""
+    kept = [position for position, node in enumerate(model.graph.node) if node.op_type != "Constant"]
+    return [dict(zip(kept, sorted(graph.nodes), strict=True))[position] for position in positions]
+
+
+def model_of(*nodes, outputs=("y",), shape=(64, 4)) -> onnx.ModelProto:
+    """Of nodes "y = Op(a, b)" on one input x of that shape."""
+    protos = []
+    for node in nodes:
+        made, _, call = node.partition(" = ")
+        op, _, read = call.rstrip(")").partition("(")
+        protos.append(helper.make_node(op, read.split(", "), made.split(", ")))
+    given, results = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names] for names in (["x"], outputs)
+    )
+    graph = helper.make_graph(protos, "small", given, results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+KB = 64 * 4 * 4  # bytes of one tensor
+
+
+@pytest.mark.parametrize("nodes, blocks, peak", [
+    (["a = Exp(x)", "b = Exp(a)", "y = Exp(b)"], 2, 2),
+    (["a = Exp(x)", "b = Relu(a)", "y = Exp(b)"], 1, 2),  # written over a; an output is no part of the block
+    (["a = Exp(x)", "b = Relu(a)", "c = Relu(a)", "y = Add(b, c)"], 2, 3),  # the second one over a, the first one not
+    (["a = Exp(x)", "b = Exp(a)", "c = Exp(b)", "y = Exp(c)"], 2, 2),  # c takes what a had
+    (["b = Relu(x)", "y = Exp(b)"], 1, 2),  # never over an input
+    (["a = Exp(x)", "b = Identity(a)", "y = Add(a, b)"], 1, 2),  # a view
+    (["a = Exp(x)", "y = Relu(a)"], 1, 2),  # an output is not written over anything
+])  # fmt: skip
+def test_what_shares_a_buffer(nodes, blocks, peak):
+    graph = load_graph(model_of(*nodes))
+    assert plan(graph, sorted(graph.nodes)).peak == blocks * KB
+    problem, ids = problem_of(graph)
+    assert problem.peak(np.arange(len(ids))) == peak * KB
+
+
+def test_the_order_of_the_file_breaks_ties_the_last_first():
+    graph = load_graph(model_of("a = Exp(x)", "b = Abs(x)", "c = Neg(a)", "y = Add(b, c)"))
+    ops = [graph.nodes[node].op for node in default_order(graph)]
+    assert ops == ["Exp", "Neg", "Abs", "Add"]
+    assert [graph.nodes[node].op for node in priority_order(graph)] == ["Exp", "Abs", "Neg", "Add"]
+
+
+def test_shapes_come_first_by_priority():
+    shape = helper.make_node("Shape", ["a"], ["s"])
+    model = model_of("a = Exp(x)", "b = Abs(x)", "c = Neg(b)", "y = Add(a, c)")
+    model.graph.node.append(shape)
+    model.graph.output.append(helper.make_tensor_value_info("s", TensorProto.INT64, (2,)))
+    graph = load_graph(model)
+    assert [graph.nodes[node].op for node in priority_order(graph)] == ["Exp", "Shape", "Abs", "Neg", "Add"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_two_buffers_are_at_one_place_at_a_time(seed):
+    rng = np.random.default_rng(seed)
+    firsts = np.sort(rng.integers(0, 40, 60))
+    buffers = [Lifetime(int(first), int(first + rng.integers(0, 9)), int(rng.integers(0, 20))) for first in firsts]
+    offsets, peak = best_fit(buffers)
+    assert_apart(buffers, offsets)
+    assert peak == max(offset + one.size for one, offset in zip(buffers, offsets, strict=True))
+
+
+def assert_apart(buffers, offsets):
+    for k, (one, at) in enumerate(zip(buffers, offsets, strict=True)):
+        for other, there in list(zip(buffers, offsets, strict=True))[:k]:
+            together = one.first <= other.last and other.first <= one.last
+            assert not together or at + one.size <= there or there + other.size <= at
+
+
+def test_the_narrowest_gap_is_taken_and_the_end_of_the_block_is_one():
+    gone, stays = Lifetime(0, 0, 30), Lifetime(0, 9, 10)
+    assert best_fit([gone, stays, Lifetime(0, 0, 20), Lifetime(1, 9, 15)])[0] == [0, 30, 40, 40]

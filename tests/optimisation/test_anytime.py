@@ -1,0 +1,666 @@
+"""The best so far: on disk as soon as it is known, and delivered whenever somebody asks."""
+
+import itertools
+import json
+import math
+import signal
+import time
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+
+import onnx
+import pytest
+
+from rlflow.cli import optimisation, stages
+from rlflow.cli.main import make_parser
+from rlflow.cli.optimise import chosen_options
+from rlflow.cli.wiring import open_run
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import measured as measuring
+from rlflow.costs import profiled
+from rlflow.costs.analytic import RooflineCost
+from rlflow.costs.timing import Timing
+from rlflow.env.batched import start_of
+from rlflow.graph.onnx_writer import save_model
+from rlflow.optimisation import anytime, delivery
+from rlflow.optimisation.anytime import (
+    BEST_SO_FAR_FILE,
+    METHODS,
+    BestSoFar,
+    first_equal,
+    methods,
+    search_all,
+    until_faster,
+)
+from rlflow.optimisation.budget import Budget, Stop, stoppable
+from rlflow.optimisation.candidates import Candidate, follow
+from rlflow.optimisation.delivery import DeliveryOptions, deliver
+from rlflow.optimisation.validate import Comparison, validate
+from rlflow.runs.config import groups_of, load_config
+from rlflow.search.base import Search, run_search
+from rlflow.search.descents import greedy
+from rlflow.zoo import load
+from tests.commands import EDITS, in_its_own, in_process
+from tests.toys.timed import timed_task
+from tests.toys.tiny import tiny_task
+
+SEARCH = load_config(
+    [], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=1", "search.annealing.steps=10"]
+).search
+FAST = (
+    "cost.name=analytic",
+    "eval.measure_seconds=0",
+    *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.restarts=1")),
+)
+
+
+ANALYTIC = METHODS[1:]  # what the analytic cost has no use for is left out
+
+
+@pytest.fixture(scope="module", params=["analytic", "timed"])
+def task(request):
+    return tiny_task() if request.param == "analytic" else timed_task()
+
+
+@pytest.fixture(scope="module")
+def descent(task):
+    return greedy(task.initial, 1000)
+
+
+def candidate(task, descent, steps: int, name: str = "x") -> Candidate:
+    actions = descent.actions[:steps]
+    return Candidate(name, follow(task, actions), actions, steps, 1.0)
+
+
+def timeless(value):
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+class Killed(BaseException):
+    """Nobody catches it, as nobody catches SIGKILL."""
+
+
+@contextmanager
+def dying(monkeypatch, error: type[BaseException], interactions: int):
+    """Every search ends so at its so many-th rewrite."""
+    check = Search._check
+
+    def dies(search):
+        if search.interactions >= interactions:
+            raise error
+        check(search)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_check", dies)
+        yield
+
+
+# -- what was found --------------------------------------------------------------------------------
+
+
+def test_what_is_offered_is_on_disk_at_once_and_nothing_takes_the_place_of_something_better(task, descent, tmp_path):
+    result = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
+    assert result.candidates() == [] and str(result) == "no gain so far"
+    for steps, kept in ((3, 3), (1, 3), (5, 5)):
+        result.offer(candidate(task, descent, steps))
+        for known in (result, BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)):
+            (best,) = known.candidates()
+            assert (
+                list(best.actions) == descent.actions[:kept]
+                and best.state.graph.hash == follow(task, descent.actions[:kept]).graph.hash
+            )
+    result.offer(candidate(task, descent, 9, "y"))
+    assert [c.name for c in BestSoFar(task, tmp_path / BEST_SO_FAR_FILE).candidates()] == ["y", "x"] and "(y)" in str(
+        result
+    )
+    gain = 100 * (1 - follow(task, descent.actions[:9]).runtime_ms / task.initial.runtime_ms)
+    assert result.records["y"]["estimated_improvement_percent"] == pytest.approx(gain) and f"{gain:.2f} % lower" in str(
+        result
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", '{"x": 3}', '{"x": {"actions": [[9999, 0]], "interactions": 1, "seconds": 1}}', '{"x": {"actions": [1]}}'],
+)
+def test_a_damaged_record_is_named(task, tmp_path, content):
+    (tmp_path / BEST_SO_FAR_FILE).write_text(content)
+    with pytest.raises(RLFlowError, match="best-so-far.json is damaged"):
+        BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
+
+
+@pytest.mark.parametrize(
+    "stop, before, now, ended",
+    [
+        (None, {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False),
+        ("interrupted", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False),
+        ("iterations", {"seconds": 9, "width": 1}, {"seconds": 99, "width": 1}, True),
+        ("iterations", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 2}, False),
+        ("seconds", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, True),
+        ("seconds", {"seconds": 9, "width": 1}, {"seconds": 10, "width": 1}, False),
+    ],
+)  # fmt: skip
+def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path, stop, before, now, ended):
+    result = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
+    assert not result.ended("x", now)
+    result.offer(candidate(task, descent, 2), stop, before)
+    assert BestSoFar(task, tmp_path / BEST_SO_FAR_FILE).ended("x", now) is ended
+
+
+# -- the searches ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(task, tmp_path_factory):
+    """The file of searches that nobody disturbed."""
+    result = BestSoFar(task, tmp_path_factory.mktemp("whole") / BEST_SO_FAR_FILE)
+    search_all(result, SEARCH, 600.0, 0)
+    return result.records
+
+
+def test_every_search_leaves_its_best_and_why_it_stopped(task, whole, descent):
+    assert tuple(whole) == methods(task.cost) and not {"seconds", "interrupted", None} & {
+        record["stop"] for record in whole.values()
+    }
+    assert (
+        [tuple(a) for a in whole["greedy"]["actions"]]
+        == [tuple(a) for a in whole.get("descent", whole["greedy"])["actions"]]
+        == descent.actions
+    )
+    assert all(follow(task, record["actions"]).runtime_ms == record["estimated_ms"] for record in whole.values())
+
+
+@pytest.mark.parametrize("interactions", [1, 60, 150, 400])
+def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whole, tmp_path, monkeypatch, interactions):
+    monkeypatch.setattr(anytime, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(anytime, "SPARE", 0.0)
+    saw, seen = Search.saw, []
+
+    def watched(search, state, path):
+        if better := saw(search, state, path):
+            seen.append(state.cost.runtime_ps)
+        return better
+
+    monkeypatch.setattr(Search, "saw", watched)
+    result = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
+    with dying(monkeypatch, Killed, interactions), pytest.raises(Killed):
+        search_all(result, SEARCH, 600.0, 0)
+    again = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
+    known = min((c.state.cost.runtime_ps for c in again.candidates()), default=task.initial.cost.runtime_ps)
+    assert known <= min(seen[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
+    search_all(again, SEARCH, 600.0, 0)
+    assert timeless(again.records) == timeless(whole)
+
+
+def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path, monkeypatch):
+    result = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
+    with dying(monkeypatch, KeyboardInterrupt, 130), pytest.raises(Stop):
+        search_all(result, SEARCH, 600.0, 0)
+    stops = {name: record["stop"] for name, record in result.records.items()}
+    assert stops == (
+        {"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "grasp": "interrupted"}
+    )
+    assert result.gain(result.candidates()[0]) > 0
+    search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 600.0, 0)
+    assert timeless(json.loads((tmp_path / BEST_SO_FAR_FILE).read_text())) == timeless(whole)
+
+
+def test_what_has_ended_is_not_searched_again(task, tmp_path, monkeypatch):
+    search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 600.0, 0)
+    with dying(monkeypatch, Killed, 0):
+        search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 1200.0, 0)
+        with pytest.raises(Killed):
+            search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), {**SEARCH, "interactions": 7}, 600.0, 0)
+
+
+def test_what_came_before_takes_of_the_seconds_but_repeats_no_search(task, tmp_path, monkeypatch):
+    limits = []
+
+    def ends_at_once(result, name, asked, options, given, *_) -> str:
+        limits.append(given.seconds)
+        result.offer(Candidate(name, result.task.initial, [], 0, 0.0), "seconds", asked)
+        return "seconds"
+
+    monkeypatch.setattr(anytime, "_search", ends_at_once)
+    for spent in (1.0, 0.5):  # the second time it took less, so that more is left
+        search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 600.0, 0, spent=spent)
+    assert len(limits) == len(methods(task.cost)) and limits[-1] == pytest.approx(599, abs=0.4)
+
+
+def test_the_searches_share_the_time(task, tmp_path, monkeypatch):
+    """By a clock that goes on by a second whenever somebody looks at it."""
+    ticks = itertools.count()
+
+    def clock() -> float:
+        return float(next(ticks))
+
+    monkeypatch.setattr(anytime, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(anytime, "run_search", partial(run_search, clock=clock))
+    result = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
+    search_all(result, load_config().search, 3000.0, 0)
+    assert 3000 <= clock() < 3020
+    stops = {name: record["stop"] for name, record in result.records.items()}
+    assert stops == {
+        name: "local optimum" if name in ("descent", "greedy") else "seconds" for name in methods(task.cost)
+    }
+    beam, annealing = (result.records[name]["seconds"] for name in ("beam", "annealing"))
+    assert beam == pytest.approx(annealing, abs=20) and beam > 3000 / 4
+
+
+def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(task, tmp_path, monkeypatch):
+    shares = {}
+
+    def ends_at_once(result, name, asked, options, limits, *_) -> str:
+        shares[name] = limits.seconds
+        result.offer(Candidate(name, result.task.initial, [], 0, 0.0), "iterations", asked)
+        return "iterations"
+
+    monkeypatch.setattr(anytime, "_search", ends_at_once)
+    search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 600.0, 0)
+    wanted = {"descent": 600, "greedy": 150, "grasp": 200, "beam": 300, "annealing": 600}
+    assert shares == {name: pytest.approx(wanted[name], abs=5) for name in methods(task.cost)}
+
+
+def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
+    assert methods(tiny_task().cost) == methods(RooflineCost()) == ("greedy", "grasp", "beam", "annealing")
+    assert methods(timed_task().cost) == ("descent", "greedy", "grasp", "beam", "annealing")
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_inception_v3"])
+def test_on_first_use_the_descent_has_something_where_those_that_time_all_neighbours_have_nothing(tmp_path, name):
+    """With time for no more operators than those on the way of the analytic descent."""
+    wanted, on_the_way = greedy(start_of(tiny_task(name), SEARCH.moves), 1000), timed_task(name)
+    follow(on_the_way, wanted.actions)
+    task = timed_task(name, limit=len(on_the_way.cost.timed))
+    result = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
+    search_all(result, SEARCH, 600.0, 0)
+    assert {record["stop"] for record in result.records.values()} == {"seconds"}
+    assert [tuple(action) for action in result.records["descent"]["actions"]] == wanted.actions
+    assert all(result.records[other]["actions"] == [] for other in ANALYTIC if other != "grasp")
+    assert result.candidates()[0].name == "descent"
+
+
+def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
+    task, deadlines = timed_task(), []
+    node_cost = task.cost.node_cost
+
+    def watched(graph, node):
+        deadlines.append(task.cost.deadline - time.monotonic())
+        return node_cost(graph, node)
+
+    task.cost.node_cost = watched
+    search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 600.0, 0, time.monotonic() + 900)
+    assert 600 < max(deadlines) <= 900 and min(deadlines) > 0 and task.cost.deadline == math.inf
+    first_search = next(seconds for seconds in deadlines if seconds <= 600)
+    assert first_search > 500
+
+
+def test_an_original_whose_cost_is_not_known_in_time_stops_all(tmp_path):
+    result = BestSoFar(timed_task(limit=3), tmp_path / BEST_SO_FAR_FILE)
+    with pytest.raises(Stop, match="time is up"):
+        search_all(result, SEARCH, 600.0, 0)
+    assert not result.task.cost_is_known and result.records == {}
+
+
+# -- signals and time ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_the_block_and_nothing_after_it(number):
+    before = signal.getsignal(number)
+    with pytest.raises(Stop, match="interrupted"), stoppable():
+        signal.raise_signal(number)
+        time.sleep(5)
+    assert signal.getsignal(number) is before
+
+
+def test_the_clock_stops_the_block_and_nothing_after_it():
+    with pytest.raises(Stop, match="time is up"), stoppable(0.1):
+        time.sleep(60)
+        pytest.fail("the block goes on")
+    with stoppable(0.5):
+        pass
+    time.sleep(0.6)  # a clock that went on would end the test here
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_what_code_in_c_makes_of_a_stop_is_one(late):
+    """An exception of a handler that it does not expect is a fault of its own to it; one that is, stays one."""
+    with pytest.raises(Stop if late else SystemError, match="interrupted" if late else "bad argument"), stoppable():
+        if late:
+            with pytest.raises(Stop):
+                signal.raise_signal(signal.SIGINT)
+        raise SystemError("bad argument to internal function")
+
+
+def test_a_budget_is_for_the_whole_command():
+    now = time.monotonic()
+    assert Budget.of(30.0, False, now - 10) == (15.0, None, now + 20) and Budget.of(30.0, False, now - 40).left == 0
+    assert Budget.of(None, False, now).end == now + 120 and Budget.of(None, True, now).end == now + 900
+    searches, looking, end = Budget.of(60.0, True, now)
+    assert searches < looking < end - now
+
+
+def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
+    """(names that were checked, what was delivered to who accepts what is equal), of candidates, the cheapest first; a
+    verdict None is not equal."""
+
+    def check(task, checked, *_):
+        verdict = verdicts[int(checked.name)]
+        result = {
+            "equal": verdict is not None,
+            "max_relative_error": 0.0,
+            "findings": [],
+            "measured": {"verdict": verdict, "interval": [1.1 if verdict == "slower" else 0.9, 1.2]},
+            "file_bytes": 1,
+            "left_out": [],
+        }
+        return checked, result
+
+    monkeypatch.setattr(delivery, "_check", check)
+    monkeypatch.setattr(delivery, "Comparison", lambda *_, **__: None)
+    candidates = [candidate(task, descent, len(descent.actions) - 2 * k, str(k)) for k in range(len(verdicts))]
+    options = DeliveryOptions([0], 1e-4, 0.0, 2, 1, 0, accept="equal")
+    save_model(load("tiny_resnet18"), tmp_path / "m.onnx")
+    outcome = deliver(task, tmp_path / "m.onnx", candidates, tmp_path, options, {}, [], go_on)
+    return "".join(outcome["candidates"]), outcome["delivered"]
+
+
+SAME = "no difference shown"
+
+
+@pytest.mark.parametrize(
+    "verdicts, checked, delivered",
+    [
+        (["faster", "faster"], "0", "0"), ([SAME, "faster", SAME], "01", "1"), (["slower", SAME, "slower"], "012", "1"),
+        ([None, "slower", SAME], "012", "2"), (["slower", "slower"], "01", "original"),
+    ],
+)  # fmt: skip
+def test_with_time_left_the_first_that_is_faster_ends_the_checks(
+    task, descent, tmp_path, monkeypatch, verdicts, checked, delivered
+):
+    go_on = until_faster(Budget.of(60.0, False, time.monotonic()))
+    assert judged(task, descent, tmp_path, monkeypatch, verdicts, go_on) == (checked, delivered)
+
+
+@pytest.mark.parametrize("verdicts, checked, delivered", [
+    ([SAME, "faster"], "0", "0"), ([None, SAME, "faster"], "01", "1"),
+    (["slower", "faster"], "0", "original")])  # fmt: skip
+@pytest.mark.parametrize("go_on", [first_equal, until_faster(Budget(0.0, None, 0.0))])
+def test_without_time_the_cheapest_that_is_equal_is_all_that_is_looked_at(
+    task, descent, tmp_path, monkeypatch, verdicts, checked, delivered, go_on
+):
+    assert judged(task, descent, tmp_path, monkeypatch, verdicts, go_on) == (checked, delivered)
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.onnx"
+    save_model(load("tiny_resnet18"), path)
+    return path
+
+
+def optimise(capsys, model, *more):
+    out, results = model.parent / "out" / "faster.onnx", model.parent / "results.json"
+    done = in_process(capsys, "optimise", model, "--out", out, "--json", results, *more)
+    return done, out, json.loads(results.read_text()) if results.exists() else None
+
+
+def test_by_default_it_searches_and_learns_nothing(model, tmp_path):
+    out = tmp_path / "faster.onnx"
+    done = in_its_own("optimise", model, "--out", out, *FAST, without="tensorflow")
+    assert done.code == 0 and "% lower so far" in done.err and done.ending["model"] == str(out), done.err
+    assert validate(model, out).ok and out.read_bytes() != model.read_bytes()
+    assert not list(tmp_path.glob("faster.run/episodes")) and list(
+        json.loads((tmp_path / "faster.run" / BEST_SO_FAR_FILE).read_text())
+    ) == list(ANALYTIC)
+    assert "Dream and reality" not in (tmp_path / "faster.run" / "eval" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [["--learn"], ["--iterations", "1"], ["controller.name=ppo"], ["collect.episodes=3"], ["--config", "dream.yaml"]],
+)
+def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
+    (tmp_path / "dream.yaml").write_text("dream:\n  max_steps: 3\n")
+    said = [str(tmp_path / text) if text == "dream.yaml" else text for text in said]
+    for arguments, learns in ((said, True), ([], False)):
+        parsed, rest = make_parser().parse_known_args(["optimise", "tiny_resnet18", "--out", "x.onnx", *arguments])
+        parsed.overrides = [*rest, "cost.name=analytic"]
+        assert open_run(parsed, tmp_path / str(learns), chosen_options(parsed)).config.optimise.learn is learns
+    assert groups_of([], ["search.beam.width=1", "seed=3"]) == {"search", "seed"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys, model, monkeypatch, number):
+    check = Search._check
+
+    def interrupted(search):
+        if search.interactions >= 60:
+            signal.raise_signal(number)
+        check(search)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_check", interrupted)
+        patch.setattr(delivery, "measure", lambda *_, **__: measured(0.9, 0.89, 0.91, "faster"))
+        done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=1")
+    assert done.code == 0 and "stopped (" in done.err and "search" not in results, done.err
+    first = results["eval"]["candidates"]["greedy"]
+    assert results["eval"]["delivered"] == "greedy" and first["estimated_improvement_percent"] > 0
+    onnx.checker.check_model(str(out), full_check=True)
+    assert validate(model, out).ok
+    done, out, results = optimise(capsys, model, *FAST)
+    assert done.code == 0 and results["eval"]["candidates"]["greedy"]["estimated_ms"] < first["estimated_ms"]
+
+
+def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, monkeypatch):
+    with dying(monkeypatch, KeyboardInterrupt, 0):
+        done, out, results = optimise(capsys, model, *FAST)
+    assert done.code == 0 and out.read_bytes() == model.read_bytes() and "the original is returned" in done.err
+
+
+def test_stopped_before_a_search_has_begun_it_writes_the_original_and_its_pages(capsys, model, monkeypatch):
+    def stops(*_):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(anytime, "start_of", stops)
+    done, out, _ = optimise(capsys, model, *FAST)
+    assert done.code == 0 and out.read_bytes() == model.read_bytes() and "no gain was found" in done.err, done.err
+    assert (out.parent / "faster.run" / "eval" / "report.html").exists()
+
+
+def test_what_comes_before_the_checks_is_not_taken_for_the_time_of_one(capsys, model, monkeypatch):
+    """The seconds of a check are counted from where the checks begin, not from before the contest."""
+    order = []
+    for module, name in ((optimisation, "compete"), (anytime, "until_faster")):
+        monkeypatch.setattr(module, name, partial(noted, order, name, getattr(module, name)))
+    monkeypatch.setattr(delivery, "measure", lambda *_, **__: measured(0.9, 0.89, 0.91, "faster"))
+    done, *_ = optimise(capsys, model, *FAST, "eval.measure_seconds=1", "--seconds", "10")
+    assert done.code == 0 and order == ["compete", "until_faster"], done.err
+
+
+def noted(order: list[str], name: str, function, *arguments):
+    order.append(name)
+    return function(*arguments)
+
+
+@pytest.mark.parametrize("why", ["no memory", "refused"])
+def test_what_cannot_be_measured_costs_a_candidate_and_not_the_command(capsys, model, monkeypatch, why):
+    """No memory: its latency is known, and is what decides. Refused as ONNX Runtime optimises it: the next one has its
+    turn."""
+    if why == "no memory":
+        monkeypatch.setattr(measuring, "fresh_processes", dies)
+    else:
+        monkeypatch.setattr(delivery, "measure", dies)
+    done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=0.2", "--seconds", "20")
+    checked = results["eval"]["candidates"].values()
+    assert done.code == 0 and out.exists() and any(one["substitutions"] for one in checked), done.err
+    for one in checked:
+        if one["substitutions"]:
+            assert one["equal"] is (why == "no memory") and (one["measured"] is None) is (why == "refused")
+            assert one["measured"] is None or one["measured"]["candidate_memory_bytes"] is None
+
+
+def dies(*_, **__):
+    raise RLFlowError("out of memory?")
+
+
+def measured(ratio: float, low: float, high: float, verdict: str, memory: int = 10**7) -> dict:
+    return {
+        "verdict": verdict, "slower_at": [], "ratio": ratio, "interval": [low, high], "original_ms": 1.0, "pairs": 24,
+        "candidate_ms": ratio, "side_by_side": True, "sessions": 6, "at": {}, "original_memory_bytes": 10**7,
+        "candidate_memory_bytes": memory, "threads": 1,
+    }  # fmt: skip
+
+
+NEITHER = "no difference in speed is shown in 24 pairs of runs (--accept equal would deliver greedy)"
+
+
+@pytest.mark.parametrize(
+    "accept, figures, delivered, said",
+    [
+        ("faster", (1.2, 1.1, 1.3, "slower"), "original", "measured to be slower; the original is returned"),
+        ("equal", (1.2, 1.1, 1.3, "slower"), "original", "measured to be slower; the original is returned"),
+        ("equal", (1.013, 1.002, 1.020, SAME), "original", "measured, if anything slower (1.013 of the original's"),
+        ("faster", (0.99, 0.97, 1.01, SAME), "original", f"{NEITHER}; the original is returned"),
+        ("equal", (0.99, 0.97, 1.01, SAME), "greedy", "no difference in speed is shown, and --accept equal takes that"),
+        ("faster", (0.99, 0.97, 1.01, SAME, 5 * 10**6), "greedy", "less memory while it runs (10.0 → 5.0 MB)"),
+        ("faster", (0.9, 0.89, 0.91, "faster"), "greedy", "Measured 10.0 % faster"),
+    ],
+)
+def test_stopped_it_writes_what_a_short_measurement_shows(capsys, model, monkeypatch, accept, figures, delivered, said):
+    seconds = []
+    monkeypatch.setattr(delivery, "measure", lambda *given: seconds.append(given[3]) or measured(*figures))
+    with dying(monkeypatch, KeyboardInterrupt, 130):
+        done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=10", "--accept", accept)
+    assert done.code == 0 and seconds == [anytime.SHORT_MEASUREMENT] and results["eval"]["delivered"] == delivered
+    assert (out.read_bytes() == model.read_bytes()) is (delivered == "original") and said in done.err
+
+
+@pytest.fixture
+def interruptible():
+    """A process that a shell began in the background ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt_checks(monkeypatch, times: int) -> None:
+    """The first so many candidates that are compared with the original are interrupted."""
+    calls = []
+
+    class Interrupted(Comparison):
+        def against(self, *arguments):
+            calls.append(arguments)
+            if len(calls) <= times:
+                signal.raise_signal(signal.SIGINT)
+            return super().against(*arguments)
+
+    monkeypatch.setattr(delivery, "Comparison", Interrupted)
+
+
+def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
+    capsys, model, monkeypatch, interruptible
+):
+    for stops in (1, 2):
+        interrupt_checks(monkeypatch, stops)
+        done, out, _ = optimise(capsys, model, *FAST)
+        assert (done.code, out.exists()) == ((0, True) if stops == 1 else (130, False)), done.err
+        assert not list((out.parent / "faster.run" / "eval").glob("candidate-*"))
+        out.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("stage", ["collect", "train_world_model"])
+def test_stopped_while_it_learns_it_writes_the_results_of_the_searches(capsys, model, monkeypatch, stage):
+    def stops(run):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(stages, stage, stops)
+    done, out, results = optimise(capsys, model, *EDITS)
+    assert (
+        done.code == 0
+        and "stopped (interrupted)" in done.err
+        and tuple(results)[0] == "search"
+        and validate(model, out).ok
+    )
+    assert results["eval"]["delivered"] in METHODS and out.read_bytes() != model.read_bytes()
+
+
+def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_known(capsys, model, monkeypatch):
+    interrupt_checks(monkeypatch, 1)
+    done, out, results = optimise(capsys, model, *EDITS, "controller.name=random")
+    assert done.code == 0 and "train-controller" not in results and validate(model, out).ok
+    known = json.loads((out.parent / "faster.run" / BEST_SO_FAR_FILE).read_text())
+    assert set(known) == {*ANALYTIC, "controller"}
+    assert results["eval"]["candidates"][results["eval"]["delivered"]]["estimated_ms"] == min(
+        record["estimated_ms"] for record in known.values()
+    )
+
+
+def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
+    monkeypatch.setattr(stages, "collect", lambda run: time.sleep(60))
+    done, out, results = optimise(capsys, model, *EDITS, "--seconds", "4")
+    assert done.code == 0 and "stopped (the time is up)" in done.err and results["eval"]["delivered"] in METHODS
+
+
+def test_a_run_that_has_ended_gives_the_same_file_again_at_once(capsys, model, monkeypatch):
+    _, out, first = optimise(capsys, model, *FAST)
+    before = out.read_bytes()
+    with dying(monkeypatch, Killed, 0):
+        _, out, second = optimise(capsys, model, *FAST)
+    assert out.read_bytes() == before and timeless(first["eval"]) == timeless(second["eval"])
+
+
+class Clockwork:
+    """Instead of `time_model`: a timing that follows from the model's size; before the n-th one `then` is called."""
+
+    def __init__(self, stop_at: int, then):
+        self.calls, self.stop_at, self.then = 0, stop_at, then
+
+    def __call__(self, model, *_) -> Timing:
+        self.calls += 1
+        if self.calls == self.stop_at:
+            self.then()
+        nanoseconds = 1000.0 + model.ByteSize() + 500 * len(model.graph.node)
+        return Timing(nanoseconds, nanoseconds, nanoseconds, 3)
+
+
+@pytest.mark.parametrize("why", ["interrupted", "the time is up"])
+def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_and_goes_on_later(
+    capsys, model, tmp_path, monkeypatch, why
+):
+    def stop():
+        if why == "interrupted":
+            signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr(profiled, "time", SimpleNamespace(monotonic=lambda: 1e12))
+
+    def optimised(name: str, clockwork: Clockwork):
+        with monkeypatch.context() as patch:
+            patch.setattr(profiled, "time_model", clockwork)
+            options = (
+                "eval.measure_seconds=0", "search.interactions=100", "--seconds", "300",
+                f"cost.database={tmp_path / name}.sqlite",
+            )  # fmt: skip
+            return optimise(capsys, model, *options, "--run", tmp_path / name)
+
+    first, again, whole = Clockwork(5, stop), Clockwork(0, None), Clockwork(0, None)
+    done, out, results = optimised("run", first)
+    assert done.code == 0 and f"stopped ({why})" in done.err and "the original is returned" in done.err, done.err
+    assert out.read_bytes() == model.read_bytes() and results["eval"]["delivered"] == "original" and first.calls == 5
+    monkeypatch.setattr(profiled, "time", time)
+    done, out, results = optimised("run", again)
+    assert done.code == 0 and tuple(results["search"]["methods"]) == METHODS and results["eval"]["delivered"] in METHODS
+    optimised("fresh", whole)
+    # a timing that has begun is finished, unless somebody asks
+    assert whole.calls - again.calls == (4 if why == "interrupted" else 5)
+
+
+def test_no_time_at_all_is_refused(capsys, model):
+    done, *_ = optimise(capsys, model, "--seconds", "0")
+    assert "'optimise.seconds' must be above 0" in done.error

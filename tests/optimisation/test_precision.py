@@ -1,0 +1,148 @@
+"""Low precision: what is as good as ONNX Runtime's own rounding passes, what is not does not."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.onnx_writer import to_model
+from rlflow.optimisation.validate import validate
+from rlflow.optimisation.validate.findings import Findings
+from rlflow.optimisation.validate.inputs import ordinary_inputs
+from rlflow.optimisation.validate.numerics import Expected
+from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_half, widened, widened_arrays
+from rlflow.search.descents import greedy
+from rlflow.zoo import load
+from tests.toys.quantised import quantised_model
+from tests.toys.tiny import tiny_task
+
+
+def halved(name: str) -> onnx.ModelProto:
+    """A zoo model with float16 wherever it has float32."""
+    model = onnx.ModelProto()
+    model.CopyFrom(load(name))
+    constants = [a.t for node in model.graph.node for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]
+    for tensor in (*model.graph.initializer, *constants):
+        if tensor.data_type == TensorProto.FLOAT:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "to" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.FLOAT16
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+@pytest.fixture(scope="module")
+def bert() -> onnx.ModelProto:
+    return halved("tiny_bert_base")
+
+
+def test_the_wide_model_is_the_model_without_its_rounding(bert):
+    wide = widened(bert, None)
+    onnx.checker.check_model(wide, full_check=True)
+    assert is_half(bert) and not is_half(wide) and not is_half(load("tiny_bert_base"))
+    inputs = random_inputs(bert, 0)
+    exact, rounded = run(session(wide, 1, False), widened_arrays(bert, inputs)), run(session(bert, 1, False), inputs)
+    for a, b in zip(exact, rounded, strict=True):
+        assert a.dtype == np.float32 and b.dtype == np.float16
+        assert 0 < np.abs(a - b).max() < 0.02 * np.abs(a).max()
+
+
+@pytest.mark.parametrize("name", ["tiny_bert_base", "tiny_resnet18", "tiny_vit_base"])
+def test_what_greedy_finds_in_half_precision_is_equal(name):
+    """And 1e-4, the tolerance of float32, is not what decides it."""
+    model, tiny = halved(name), tiny_task(name)
+    task = Task(load_graph(model), tiny.rules, tiny.cost)
+    result = greedy(task.initial, 200, 60.0)
+    assert result.state.cost.runtime_ps < task.initial.cost.runtime_ps
+    findings = validate(model, to_model(result.state.graph), [0, 1])
+    assert findings.ok, findings
+    assert 1e-4 < findings.max_error < 0.01
+    assert any("low precision" in finding.message for finding in findings.findings)
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+def test_what_is_worse_than_rounding_is_caught(bert, factor):
+    damaged = onnx.ModelProto()
+    damaged.CopyFrom(bert)
+    tensor = next(t for t in damaged.graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1])
+    tensor.CopyFrom(
+        numpy_helper.from_array((numpy_helper.to_array(tensor) * np.float16(factor)).astype(np.float16), tensor.name)
+    )
+    failures = [finding for finding in validate(bert, damaged, [0, 1]).failures() if finding.kind == "numerics"]
+    assert failures
+
+
+def test_the_limit_is_what_the_originals_own_sessions_are_off(bert):
+    """Of each output, times the margin: no more for a model that happens to be rounded well, and no fixed number."""
+    inputs = random_inputs(bert, 0)
+    exact = run(session(widened(bert, None), 1, False), widened_arrays(bert, inputs))
+    own = [run(session(bert, 1, optimise), inputs) for optimise in (False, True)]
+    errors = [max(float(np.abs(values[k] - a).max() / np.abs(a).max()) for values in own) for k, a in enumerate(exact)]
+    limits = [f.message for f in validate(bert, bert, [0]).findings if f.message.startswith("seed 0: output")]
+    for error, message in zip(errors, limits, strict=True):
+        assert f"(limit {OWN_MARGIN * error:.0e}: low precision" in message
+
+
+def test_float32_keeps_its_tolerance():
+    model = load("tiny_bert_base")
+    findings = validate(model, model, [0])
+    assert findings.ok and not any("low precision" in finding.message for finding in findings.findings)
+    assert any("(limit 1e-04)" in finding.message for finding in findings.findings)
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory) -> onnx.ModelProto:
+    return quantised_model(tmp_path_factory.mktemp("quantised"))
+
+
+def test_a_quantised_model_may_be_off_by_steps_that_onnx_runtime_is_off_by_itself(quantised):
+    """By one of 255, in a few elements of 16,384: the original by floats and by integers, from the first seed where it
+    is, which depends on the processor."""
+    by_floats, by_integers = (session(quantised, 1, optimise) for optimise in (False, True))
+    for seed in range(30):
+        inputs = random_inputs(quantised, seed)
+        floats, integers = run(by_floats, inputs)[1], run(by_integers, inputs)[1]
+        if not np.array_equal(floats, integers):
+            break
+    step = np.abs(floats - integers).max() / np.abs(floats).max()
+    assert 0.004 < step < 0.01 and np.count_nonzero(floats != integers) < 20
+    findings = validate(quantised, quantised, [seed])
+    assert findings.ok and findings.max_error >= 0.99 * step
+    beginning = f"seed {seed}: output 'm'"
+    limits = [finding.message for finding in findings.findings if finding.message.startswith(beginning)]
+    assert limits and all(f"(limit {OWN_MARGIN * step:.0e}: low precision" in message for message in limits)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_quantised_model_of_another_scale_is_caught(quantised, factor):
+    damaged = onnx.ModelProto()
+    damaged.CopyFrom(quantised)
+    scale = next(tensor for tensor in damaged.graph.initializer if tensor.name == "w_scale")
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
+    assert [finding for finding in validate(quantised, damaged, [0]).failures() if finding.kind == "numerics"]
+
+
+@pytest.mark.parametrize("off", [True, False])
+def test_where_the_original_itself_is_off_by_more_than_any_limit_nothing_is_compared(off):
+    """Integers that saturate, of a processor that adds them in 16 bits: a model is equal to itself all the same. Where
+    only another of its sessions is off, it is compared."""
+    model = Model.read(load("tiny_resnet18"))
+    ordinary = ordinary_inputs(model.proto, [0], {})
+    given = Expected(model, ordinary, [], 1e-4, 1, False).sets[0][1]
+    beside = [(1.5 * each.value if off else each.value, 0.5) for each in given]
+    expected = Expected(model, ordinary, [], 1e-4, 1, False, lambda *_: beside)
+    findings = Findings(list(expected.against(model)))
+    assert findings.ok and findings.compared is not off
+    damaged = onnx.ModelProto()
+    damaged.CopyFrom(model.proto)
+    for tensor in damaged.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(tensor), tensor.name))
+    assert all(finding.ok for finding in expected.against(Model.read(damaged))) is off

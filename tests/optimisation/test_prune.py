@@ -1,0 +1,146 @@
+"""What does not pay is taken back, and what each group of the rest does is listed."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rlflow.costs import graph_spread
+from rlflow.env.state import Task
+from rlflow.optimisation import ablation as module
+from rlflow.optimisation.ablation import OTHERS, Rewrites, groups, measure_shares, measured_families, pruned, shares
+from rlflow.optimisation.candidates import Candidate, follow
+from rlflow.search.descents import greedy
+from tests.toys.chains import OPS, random_task, toy_task
+from tests.toys.tiny import tiny_task
+
+COSTS = {"Relu": 100, "Abs": 90, "Exp": 500, "Tanh": 400, "Neg": 600}
+RULES = "Relu(x) => Abs(x)\nExp(x) => Tanh(x)\nExp(x) => Neg(x)\nNeg(x) => Tanh(x)"
+ABS, TANH, NEG, NEG_TANH = range(4)
+
+
+def candidate(task: Task, actions: list[tuple[int, int]]) -> Candidate:
+    return Candidate("search", follow(task, actions), actions, 0, 0.0)
+
+
+def chain(off: int) -> Task:
+    return toy_task(["Relu", "Exp"] * 3, RULES, COSTS, off=dict.fromkeys(COSTS, off))
+
+
+def walk(task: Task, steps: int, seed: int) -> list[tuple[int, int]]:
+    """Random valid actions."""
+    rng, state, actions = np.random.default_rng(seed), task.initial, []
+    while len(actions) < steps and len(valid := state.valid_actions()[:-1]):
+        actions.append(tuple(map(int, valid[rng.integers(len(valid))])))
+        state = state.apply(*actions[-1])
+    return actions
+
+
+def left(task: Task, actions, seconds: float = 60.0) -> list[tuple[int, int]]:
+    result = pruned(task, actions, seconds)
+    follow(task, result)  # all of them are valid
+    return result
+
+
+# Three Relu and three Exp: a group gains 30, or 300, and two groups of three kernels are off by 3 · off · sqrt(2).
+@pytest.mark.parametrize("off, kept", [(6, {ABS, TANH}), (8, {TANH}), (69, {TANH}), (71, set())])
+def test_a_group_stays_if_it_gains_more_than_it_may_be_off(off, kept):
+    actions = left(chain(off), [(ABS, 0), (TANH, 1), (ABS, 1), (TANH, 0), (ABS, 0), (TANH, 0)])
+    assert {xfer_id for xfer_id, _ in actions} == kept and len(actions) == 3 * len(kept)
+
+
+def test_what_others_need_stays_and_a_detour_that_leads_nowhere_goes():
+    task = chain(1)
+    actions = [(NEG, 0), (NEG_TANH, 0), (ABS, 0)]  # 100 more, 200 less, 10 less
+    assert left(task, actions) == actions
+    assert left(task, [(NEG, 0), (NEG, 0), (NEG_TANH, 0), (ABS, 0)]) == [(ABS, 0)]  # alike ones go together
+    task = toy_task(["Relu", "Exp"], RULES, COSTS)
+    assert left(task, [(NEG, 0), (ABS, 0)]) == [(ABS, 0)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_estimate_rises_by_no_more_than_it_may_be_off(seed):
+    task = random_task(seed, length=12)
+    rng = np.random.default_rng(seed)
+    task.cost.off.update({op: int(rng.integers(0, 8)) for op in OPS})
+    actions = walk(task, 15, seed)
+    before, kept = follow(task, actions), left(task, actions)
+    after = follow(task, kept)
+    off = (graph_spread(task.cost, after.graph) - graph_spread(task.cost, before.graph)).ps
+    assert len(kept) <= len(actions) and after.objective <= before.objective + off
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_any_group_that_is_left_the_estimate_would_rise_by_more_than_it_may_be_off(seed):
+    """But for losses that are small one by one and sure together."""
+    task = random_task(seed, length=12)
+    kept = left(task, walk(task, 15, seed))
+    rewrites = Rewrites(task, kept)
+    whole = rewrites.without(())
+    assert all(rewrites.without(group).states[-1].objective > follow(task, kept).objective
+               for group in groups(rewrites, whole))  # fmt: skip
+
+
+def test_small_losses_do_not_add_up_to_a_sure_one():
+    """Each of the rules gains 10 and is off by 12 through kernels of its own: together they gain 40, off by 24."""
+    rules = "Relu(x) => Abs(x)\nExp(x) => Tanh(x)\nCeil(x) => Neg(x)\nFloor(x) => Sign(x)"
+    before, after = ("Relu", "Exp", "Ceil", "Floor"), ("Abs", "Tanh", "Neg", "Sign")
+    costs = dict.fromkeys(before, 100) | dict.fromkeys(after, 90)
+    task = toy_task(list(before), rules, costs, off=dict.fromkeys(after, 12))
+    kept = left(task, [(0, 0), (1, 0), (2, 0), (3, 0)])
+    assert 0 < len(kept) < 4
+
+
+def test_of_what_is_exact_only_what_gains_nothing_goes():
+    task = tiny_task("tiny_bert_base")
+    best, noisy = greedy(task.initial, 100), walk(task, 10, 0)
+    kept = left(task, noisy)
+    assert follow(task, kept).objective <= follow(task, noisy).objective and len(kept) < len(noisy)
+    assert follow(task, left(task, best.actions)).objective == best.state.objective
+
+
+def test_without_time_nothing_is_taken_back():
+    actions = [(ABS, 0), (TANH, 1)]
+    assert left(chain(500), actions, seconds=0) == actions
+
+
+# -- shares ------------------------------------------------------------------------------------------
+
+
+def test_a_group_gains_what_the_file_takes_longer_without_it():
+    task = chain(2)
+    actions = [(ABS, 0), (TANH, 1), (NEG, 0), (NEG_TANH, 0), (ABS, 0)]
+    listed = [share for share, _ in shares(task, candidate(task, actions))]
+    gains = {share["rule"]: (share["count"], share["gain_ps"], share["off_ps"]) for share in listed}
+    # without its NEG the NEG_TANH is not there either; two Abs are off by 2 each, and so are two Relus
+    assert gains == {"r0": (2, 20, 6), "r1": (1, 100, 3), "r2": (1, 100, 3), "r3": (1, 200, 3)}
+    assert [share["gain_ps"] for share in listed] == [200, 100, 100, 20]
+    assert all(without.objective - follow(task, actions).objective == share["gain_ps"] for share, without in
+               shares(task, candidate(task, actions)))  # fmt: skip
+
+
+def test_no_more_groups_are_listed_than_can_be_read_and_the_smallest_are_one(monkeypatch):
+    task = chain(2)
+    delivered = candidate(task, [(ABS, 0), (TANH, 1), (NEG, 0), (NEG_TANH, 0)])
+    monkeypatch.setattr(module, "MOST", 2)
+    listed = [(share["rule"], share["count"], share["gain_ps"]) for share, _ in shares(task, delivered)]
+    assert listed == [("r3", 1, 200), (OTHERS, 3, 210)][::-1]  # of these the NEG is needed, too
+
+
+def test_groups_are_measured_until_time_is_up(monkeypatch):
+    task, clock = chain(2), [0.0]
+    known = shares(task, candidate(task, [(ABS, 0), (TANH, 1), (NEG, 0), (NEG_TANH, 0)]))
+    monkeypatch.setattr(module, "time", type("Time", (), {"monotonic": lambda: clock[0]}))
+    asked = []
+
+    def measured(without, seconds: float) -> dict:
+        asked.append((without, seconds))
+        clock[0] += seconds
+        return {"ratio": 0.9, "interval": [0.8, 1.0], "verdict": "faster", "sessions": 6}
+
+    measure_shares(known, measured, 3.0, 8.0)
+    assert [without for without, _ in asked] == [without for _, without in known][:2]
+    assert [seconds for _, seconds in asked] == [3.0, 3.0] and math.isclose(clock[0], 6.0)
+    assert [share["measured"] is not None for share, _ in known] == [True, True, False, False]
+    assert known[0][0]["measured"] == {"ratio": 0.9, "interval": [0.8, 1.0], "verdict": "faster"}
+    assert list(measured_families([share for share, _ in known])) == [("toy", (0.9, 0.8, 1.0))] * 2

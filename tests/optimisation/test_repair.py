@@ -1,0 +1,210 @@
+"""What is left of a candidate without the rewrites after which it is not equal."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import save_model, to_model
+from rlflow.optimisation import repair
+from rlflow.optimisation.candidates import Candidate, follow
+from rlflow.optimisation.delivery import FAULT_REPORT, DeliveryOptions, deliver
+from rlflow.optimisation.receipt import check_result, retrace
+from rlflow.optimisation.repair import SAME_RULE, TWICE, repaired
+from rlflow.optimisation.validate import Comparison, Finding, Findings
+from rlflow.rules.language import RuleSet, load_rules, parse
+from tests.toys.tiny import tiny_task
+
+OPTIONS = DeliveryOptions(seeds=[0], tolerance=1e-4, measure_seconds=0.0, sessions=1, threads=1, seed=0)
+# `wrong` loses a factor; what it makes is a Neg, which `mul-neg` goes on with.
+CHAIN = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2,3] x) => (float[2,3] y) <float one = {1.0}, float two = {2.0}, float three = {3.0}> {
+  a = Mul (x, one)
+  b = Mul (a, two)
+  c = Mul (b, three)
+  d = Neg (c)
+  e = Identity (d)
+  y = Relu (e)
+}"""
+WRONG = """wrong: the factor is lost
+  Mul(x, 2.0) => Neg(x)
+"""
+RIGHT = """no-identity: nothing is done
+  Identity(x) => x
+
+no-one: a factor of one
+  Mul(x, 1.0) => x
+
+mul-neg: after what is wrong
+  Mul(Neg(x), k) => Neg(Mul(x, k))
+"""
+SHARED_PAD = """<ir_version: 8, opset_import: ["" : 15]>
+g (float[1,8,10,10] x) => (float[1,8,5,5] y) <int64[8] p = {0, 0, 0, 0, 0, 0, 1, 1}> {
+  n = Identity (x)
+  t = Pad (n, p)
+  m = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (t)
+  a = AveragePool <kernel_shape = [3, 3], strides = [2, 2]> (t)
+  y = Add (m, a)
+}"""
+
+
+def task_of(text: str, rules: RuleSet) -> Task:
+    return Task(load_graph(onnx.parser.parse_model(text)), rules, AnalyticCost())
+
+
+def steps(task: Task, *names: str) -> list[tuple[int, int]]:
+    """Rewrites by those rules, one after the other, at their first locations."""
+    return [(task.rules.index(name), 0) for name in names]
+
+
+def compares(task: Task, seen: list | None = None):
+    comparison = Comparison(to_model(task.graph), [0, 1, 2], 1e-4)
+
+    def compare(state) -> Findings:
+        if seen is not None:
+            seen.append(state)
+        return comparison.against(to_model(state.graph))
+
+    return compare
+
+
+def planted() -> tuple[Task, list[tuple[int, int]]]:
+    task = task_of(CHAIN, RuleSet(tuple(parse(WRONG + RIGHT, "planted")), "planted"))
+    return task, steps(task, "no-identity", "wrong", "mul-neg", "no-one")
+
+
+def test_a_planted_fault_is_named_and_left_out_and_the_rest_is_kept():
+    task, actions = planted()
+    result = repaired(task, actions, compares(task))
+    assert result.findings.ok
+    assert [(each.step, each.rule, each.blame) for each in result.left_out] == [
+        (1, "wrong", "rule"),
+        (2, "mul-neg", "needed"),
+    ]
+    assert [task.rules[xfer_id].name for xfer_id, _ in result.actions] == ["no-identity", "no-one"]
+    assert (
+        result.state.hash
+        == follow(task, result.actions).hash
+        == follow(task, steps(task, "no-identity", "no-one")).hash
+    )
+
+
+def test_the_rest_is_delivered_with_a_receipt_and_a_report(tmp_path):
+    task, actions = planted()
+    source = tmp_path / "model.onnx"
+    save_model(onnx.parser.parse_model(CHAIN), source)
+    candidate = Candidate("search", follow(task, actions), actions, 0, 0.0)
+    outcome = deliver(task, source, [candidate], tmp_path, OPTIONS, {}, [])
+    assert outcome["delivered"] == "search" and outcome["candidates"]["search"]["equal"]
+    receipt = json.loads((tmp_path / "receipt.json").read_text())
+    assert [action["rule"] for action in receipt["actions"]] == ["no-identity", "no-one"]
+    check_result(receipt, list(retrace(receipt, source, task.rules))[-1])
+    report = (tmp_path / FAULT_REPORT).read_text()
+    assert "| 1 | `wrong` | 0 | rule |" in report and "Mul(x, 2.0) =>" in report and "onnxruntime" in report
+    assert str(tmp_path) not in report
+
+
+def test_where_nothing_is_left_the_original_is_delivered(tmp_path):
+    task, _ = planted()
+    actions, source = steps(task, "wrong"), tmp_path / "model.onnx"
+    save_model(onnx.parser.parse_model(CHAIN), source)
+    outcome = deliver(
+        task, source, [Candidate("search", follow(task, actions), actions, 0, 0.0)], tmp_path, OPTIONS, {}, []
+    )
+    assert outcome["delivered"] == "original" and outcome["optimised"] == str(source)
+    assert FAULT_REPORT in outcome["reason"] and (tmp_path / FAULT_REPORT).exists()
+
+
+def test_a_known_fault_is_left_out_without_a_run():
+    task = task_of(SHARED_PAD, load_rules())
+    actions, seen = steps(task, "pad-averagepool", "identity"), []
+    result = repaired(task, actions, compares(task, seen))
+    assert [(each.rule, each.blame) for each in result.left_out] == [("pad-averagepool", "onnxruntime")]
+    assert "PadFusion" in result.left_out[0].message
+    assert len(seen) == 1 and seen[0].hash == result.state.hash == follow(task, steps(task, "identity")).hash
+
+
+def test_a_fault_of_onnxruntime_that_is_not_known_is_distinguished_from_one_of_a_rule(monkeypatch):
+    monkeypatch.setattr(repair, "known_faults", lambda graph, sizes: Counter())
+    task = task_of(SHARED_PAD, load_rules())
+    result = repaired(task, steps(task, "identity", "pad-averagepool"), compares(task))
+    assert [(each.rule, each.blame) for each in result.left_out] == [("pad-averagepool", "onnxruntime")]
+    assert result.findings.ok and [task.rules[x].name for x, _ in result.actions] == ["identity"]
+
+
+def walk(task: Task, seed: int, length: int = 25) -> list[tuple[int, int]]:
+    rng, state, actions = np.random.default_rng(seed), task.initial, []
+    for _ in range(length):
+        valid = state.valid_actions()[:-1]
+        actions.append(tuple(int(part) for part in valid[rng.integers(len(valid))]))
+        state = state.apply(*actions[-1])
+    return actions
+
+
+def judged(wrong) -> Findings:
+    return Findings([Finding("numerics", not wrong, "as it was asked for")])
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_inception_v3"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
+    task = tiny_task(name)
+    actions = walk(task, seed)
+    result = repaired(task, actions, lambda state: judged(False))
+    assert result.actions == actions and not result.left_out
+    assert result.state.hash == follow(task, actions).hash
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_inception_v3"])
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_wrong_what_is_left_is_right_and_can_be_made(name, seed):
+    """What is wrong: one operator of the walk's last graph that the model did not have, wherever it is."""
+    task = tiny_task(name)
+    actions = walk(task, seed)
+    of_model = {node.op for node in task.graph.nodes.values()}
+    made = sorted({node.op for node in follow(task, actions).graph.nodes.values()} - of_model)
+    assert made, "the walk makes no operator that is new"
+
+    def compare(state) -> Findings:
+        return judged(any(node.op == made[-1] for node in state.graph.nodes.values()))
+
+    result = repaired(task, actions, compare)
+    assert result.findings.ok and result.state.hash == follow(task, result.actions).hash
+    assert any(each.blame == "rule" for each in result.left_out)
+    assert len(result.actions) + len(result.left_out) == len(actions)
+    if not any("were to blame already" in each.message for each in result.left_out):
+        assert {each.blame for each in result.left_out} <= {"rule", "needed"}
+
+
+def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
+    task = tiny_task("tiny_resnet18")
+    rule = next(k for k, count in enumerate(task.initial.counts) if count > 2 * TWICE)
+    actions, state = [], task.initial
+    for _ in range(2 * TWICE):
+        actions.append((rule, 0))
+        state = state.apply(rule, 0)
+    hashes = {task.initial.hash}
+    runs = []
+
+    def compare(state) -> Findings:
+        runs.append(state)
+        return judged(state.hash not in hashes)
+
+    result = repaired(task, actions, compare)
+    assert (
+        result.actions == []
+        and [each.message == SAME_RULE for each in result.left_out].count(True) == len(actions) - TWICE
+    )
+    assert len(runs) < 4 * len(actions)
+
+
+def test_an_original_that_reading_changes_blames_no_rule():
+    task, actions = planted()
+    result = repaired(task, actions, lambda state: judged(True))
+    assert result.actions == [] and {each.blame for each in result.left_out} == {"needed"}
+    assert "reading and writing the original" in result.left_out[0].message

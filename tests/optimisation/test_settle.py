@@ -1,0 +1,67 @@
+"""Timings on which a difference hangs are taken again: chance does not last, a gain does."""
+
+import time
+from itertools import count
+
+import pytest
+
+from rlflow.costs import GraphCost, graph_spread, profiled
+from rlflow.costs.profiled import ProfiledCost
+from rlflow.costs.timing import Timing
+from rlflow.env.state import Task
+from rlflow.optimisation import ablation as module
+from rlflow.optimisation.ablation import settle
+from rlflow.search.base import run_search
+from tests.toys.chains import toy_task
+
+BLOCKS = 4
+
+
+def promised(tmp_path, monkeypatch, timings: dict[str, list[float]]) -> tuple[Task, object]:
+    """A task whose kernels give these medians one after the other, the last one for ever; and where a search leads."""
+    asked = {op: count() for op in timings}
+
+    def timing(model, *_) -> Timing:
+        (op,) = {node.op_type for node in model.graph.node}
+        medians = timings.get(op, [5e5])
+        median = medians[min(next(asked[op]), len(medians) - 1)] if op in asked else 5e5
+        return Timing.of([median] * 100)
+
+    monkeypatch.setattr(profiled, "time_model", timing)
+    toy = toy_task(["Relu", "Exp"] * BLOCKS, "Relu(x) => Abs(x)", {"Relu": 0, "Abs": 0, "Exp": 0})
+    task = Task(toy.graph, toy.rules, ProfiledCost(tmp_path / "costs.sqlite"))
+    return task, run_search("greedy", task.initial, max_steps=100).state
+
+
+def repeats(task: Task) -> dict[str, int]:
+    return {row["signature"]: row["repeats"] for row in task.cost.database.rows()}
+
+
+@pytest.mark.parametrize("later, gains", [(1.0e6, False), (0.96e6, True)])
+def test_what_was_chance_is_lost_and_what_was_not_is_a_gain_for_sure(tmp_path, monkeypatch, later, gains):
+    task, state = promised(tmp_path, monkeypatch, {"Relu": [1e6], "Abs": [0.96e6, *[later] * 3]})
+    assert state.objective < task.initial.objective  # a search exchanges them all,
+    spread = graph_spread(task.cost, state.graph) - graph_spread(task.cost, task.graph)
+    assert spread.ps > task.initial.objective - state.objective  # and nobody knows whether that gains
+    longer, off = settle(task.cost, state.graph, task.graph, time.monotonic() + (60 if gains else 2))  # without end
+    assert (longer > off) == gains
+
+
+def test_what_decides_is_timed_again_until_it_is_known_and_all_is_counted_anew(tmp_path, monkeypatch):
+    task, state = promised(tmp_path, monkeypatch, {"Relu": [1e6], "Abs": [0.97e6]})
+    before, known = graph_spread(task.cost, task.graph), repeats(task)
+    longer, off = settle(task.cost, state.graph, task.graph, time.monotonic() + 60)  # ends by itself
+    again = repeats(task)
+    changed = [name for name in known if again[name] > known[name]]
+    assert changed and all("Relu" in name or "Abs" in name for name in changed)
+    assert off <= module.ENOUGH * longer and graph_spread(task.cost, task.graph).ps < before.ps
+    task.forget_costs()
+    assert task.initial.cost == GraphCost.of(task.cost, task.graph).total
+
+
+@pytest.mark.parametrize("seconds, relu", [(0, 1e6), (60, 2e6)])
+def test_nothing_is_timed_again_without_time_or_where_it_is_known(tmp_path, monkeypatch, seconds, relu):
+    task, state = promised(tmp_path, monkeypatch, {"Relu": [relu], "Abs": [0.97e6]})
+    known = repeats(task)
+    settle(task.cost, state.graph, task.graph, time.monotonic() + seconds)
+    assert repeats(task) == known
