@@ -10,8 +10,8 @@ from rlflow.reports.html import write_html
 from rlflow.reports.markup import Safe, page, tag
 from rlflow.reports.run_comparison import read_runs, write_comparison
 from rlflow.search.descents import greedy
-from tests.reports.test_run_comparison import candidate, make_run
 from tests.reports.test_html import MEASURED, results_of, walk
+from tests.reports.test_run_comparison import candidate, make_run
 from tests.toys.tiny import tiny_task
 from worldmodel.curves import read_curves
 
