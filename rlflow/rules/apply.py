@@ -37,7 +37,16 @@ from rlflow.rules.rule import Rule
 
 
 def without_symbols(op: str | None, shape: tuple | None, sizes: tuple) -> tuple[int, ...]:
-    """The sizes without symbols, as the operand of `op` after one of that shape. Undecided if they need them."""
+    """Return a shape operand without symbols that means the same sizes.
+
+    Args:
+      op: the operator that reads the operand; only Reshape and Expand can express a symbol.
+      shape: the shape of the operator's data input.
+      sizes: the wanted sizes, some of them symbols.
+
+    Raises:
+      Undecided: if the sizes cannot be written without symbols.
+    """
     if op == "Reshape" and shape is not None:
         return _reshape_operand(shape, sizes)
     if op == "Expand" and shape is not None:
@@ -74,21 +83,22 @@ def _undecided_sizes(sizes: tuple) -> Undecided:
     return Undecided(f"{names} would have to be known")
 
 
-MAX_PLANS = 20_000  # kept at once; a plan takes a few kB
+MAX_PLANS = 20_000  # plans in the cache; a plan takes a few kB
 
 
 class Refused(Exception):
-    """The replacement does not fit here; the message says why."""
+    """Raised when the replacement does not fit at this match; the message gives the reason."""
 
 
 class Plan(NamedTuple):
-    """What a rule puts where a match was, in the numbers of the module's docstring.
+    """A rule's replacement, in the numbers that the module's docstring defines.
 
     Attributes:
-      added: new nodes in topological order, with number as id.
-      types: new tensor → type.  constants: new tensor → content.
-      rewired: (old output, its replacement) pairs where no new node takes the output over.
-      n_new: how many numbers are used.
+      added: new nodes in topological order; a node's id is its number.
+      types: (new tensor, type) pairs.
+      constants: (new tensor, content) pairs.
+      rewired: (old output, replacement) pairs for old outputs that no new node gives itself.
+      n_new: how many numbers the plan uses.
     """
 
     added: tuple[Node, ...]
@@ -99,14 +109,23 @@ class Plan(NamedTuple):
 
 
 def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
-    """The graph with the match replaced. The match must be one of this graph's."""
+    """Return the graph after one rewrite.
+
+    Args:
+      graph: the graph that the match was found in.
+      rule: the matched rule.
+      match: a match of this rule in this graph.
+    """
     return apply_all(graph, rule, (match,))
 
 
 def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
-    """The graph with all these matches of one rule replaced, as if one after another.
+    """Return the graph after several rewrites by one rule, equal to applying them one after another.
 
-    They must be the graph's, and `independent`.
+    Args:
+      graph: the graph that the matches were found in.
+      rule: the matched rule.
+      matches: `independent` matches of this rule in this graph.
     """
     removed, added, types, constants, rewired, next_id = set(), [], {}, {}, {}, graph.next_id
     relies_on_shapes = rule.relies_on_shapes
@@ -133,7 +152,13 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
 
 
 def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:
-    """Whether nothing that one of these matches of a rule depends on is a node of another one."""
+    """Return whether no match depends on a node of another match.
+
+    Args:
+      graph: the graph that the matches were found in.
+      rule: the matched rule.
+      matches: matches of this rule in this graph.
+    """
     if rule.counts_readers:
         return False
     nodes, read = set(), set()
@@ -147,17 +172,25 @@ def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:
 
 
 def holds_sizes(kind: TensorType | None) -> bool:
-    """Whether what a tensor of this type holds follows from sizes."""
+    """Return whether the content of a tensor of this type is determined by sizes."""
     return kind is not None and kind.content is not None
 
 
 def has_outputs(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
-    """Whether the operators of a match have as many outputs as the rule replaces: the last ones may be left out."""
+    """Return whether the matched nodes have all outputs that the rule replaces; a node may leave out its last outputs.
+    """
     return all(slot < len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced)
 
 
 def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int]:
-    """The tensors of a match: what its variables hold, then the outputs that are replaced."""
+    """Return the tensor ids of a match: the tensors of all variables, then the replaced outputs.
+
+    Args:
+      graph: the graph of the match.
+      rule: the matched rule.
+      nodes: node ids in the order of `rule.ops`.
+      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+    """
     result: list[int] = []
     for name in rule.tensor_names:
         value = bindings[name]
@@ -167,7 +200,13 @@ def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -
 
 
 def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, int], ...]:
-    """(old, new) of every tensor whose readers the rewrite sends to another one."""
+    """Return (old tensor, new tensor) for every tensor whose readers the rewrite redirects.
+
+    Args:
+      graph: the graph before the rewrite.
+      rule: the matched rule.
+      match: a match of this rule in this graph.
+    """
     bound, first = operands(graph, rule, match.nodes, match.bindings), graph.next_id
 
     def real(number: int) -> int:
@@ -180,13 +219,23 @@ def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, 
 
 
 class Plans:
-    """The plans (or the reasons for a refusal) of one rule set, for graphs of one model."""
+    """A cache of one rule set's plans, or reasons for refusals, for graphs of one model."""
 
     def __init__(self):
         self._known: dict[tuple, Plan | str] = {}
 
     def plan(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan:
-        """The plan of a structural match. Raises Refused where a condition or the right side does not hold."""
+        """Return the plan of a structural match.
+
+        Args:
+          graph: the graph of the match.
+          rule: the matched rule.
+          nodes: node ids in the order of `rule.ops`.
+          bindings: name → tensor id, tuple of tensor ids, or attribute value.
+
+        Raises:
+          Refused: if a condition fails or the right side cannot be built.
+        """
         reason = _used_besides(graph, rule, nodes)
         if reason:
             raise Refused(reason)
@@ -202,7 +251,14 @@ class Plans:
 
 
 def match_signature(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple:
-    """All that conditions and the right side may depend on; equal signatures have one answer."""
+    """Return everything that conditions and the right side may depend on; matches of equal signature share one plan.
+
+    Args:
+      graph: the graph of the match.
+      rule: the matched rule.
+      nodes: node ids in the order of `rule.ops`.
+      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+    """
     types = graph.types
     result = [rule.name, *[bindings[name] for name in rule.attribute_names]]
     for name in rule.tensor_names:
@@ -220,7 +276,7 @@ def match_signature(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: 
 
 
 def content_of_constant(constant: Constant) -> str | bool:
-    """What separates constants whose difference may matter: of shapes and single numbers the content."""
+    """Return the digest of a constant whose content may matter (a shape or a single number), else True."""
     kind = constant.type
     if kind.size == 1 or (steers(kind) and kind.dtype not in FLOATS):
         return constant.digest
@@ -228,7 +284,7 @@ def content_of_constant(constant: Constant) -> str | bool:
 
 
 def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
-    """Why the outputs are not the rule's: one that stays is used by others than the roots, or one is not there."""
+    """Return why the outputs do not fit the rule (an extra output is used, or an output is missing), or None."""
     if not has_outputs(graph, rule, nodes):
         return "the operator has fewer outputs"
     removed = {nodes[position] for position in rule.root_positions}
@@ -243,6 +299,14 @@ def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | Non
 
 
 def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | str:
+    """Return the plan of a structural match, or the reason for its refusal.
+
+    Args:
+      graph: the graph of the match.
+      rule: the matched rule.
+      nodes: node ids in the order of `rule.ops`.
+      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+    """
     if not rule.for_all_shapes and any(is_symbolic(graph.types.get(t)) for t in operands(graph, rule, nodes, bindings)):
         return "proved for bounded shapes only"
     try:
@@ -251,12 +315,12 @@ def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: d
         return reason or _Planner(graph, rule, nodes, bindings, scope).plan()
     except (Unknown, Undecided, Refused) as refused:
         return str(refused)
-    except (IndexError, ZeroDivisionError, ValueError):  # as of min() of nothing
+    except (IndexError, ZeroDivisionError, ValueError):  # such as min() of no elements
         return "an expression of the rule has no value here"
 
 
 class _Planner:
-    """Builds the right side of a rule for one match, in numbers."""
+    """A builder of a rule's right side for one match, in a plan's numbers."""
 
     def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict):
         self.graph, self.rule, self.bindings, self.scope = graph, rule, bindings, scope
@@ -273,7 +337,7 @@ class _Planner:
         self.types: dict[int, TensorType] = {}
         self.constants: dict[int, Constant] = {}
         self.built: dict[int, Node] = {}  # key of a pattern operator → new node
-        self.taken_over: dict[tuple[int, int], int] = {}  # (operator key, slot) → old output that it becomes
+        self.taken_over: dict[tuple[int, int], int] = {}  # (operator key, slot) → old output that the new node gives
 
     def plan(self) -> Plan:
         replaced = list(zip(self.old_outputs, (target for _, target in self.rule.target), strict=True))
@@ -291,7 +355,7 @@ class _Planner:
         )
 
     def type(self, number: int) -> TensorType | None:
-        """None where it is not known, or for an input that is left out."""
+        """Return the type of a number, or None for an unknown type and for an input that is left out."""
         if number == ABSENT:
             return None
         return self.types[number] if number >= 0 else self.graph.types.get(self.bound[-2 - number])
@@ -313,7 +377,7 @@ class _Planner:
         return self.n_new - 1
 
     def tensor(self, pattern, op: Op | None = None, left: list[int] | None = None) -> int:
-        """The number of what a pattern stands for; `left` are the operands before it in its operator `op`."""
+        """Return the number of a pattern's tensor; `left` are the operands before it in its operator `op`."""
         match pattern:
             case Var(name):
                 return self.numbers[name][0]
@@ -326,7 +390,7 @@ class _Planner:
         raise TypeError(pattern)
 
     def literal(self, value, op: Op | None, left: list[int] | None) -> int:
-        """A new constant. Integers (and nothing at all) are int64, a float takes the data type of the first operand."""
+        """Return the number of a new constant: int64, except that floats take the data type of the first operand."""
         if isinstance(value, tuple) and any(type(size) is Dim for size in value):
             shape = self.type(left[0]).shape if left else None
             value = without_symbols(op.op if op is not None else None, shape, value)
@@ -380,9 +444,12 @@ class _Planner:
         return node
 
     def runs(self, node: Node) -> bool:
-        """Whether ONNX Runtime has a kernel for a new node. It has those of ONNX's operators for float32; what it could
-        not run before need not run now."""
-        from rlflow.graph.onnx_runtime import has_kernel  # onnxruntime takes a while to import
+        """Return whether ONNX Runtime can run a new node.
+
+        ONNX Runtime has a kernel of every ONNX operator for float32. For other types a kernel is required only if the
+        replaced nodes have kernels too, or if the new node is not an ONNX operator.
+        """
+        from rlflow.graph.onnx_runtime import has_kernel  # importing onnxruntime is slow
 
         if not node.domain and self.type(node.outputs[0]).dtype == TensorProto.FLOAT:
             return True
@@ -390,7 +457,7 @@ class _Planner:
 
     @cached_property
     def ran(self) -> bool:
-        """Whether ONNX Runtime has kernels for the operators that are replaced."""
+        """True if ONNX Runtime has kernels for all replaced nodes."""
         from rlflow.graph.onnx_runtime import has_kernel
 
         graph = self.graph
@@ -399,10 +466,14 @@ class _Planner:
         )
 
     def content(self, number: int) -> np.ndarray:
+        """Return the content of a constant operand."""
         return (self.constants[number] if number >= 0 else self.graph.constants[self.bound[-2 - number]]).load()
 
     def attributes(self, op: Op, inputs: list[int]) -> tuple:
-        """ONNX stores a float attribute in float32, which must lose nothing that the operator's type could hold."""
+        """Return the attributes of a new node as sorted (name, value) pairs.
+
+        ONNX stores float attributes in float32, so a float attribute of a float64 operator must be exact in float32.
+        """
         pairs = dict(self.bindings[op.rest]) if op.rest is not None else {}
         double = any(kind is not None and kind.dtype == TensorProto.DOUBLE for kind in map(self.type, inputs))
         for name, value in op.attributes:
@@ -412,6 +483,7 @@ class _Planner:
         return tuple(sorted(pairs.items()))
 
     def infer(self, op: Op, attributes: tuple, inputs: list[int], n_outputs: int) -> tuple[TensorType, ...]:
+        """Return the output types of a new node. Raise Refused if ONNX's shape inference fails at any size."""
         kinds, opset = [self.type(t) for t in inputs], self.graph.opset(op.domain)
         if any(t != ABSENT and (kind is None or kind.shape is None) for t, kind in zip(inputs, kinds, strict=True)):
             raise Refused("the shape of a tensor is not known")
@@ -425,7 +497,7 @@ class _Planner:
         return result
 
     def value(self, number: int) -> np.ndarray | None:
-        """The content of a shape, axes, …, or of what is computed from sizes."""
+        """Return the content of a small integer operand (a shape, axes, …) or of one determined by sizes, else None."""
         if number == ABSENT:
             return None
         if number >= 0:
@@ -438,6 +510,6 @@ class _Planner:
 
 
 def _fits_float32(attribute) -> bool:
-    """Whether the floats in an attribute's value are the same in float32."""
+    """Return whether all floats in an attribute's value are exact in float32."""
     numbers = attribute if isinstance(attribute, tuple) else (attribute,)
     return all(float(np.float32(number)) == number for number in numbers if isinstance(number, float))

@@ -1,14 +1,14 @@
-"""Which rules change nothing at all in floating point, and which may change the last digits.
+"""Classify rules by floating-point behaviour: exact, or with changes in the last digits.
 
-A rule is exact if on both sides every element is rounded at most once: by one Add, Sub, Mul or Div, before or after
-which elements are only moved, copied, selected or negated. IEEE 754 rounds such an operator's real result, and rounding
-keeps
-order and sign, so it may be exchanged with what moves and selects: both sides are the rounding of one real number,
-since the rule's proof says that these are equal. Everything else counts as rounding: sums of several terms (kernels may
-add in another order), functions that kernels approximate, operators in a row that are regrouped. That is cautious: a
-rule that is marked so may still be exact.
+A rule is exact if on both sides every element is rounded at most once, by one Add, Sub, Mul, Div or Cast. Before and
+after this operator elements may only be moved, copied, selected or negated. IEEE 754 rounds the operator's real result,
+and rounding keeps order and sign. Rounding therefore commutes with moving and selecting, and both sides are the
+rounding of one real number: the rule's proof says that the real numbers are equal.
 
-All of it is about finite numbers, and -0 and 0 are one number: a clamp, or a zero that is added, may take its sign.
+Everything else counts as rounding: sums of several terms (kernels may add in another order), functions that kernels
+approximate, and regrouped chains of operators. The classification is conservative: a rule marked as rounding may still
+be exact. It covers finite numbers and treats -0 and 0 as equal, because a clamp or an added zero may change the sign of
+zero.
 """
 
 import ast
@@ -20,7 +20,7 @@ import numpy as np
 from rlflow.rules.patterns import Literal, Op, Output, Var, print_pattern
 from rlflow.rules.rule import Rule, RuleSet
 
-# Operators whose results are elements of their operands, or negated ones.
+# The results of these operators are elements of their operands, possibly negated.
 MOVES = frozenset((
     "Identity", "Dropout", "Relu", "Neg", "Abs", "Max", "Min", "Clip", "Transpose", "Reshape", "Flatten", "Squeeze",
     "Unsqueeze", "Expand", "Tile", "Concat", "Split", "Slice", "Pad", "Gather", "MaxPool", "GlobalMaxPool", "ReduceMax",
@@ -30,7 +30,7 @@ ROUND_ONCE = frozenset(("Add", "Sub", "Mul", "Div", "Cast"))
 
 
 def exactness(rule: Rule) -> str:
-    """`exact` or `rounding`."""
+    """Return `exact` or `rounding`."""
     targets, rounded = dict(rule.target), _rounded_names(rule)
     pairs = [(output, targets[name]) for name, output in rule.source]
     changed = [pair for pair in pairs if print_pattern(pair[0]) != print_pattern(pair[1])]
@@ -38,19 +38,19 @@ def exactness(rule: Rule) -> str:
 
 
 def only_exact(rules: RuleSet) -> RuleSet:
-    """The exact ones of a rule set, in the same order."""
+    """Return the exact rules of a rule set in the same order, with a hash of their own."""
     chosen = tuple(rule for rule in rules if exactness(rule) == "exact")
     return RuleSet(chosen, hashlib.sha256(f"exact {rules.hash}".encode()).hexdigest())
 
 
 def _roundings(pattern, rounded: set[str]) -> float:
-    """How often an element is rounded on its way through a pattern, at most."""
+    """Return the maximum number of roundings of an element on its way through a pattern."""
     if isinstance(pattern, Literal):
         return _is_rounded(pattern.text, rounded)
     if not isinstance(pattern, Output):
         return 0
     op = pattern.op
-    if op.op == "Shape":  # whatever the elements are
+    if op.op == "Shape":  # does not depend on the elements
         return 0
     below = max((_roundings(operand, rounded) for operand in op.inputs), default=0)
     if op.op in MOVES and not op.domain:
@@ -64,7 +64,7 @@ def _single_rounding(op: Op) -> bool:
 
 
 def _is_rounded(text: str, rounded: set[str]) -> bool:
-    """Whether a number that is computed so may have more digits than a data type holds."""
+    """Return whether the value of an expression may have more digits than a data type holds."""
     nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
     floats = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, float)]
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -76,7 +76,7 @@ def _is_rounded(text: str, rounded: set[str]) -> bool:
 
 
 def _rounded_names(rule: Rule) -> set[str]:
-    """The rule's `let` names that stand for such numbers."""
+    """Return the rule's `let` names whose values may have more digits than a data type holds."""
     result: set[str] = set()
     for name, text in re.findall(r"^\s*let (\w+) = (.*)$", rule.text, re.MULTILINE):
         if _is_rounded(text, result):

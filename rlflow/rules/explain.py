@@ -1,4 +1,4 @@
-"""What fires where in a model, and by how little the other rules miss it, in the names of the model."""
+"""Explain which rules apply to a model and where, and why the other rules narrowly do not, in the model's own names."""
 
 from collections import Counter
 from itertools import groupby
@@ -9,16 +9,23 @@ from rlflow.rules.locations import Refusal, explain
 from rlflow.rules.match import Match
 from rlflow.rules.rule import Rule, RuleSet
 
-FEW = 3  # matches of a rule, and operators of a match, that are shown where many rules are
+FEW = 3  # matches per rule and operators per match in a list of many rules
 
 
 def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) -> list[dict[str, Any]]:
-    """For each of the named rules (None or empty: all) its locations, its nearest miss, and why the misses are such.
+    """Return an entry for each rule: its locations, its nearest miss and the reasons of all near misses.
 
-    Each entry has the rule's `name`, `family`, `why` and `text`, its `locations` in canonical order (per location the
-    `nodes`, each with operator, name and the tensors that it gives), the `reasons` of its misses (reason → of how many
-    near matches) and the `nearest_miss`: `nodes` and `reason`, or None where no operators fit. The nearest is the one
-    for which most of the rule's conditions hold, asked in their order; of several the first.
+    Args:
+      graph: the graph to explain.
+      rules: the rule set.
+      names: the rules to explain; None or empty for all.
+
+    Returns:
+      One dictionary per rule with these keys:
+      name, family, why, text: as in `Rule`.
+      locations: per location, in canonical order, the matched nodes (operator, name, names of outputs).
+      reasons: reason → number of near misses with this reason.
+      nearest_miss: `nodes` and `reason` of the first miss with the most conditions fulfilled in their order, or None.
     """
     result = []
     for rule in rules:
@@ -34,7 +41,7 @@ def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) 
 
 
 def overview(entries: list[dict[str, Any]]) -> str:
-    """The entries in short: a line for each rule that can be applied."""
+    """Return one line for each rule that can be applied, below the totals."""
     applies, misses = _parted(entries)
     lines = [_counts(entries, applies, misses)]
     for entry in applies:
@@ -43,7 +50,12 @@ def overview(entries: list[dict[str, Any]]) -> str:
 
 
 def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
-    """The entries as a page to read: what applies, then what nearly does; `whole` shows every match and equation."""
+    """Return the entries as a page of text: rules that apply, then rules that nearly fit.
+
+    Args:
+      entries: as `explain_rules` returns them.
+      whole: True to show every match and the equations.
+    """
     applies, misses = _parted(entries)
     lines = [_counts(entries, applies, misses)]
     for title, chosen, show in (("CAN BE APPLIED", applies, _fires), ("NEARLY FIT", misses, _nearly)):
@@ -57,7 +69,7 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
 
 
 def _parted(entries: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(those that can be applied, those that nearly fit)."""
+    """Return (entries of rules that can be applied, entries of rules that nearly fit)."""
     applies = [entry for entry in entries if entry["locations"]]
     return applies, [entry for entry in entries if not entry["locations"] and entry["nearest_miss"]]
 

@@ -1,7 +1,7 @@
 """The small expression language of rules: attribute values, conditions and `let` definitions.
 
-Python's own parser reads the text; what it gives is turned into closures over a fixed set of node
-types and functions, so that a rule file can compute but never run code.
+Python's parser reads the text. `compile_expression` turns the syntax tree into closures over a fixed set of node types
+and functions, so a rule file can compute values but cannot run code.
 """
 
 import ast
@@ -34,11 +34,18 @@ class Tensor(NamedTuple):
 
 
 class Unknown(Exception):
-    """A condition asks for something that the graph does not say; the rule does not match."""
+    """Raised when a condition needs a fact that the graph does not hold; the rule then does not match."""
 
 
 def same(a, b) -> bool:
-    """a == b, where sizes may be symbols: whether it holds at every size; Undecided where that differs."""
+    """Return whether two values are equal at every size of the symbols in them.
+
+    Args:
+      a, b: numbers, symbolic sizes, or tuples of these.
+
+    Raises:
+      Undecided: if the answer depends on the sizes.
+    """
     if type(a) is Dim or type(b) is Dim:
         if float in (type(a), type(b)):
             raise Undecided(f"whether {a} = {b} would have to be known")
@@ -56,14 +63,16 @@ def _in_symbols(*items: tuple) -> bool:
 
 
 def among(value, items) -> bool:
-    """value in items, as `same` compares."""
+    """Return whether `value` equals one of `items` in the sense of `same`."""
     if isinstance(items, tuple | range) and _in_symbols((value,), tuple(items)):
         return not _every(lambda item: not same(value, item), items)
     return value in items
 
 
 def _every(holds: Callable[[Any], bool], items: Iterable) -> bool:
-    """Whether it holds for all: one that certainly fails is enough for no, whatever is not decided about the others."""
+    """Return whether a predicate holds for all items; one item that certainly fails decides, even beside undecided
+    ones.
+    """
     open_question = None
     for item in items:
         try:
@@ -80,40 +89,44 @@ FLOATS = (1, 10, 11, 16)  # onnx.TensorProto FLOAT, FLOAT16, DOUBLE, BFLOAT16
 
 
 def constant(*tensors: Tensor) -> bool:
-    """Every tensor is a weight, a literal, or computed from such."""
+    """Return whether every tensor is a weight, a literal, or computed from weights and literals only."""
     return all(t.graph.is_constant(t.id) for t in tensors)
 
 
 def shape(tensor: Tensor) -> tuple[int, ...]:
+    """Return the sizes of a tensor."""
     return tensor.type.shape
 
 
 def rank(tensor: Tensor) -> int:
+    """Return the number of axes."""
     return len(tensor.type.shape)
 
 
 def dim(tensor: Tensor, axis: int) -> int:
+    """Return the size of one axis. Raise Unknown if the tensor has no such axis."""
     if not -rank(tensor) <= axis < rank(tensor):
         raise Unknown(f"a tensor has no axis {axis}")
     return tensor.type.shape[axis]
 
 
 def size(tensor: Tensor) -> int:
-    """Number of elements."""
+    """Return the number of elements."""
     return tensor.type.size
 
 
 def is_float(tensor: Tensor) -> bool:
+    """Return whether the data type is a floating-point type."""
     return tensor.type.dtype in FLOATS
 
 
 def unshared(*tensors: Tensor) -> bool:
-    """Nothing but the match reads the tensor: one consumer, and it is not an output of the graph."""
+    """Return whether each tensor has exactly one consumer and is not an output of the graph."""
     return all(len(t.graph.consumers.get(t.id, ())) == 1 and t.id not in t.graph.outputs for t in tensors)
 
 
 def value(tensor: Tensor) -> tuple[int, ...]:
-    """The content of a small integer tensor (axes, sizes, …) (constant, or following from sizes) as a flat tuple."""
+    """Return the content of a small integer tensor, constant or determined by sizes, as a flat tuple."""
     array = shape_value(tensor.graph, tensor.id)
     if array is None:
         raise Unknown("a shape or an axis is not known in advance")
@@ -121,38 +134,38 @@ def value(tensor: Tensor) -> tuple[int, ...]:
 
 
 def broadcasts(small: Tensor, large: Tensor) -> bool:
-    """`small` broadcasts to the shape of `large` without enlarging it."""
+    """Return whether `small` broadcasts to the shape of `large` without enlarging it."""
     a, b = shape(small), shape(large)
     pairs = zip(reversed(a), reversed(b), strict=False)
     return len(a) <= len(b) and _every(lambda pair: among(pair[0], (1, pair[1])), pairs)
 
 
 def per_channel(tensor: Tensor, like: Tensor) -> bool:
-    """The constant varies along the channel axis (1) of `like` only: C×1×1 (…), 1×C×1×1 or one element."""
+    """Return whether a tensor varies along the channel axis (1) of `like` only: C×1×1 (…), 1×C×1×1 or one element."""
     wanted, shape_ = dim(like, 1), shape(tensor)
     padded = (1,) * (rank(like) - len(shape_)) + shape_
     return len(padded) == rank(like) and _one_axis(padded, wanted)
 
 
 def per_output_channel(tensor: Tensor, weight: Tensor) -> bool:
-    """`per_channel` for the output of a convolution with that weight [out, in / groups, …]."""
+    """Return whether a tensor is `per_channel` for a convolution's output; weight: [out, in / groups, …]."""
     channels, positions = dim(weight, 0), rank(weight) - 2
     padded = (1,) * (rank(weight) - rank(tensor)) + shape(tensor)
     return len(padded) == positions + 2 and _one_axis(padded, channels)
 
 
 def _one_axis(sizes: tuple, wanted) -> bool:
-    """Whether all sizes are 1, but that of axis 1 may be `wanted`."""
+    """Return whether every size is 1, except that axis 1 may have the size `wanted`."""
     return _every(lambda item: among(item[1], (1, wanted) if item[0] == 1 else (1,)), enumerate(sizes))
 
 
 def axes(tensor: Tensor, rank: int) -> tuple[int, ...]:
-    """The axes that a constant names among `rank` many, counted from 0, ascending; all of them if it names none."""
+    """Return the axes listed in a constant, counted from 0 and ascending; all `rank` axes if the constant is empty."""
     return tuple(sorted({axis % rank for axis in value(tensor)})) if rank and value(tensor) else tuple(range(rank))
 
 
 def reshaped(tensor: Tensor, target: Tensor) -> tuple[int, ...]:
-    """The shape that Reshape(tensor, target) gives: 0 copies a size, -1 takes what is left."""
+    """Return the shape that Reshape(tensor, target) gives: 0 copies a size, -1 takes the remaining elements."""
     sizes = [dim(tensor, axis) if size == 0 else size for axis, size in enumerate(value(target))]
     known = math.prod(size for size in sizes if size != -1)
     if known == 0:
@@ -161,21 +174,31 @@ def reshaped(tensor: Tensor, target: Tensor) -> tuple[int, ...]:
 
 
 def dtype(tensor: Tensor) -> int:
-    """The data type's number in onnx.TensorProto, as Cast's `to` names it."""
+    """Return the data type's number in onnx.TensorProto, the number that Cast's `to` expects."""
     return tensor.type.dtype
 
 
 def compose(first: tuple, second: tuple) -> tuple[int, ...]:
-    """The permutation of Transpose(Transpose(x, perm=first), perm=second)."""
+    """Return the permutation of Transpose(Transpose(x, perm=first), perm=second)."""
     return tuple(first[k] for k in second)
 
 
 def inverse(perm: tuple) -> tuple[int, ...]:
+    """Return the inverse of a permutation."""
     return tuple(int(k) for k in np.argsort(perm))
 
 
 def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
-    """A constant of the given sizes (none: a scalar) in the data type of `like`, which must be able to hold it."""
+    """Return a constant in the data type of `like`.
+
+    Args:
+      number: the value of every element.
+      like: a tensor with the wanted data type.
+      *sizes: the shape; a scalar if there are none.
+
+    Raises:
+      Unknown: if the data type would turn the number into 0 or infinity.
+    """
     import onnx
 
     with np.errstate(over="ignore"):
@@ -186,7 +209,7 @@ def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
 
 
 def scalar(tensor: Tensor) -> float:
-    """The one element of a tensor that is constant or follows from sizes."""
+    """Return the only element of a tensor that is constant or determined by sizes. Raise Unknown otherwise."""
     result = tensor.graph.constants.get(tensor.id)
     content = tensor.graph.types[tensor.id].content if result is None and tensor.id in tensor.graph.types else None
     if content is not None and len(content) == 1:
@@ -197,23 +220,23 @@ def scalar(tensor: Tensor) -> float:
 
 
 def finite(*tensors: Tensor) -> bool:
-    """Every tensor is stored with the model, and holds neither an infinity nor NaN."""
+    """Return whether every tensor is stored with the model and holds neither an infinity nor NaN."""
     stored = [t.graph.constants.get(t.id) for t in tensors]
     return all(constant is not None and _holds_finite(constant) for constant in stored)
 
 
 def _holds_finite(constant: Constant) -> bool:
-    """Asked at every match of the same masks: an array is looked at once."""
+    """Return whether all elements are finite; cached by digest, since many matches test the same masks."""
     if constant.digest not in _FINITE:
         _FINITE[constant.digest] = bool(np.isfinite(constant.load()).all())
     return _FINITE[constant.digest]
 
 
-_FINITE: dict[str, bool] = {}  # digest of a constant → whether all its numbers are finite
+_FINITE: dict[str, bool] = {}  # digest of a constant → True if all its elements are finite
 
 
 def attributes(pairs: tuple, name: bytes, default=None):
-    """The value of an attribute among those that `**rest` captured (texts of the language are bytes)."""
+    """Return the value of one attribute captured by `**rest`; `name` is bytes, the language's type for text."""
     return dict(pairs).get(name.decode(), default)
 
 
@@ -226,7 +249,7 @@ FUNCTIONS: dict[str, Callable] = {
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}
-# Functions whose answer depends on sizes, so that a symbolic dimension may be relied on.
+# Functions whose result depends on sizes, so that a rule which calls one may rely on a symbolic dimension.
 SHAPE_FUNCTIONS = frozenset(("shape", "dim", "size", "broadcasts", "per_channel", "per_output_channel", "reshaped"))
 
 _BINARY = {
@@ -243,7 +266,15 @@ Expression = Callable[[dict[str, Any]], Any]
 
 
 def compile_expression(node: ast.expr, where: str) -> Expression:
-    """A closure that evaluates `node` in a dictionary of names. Raises RLFlowError on anything else."""
+    """Return a closure that evaluates a syntax tree in a dictionary of names.
+
+    Args:
+      node: the syntax tree of an expression.
+      where: the place to name in an error, such as `rule conv-merge`.
+
+    Raises:
+      RLFlowError: if the tree holds anything that is not part of the rule language.
+    """
     build = lambda child: compile_expression(child, where)  # noqa: E731
     match node:
         case ast.Constant(value=literal):
@@ -315,7 +346,7 @@ def _comprehension(elt: ast.expr, generator: ast.comprehension, where: str) -> E
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """The names that an expression takes from its scope."""
+    """Return the names that an expression takes from its scope."""
     targets = [c.target for c in ast.walk(node) if isinstance(c, ast.comprehension)]
     own = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - FUNCTIONS.keys() - own

@@ -1,4 +1,4 @@
-"""Parse and print the text format of rules.
+"""Parse the text format of rules.
 
 A rule reads as its equation:
 
@@ -8,14 +8,19 @@ A rule reads as its equation:
       let k = Div(s, Sqrt(Add(v, full(e, v))))
       if constant(w, s, b, m, v) else "a weight or statistic is not constant"
 
-Positional arguments are tensors, keyword arguments are attributes. On the left side a name binds what it meets and must
-meet the same again; a literal must be met; `*xs` takes any number of inputs; `**a` takes all attributes that are not
-named. An operator of another domain than ONNX's is written with its domain (`com.microsoft.FusedMatMul(x, w)`); `None`
-is an optional input that is left out. Several lines with `y1 = …` match several outputs at once; a name that is used
-again on its own side is an inner tensor. On the right side arguments that are not operators (`[-1, 1]`, `full(…)`) are
-literals. `<=>` gives a second rule, `<name>-inverse`; lines that begin with `forward` or `backward` before `let` or
-`if` belong to one direction only. A line `for Op in Relu, Tanh` stands for one rule per operator: `Op` is replaced in
-the equation and in the rule's name.
+Positional arguments are tensors, keyword arguments are attributes.
+
+Left side: a name binds a tensor or an attribute, and a second use of the name must match the same value. A constant
+must equal a literal. `*xs` takes any number of inputs; `**a` takes all attributes that are not named. `None` is an
+optional input that is left out. Several lines with `y1 = …` match several outputs at once; a name that is used again on
+its own side is an inner tensor.
+
+Right side: arguments that are not operators (`[-1, 1]`, `full(…)`) are literals.
+
+`<=>` defines a second rule, `<name>-inverse`. `forward` or `backward` before `let` or `if` restricts the clause to one
+direction. `for Op in Relu, Tanh` defines one rule per operator: `Op` is replaced in the equation and in the rule's
+name. An operator of another domain than ONNX's is written with its domain (`com.microsoft.FusedMatMul(x, w)`). Comments
+begin with `#` and are not part of a rule's text, hash or proof.
 """
 
 import ast
@@ -49,13 +54,18 @@ from rlflow.rules.rule import Condition, Rule, RuleSet
 
 
 def is_operator(node: ast.expr) -> bool:
+    """Return whether a syntax tree is a call of an operator: a capitalised name, or a name with a domain."""
     return isinstance(node, ast.Call) and (
         (isinstance(node.func, ast.Name) and node.func.id[0].isupper()) or isinstance(node.func, ast.Attribute)
     )
 
 
 class Side:
-    """Parses one side of an equation into its outputs."""
+    """A parser for one side of an equation.
+
+    Attributes:
+      outputs: (output name, pattern) pairs of the side, in the order of the text.
+    """
 
     counter = 0
 
@@ -120,17 +130,23 @@ class Side:
 
 
 RULES_FOLDER = Path(__file__).parent
-ONLY_BY_NAME = frozenset(("memory",))  # families that cost time and gain something else
+ONLY_BY_NAME = frozenset(("memory",))  # families that save memory at the cost of latency; loaded only on request
 
 
 def families() -> list[str]:
+    """Return the names of the shipped rule families, sorted."""
     return sorted(path.stem for path in RULES_FOLDER.glob("*.rules"))
 
 
 def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> RuleSet:
-    """The shipped rules of the given families, in alphabetical order of family.
+    """Return the rules of the given families, in alphabetical order of family.
 
-    None or empty: all but those that are had by name alone.
+    Args:
+      names: the families; None or empty for all except `ONLY_BY_NAME`.
+      folder: where the *.rules files are.
+
+    Raises:
+      RLFlowError: if a family is unknown or two rules have one name.
     """
     known = sorted(path.stem for path in folder.glob("*.rules"))
     for name in names or ():
@@ -147,12 +163,14 @@ def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> R
 
 @cache
 def _parsed(text: str, family: str) -> tuple[Rule, ...]:
-    """Parsing all families takes 0.2 s, and a command asks several times; rules are values."""
+    """Parse a family's file; cached, since parsing all families takes 0.2 s and one command loads them several times.
+    """
     return tuple(map(with_proof, parse(text, family)))
 
 
 def with_proof(rule: Rule) -> Rule:
-    """The rule with what the shipped proofs say of its text: nothing of a rule that somebody else wrote."""
+    """Return the rule with `for_all_shapes` set from the shipped proof of its exact text; False without such a proof.
+    """
     record = proof_of(rule, _proofs())
     return replace(rule, for_all_shapes=record is not None and record["proof"] == "all-shapes")
 
@@ -161,12 +179,20 @@ _proofs = cache(load_proofs)
 
 
 def only_standard(rules: RuleSet) -> RuleSet:
-    """Those that introduce no operator of a domain other than ONNX's. The hash stays, so that receipts replay."""
+    """Return the rules that introduce only ONNX's own operators. The hash stays the same, so that receipts replay."""
     return RuleSet(tuple(rule for rule in rules if not any(op.domain for op in rule.target_ops)), rules.hash)
 
 
 def parse(text: str, family: str) -> list[Rule]:
-    """The rules of one file. Raises RLFlowError with the rule's name and what is wrong."""
+    """Return the rules of one file.
+
+    Args:
+      text: the content of the file.
+      family: the family's name, for the rules and for errors.
+
+    Raises:
+      RLFlowError: with the rule's name and the mistake in its text.
+    """
     blocks: list[list[str]] = []
     for line in text.splitlines():
         line = re.sub(r"(^|\s)#.*$", "", line).rstrip()
@@ -181,7 +207,7 @@ def parse(text: str, family: str) -> list[Rule]:
 
 
 def _instances(lines: list[str]) -> list[list[str]]:
-    """The block once for every operator that its `for` line names."""
+    """Return the block once for every operator in its `for` line, or unchanged if there is no such line."""
     each = [match for line in lines if (match := re.fullmatch(r"\s+for (\w+) in (.*)", line))]
     if not each:
         return [lines]
@@ -266,13 +292,13 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
 
 
 def _condition_text(body: str) -> str:
-    """`C else "reason"` is read as Python's `True if C else "reason"`."""
+    """Return `C else "reason"` as Python text: `True if (C) else "reason"`."""
     condition, _, reason = body.rpartition(" else ")
     return f"True if ({condition}) else {reason}" if ' else "' in body else body
 
 
 def _constants_required(tree: ast.expr) -> set[str]:
-    """Names that the condition requires to be constant."""
+    """Return the names that the condition requires to be constant."""
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     calls = [p for p in parts if isinstance(p, ast.Call) and isinstance(p.func, ast.Name) and p.func.id == "constant"]
     return {name for call in calls for arg in call.args for name in names_in(arg)}
@@ -290,14 +316,14 @@ def _check_names(rule: Rule, constants: set[str], lets: set[str]) -> None:
         raise RLFlowError(
             f"rule {rule.name}: '{sorted(attributes)[0]}' is an attribute; as a tensor write [*…] or full(…)"
         )
-    if len(rule.roots) > 1:  # then no rewrite elsewhere can make the replacement cyclic
+    if len(rule.roots) > 1:  # With this condition no rewrite elsewhere can make the replacement cyclic.
         tensors = [{v.name for v in walk(root) if isinstance(v, Var | Star)} - constants for root in rule.roots]
         if any(names != tensors[0] for names in tensors):
             raise RLFlowError(f"rule {rule.name}: every tensor that is not constant must occur under each output")
 
 
 def _check_expressions(rule: Rule, lets: list[tuple[str, ast.expr]], conditions: list[ast.expr]) -> None:
-    """Every name in an expression is one that the left side or an earlier let gives."""
+    """Raise RLFlowError if an expression uses a name that neither the left side nor an earlier let defines."""
 
     def check(tree: ast.expr, known: set[str]) -> None:
         unbound = names_in(tree) - known
@@ -318,12 +344,12 @@ def _check_expressions(rule: Rule, lets: list[tuple[str, ast.expr]], conditions:
 
 
 def _called(tree: ast.expr) -> set[str]:
-    """The functions that an expression calls."""
+    """Return the names of the functions that an expression calls."""
     return {call.func.id for call in ast.walk(tree) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
 
 
 def _is_symmetric(source, target, clauses: list[ast.expr]) -> bool:
-    """Whether two alike roots are merged into one, and the clauses say the same of both."""
+    """Return whether two roots of equal structure are merged into one and the clauses treat both roots alike."""
     roots = list({output.op.key: output.op for _, output in source}.values())
     merged = len({output.op.key for _, output in target if isinstance(output, Output)}) == 1
     if len(roots) != 2 or not merged or skeleton(roots[0]) != skeleton(roots[1]):
@@ -336,7 +362,7 @@ def _is_symmetric(source, target, clauses: list[ast.expr]) -> bool:
 
 
 def _meaning(tree: ast.AST, renamed: dict[str, str]) -> str:
-    """A clause as text, its names renamed, whatever the order of operands that may be exchanged."""
+    """Return a clause as text with names replaced and the operands of symmetric operations sorted."""
     parts = [_meaning(child, renamed) for child in ast.iter_child_nodes(tree)]
     if isinstance(tree, ast.BoolOp) or (isinstance(tree, ast.Compare) and isinstance(tree.ops[0], ast.Eq)):
         parts.sort()
@@ -344,6 +370,3 @@ def _meaning(tree: ast.AST, renamed: dict[str, str]) -> str:
         parts.sort()
     leaf = renamed.get(tree.id, tree.id) if isinstance(tree, ast.Name) else getattr(tree, "value", "")
     return f"{type(tree).__name__}:{'' if isinstance(leaf, ast.AST) else leaf}({','.join(parts)})"
-
-
-# -- printing --------------------------------------------------------------------------------------

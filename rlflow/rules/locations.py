@@ -29,13 +29,13 @@ from rlflow.rules.match import Match, structural_matches
 from rlflow.rules.patterns import Literal
 from rlflow.rules.rule import Rule, RuleSet
 
-MAX_NEIGHBOURHOODS = 20_000  # kept at once; one takes a few kB
+MAX_NEIGHBOURHOODS = 20_000  # neighbourhoods in the cache; each takes a few kB
 
-Matches = dict[int, tuple[Match, ...]]  # by xfer_id; none without a match
+Matches = dict[int, tuple[Match, ...]]  # xfer_id → matches, at least one
 
 
 class Refusal(NamedTuple):
-    """Why a rule does not apply at nodes whose operators fit it."""
+    """The reason why a rule does not apply at nodes whose operators fit the rule."""
 
     rule: str
     nodes: tuple[int, ...]
@@ -45,9 +45,17 @@ class Refusal(NamedTuple):
 def matches_at(
     graph: Graph, xfer_id: int, rule: Rule, node: Node, plans: Plans, refusals: list[Refusal] | None = None
 ) -> tuple[Match, ...]:
-    """Matches of a rule whose first root is `node`; why the near ones fail goes to `refusals`.
+    """Return the matches of a rule whose first root is `node`; append the near misses to `refusals`.
 
-    For two alike roots both orders are given, as which of them counts depends on the whole graph.
+    A match of two symmetric roots is returned in both orders, since the canonical order depends on the whole graph.
+
+    Args:
+      graph: the graph to search.
+      xfer_id: the rule's index in its rule set.
+      rule: the rule.
+      node: the node that the first root must match.
+      plans: the cache of plans for graphs of this model.
+      refusals: the list to extend, or None.
     """
     result: dict[tuple, Match] = {}
     for nodes, bindings in structural_matches(graph, rule, node):
@@ -66,20 +74,28 @@ def matches_at(
 
 
 def is_local(rule: Rule) -> bool:
-    """Whether all that the rule's matches at a node depend on is in the key of its neighbourhood."""
+    """Return whether a neighbourhood's key holds everything that the rule's matches at a node depend on."""
     literals = [pattern for op in rule.ops for pattern in op.inputs if isinstance(pattern, Literal)]
-    single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key says no more of a float constant
+    single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key holds only single floats
     return len(rule.roots) == 1 and rule.depth <= 2 and not rule.counts_readers and single
 
 
 def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:
-    """(key, node ids, tensor ids) of a node and the nodes that give its inputs.
+    """Return the key of a node together with the nodes that give its inputs.
 
-    Equal keys: the same but for the ids, in one order. The key holds what matching and `match_signature` need.
+    Two neighbourhoods with equal keys differ only in their ids, which are listed in corresponding order. The key holds
+    everything that matching and `match_signature` need.
+
+    Args:
+      graph: the graph.
+      node: the central node.
+
+    Returns:
+      (key, node ids, tensor ids).
     """
     producers, types, constants = graph.producers, graph.types, graph.constants
     nodes = list(dict.fromkeys([node.id, *[producers[tensor] for tensor in node.inputs if tensor in producers]]))
-    numbers, weights = {ABSENT: 0}, {}  # tensor id → position, digest → number: which of them are the same
+    numbers, weights = {ABSENT: 0}, {}  # tensor id → position; digest → number of the weight
     key: list[Any] = []
     for node_id in nodes:
         member = graph.nodes[node_id]
@@ -91,13 +107,13 @@ def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]
             key += types.get(tensor), graph.is_constant(tensor), None
         else:
             key += constant.type, content_of_constant(constant), weights.setdefault(constant.digest, len(weights))
-    if len(node.outputs) > 1:  # one that the rule does not replace must have no reader
+    if len(node.outputs) > 1:  # An output that a rule does not replace must have no reader.
         key += [graph.is_used(tensor) for tensor in node.outputs]
     return tuple(key), nodes, list(numbers)
 
 
 class _Pattern(NamedTuple):
-    """A match in terms of positions in the lists of ids that `neighbourhood` gives."""
+    """A match in terms of positions in the lists of ids that `neighbourhood` returns."""
 
     xfer_id: int
     nodes: tuple[int, ...]
@@ -113,7 +129,7 @@ class _Pattern(NamedTuple):
 
 
 class LocalRules:
-    """The local rules of a rule set, with their matches in each neighbourhood met so far, for graphs of one model."""
+    """The local rules of a rule set, with a cache of their matches in each neighbourhood, for graphs of one model."""
 
     def __init__(self, rules: RuleSet, plans: Plans):
         self._plans = plans
@@ -124,7 +140,7 @@ class LocalRules:
                 self._by_root.setdefault(rule.roots[0].op, {})[xfer_id] = rule
 
     def matches_at(self, graph: Graph, node: Node) -> Matches:
-        """The matches of all local rules whose root is `node`."""
+        """Return the matches of all local rules whose root is `node`."""
         if node.constant or node.op not in self._by_root:
             return {}
         key, nodes, tensors = neighbourhood(graph, node)
@@ -159,7 +175,7 @@ def _pattern(match: Match, rule: Rule, nodes: list[int], tensors: list[int]) -> 
 
 
 def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
-    """For two alike roots, whether the match names them against the canonical order."""
+    """Return whether the match names its two symmetric roots against the canonical order, so does not count."""
     if not rule.symmetric:
         return False
     first, second = (nodes[position] for position in rule.root_positions)
@@ -167,7 +183,13 @@ def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool
 
 
 def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[Refusal]]:
-    """Where a rule applies in a graph, and for each near miss the reason why it does not."""
+    """Return the matches of one rule and the refusals of its near misses, in the order of the nodes.
+
+    Args:
+      graph: the graph to search.
+      rules: the rule set.
+      name: the rule's name.
+    """
     xfer_id = rules.index(name)
     rule, plans = rules[xfer_id], Plans()
     matches: list[Match] = []
@@ -182,12 +204,12 @@ def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[
 
 
 class _Roots(NamedTuple):
-    """What a node and those around it must be for it to be a root, the same for many rules.
+    """The requirements on a node and its surroundings for being a root; many rules share them.
 
     Attributes:
-      ops: the operators of all roots, the first one first.
-      children: operators that give inputs of each root.
-      depth: of the left side.
+      ops: the operators of all roots, the first root first.
+      children: operators that must give an input of each root.
+      depth: the depth of the left side, in operators.
     """
 
     ops: tuple[str, ...]
@@ -196,21 +218,21 @@ class _Roots(NamedTuple):
 
 
 class _Role:
-    """A part that nodes of one operator play in left sides: `above` leads to the operators that may read it."""
+    """A part that nodes of one operator play in left sides; `above` leads to the operators that may read the node."""
 
     def __init__(self):
         self.above: dict[str, _Role] = {}
-        self.roots: dict[_Roots, set[int]] = {}  # the rules of which it is a root, as xfer_ids
+        self.roots: dict[_Roots, set[int]] = {}  # xfer_ids of rules with this role as a root
 
 
 class _Roles:
-    """The parts of all rules that are not local, which lead from a node of a match to its roots."""
+    """The roles of all rules that are not local; they lead from a node of a match to the match's roots."""
 
     def __init__(self, rules: RuleSet):
         self.all: dict[str, _Role] = {}
-        self.of_readers: dict[str, _Role] = {}  # of the rules to which it matters who else reads a tensor
+        self.of_readers: dict[str, _Role] = {}  # roles in rules with `counts_readers`
         self.local = frozenset(xfer_id for xfer_id, rule in enumerate(rules) if is_local(rule))
-        self.orders = np.array([2 if rule.symmetric else 1 for rule in rules], np.int32)  # in which a match is counted
+        self.orders = np.array([2 if rule.symmetric else 1 for rule in rules], np.int32)  # times that a match is stored
         for xfer_id, rule in enumerate(rules):
             if xfer_id not in self.local:
                 self._add(self.all, xfer_id, rule)
@@ -235,13 +257,16 @@ def _differs(match: Match, others: tuple[Match, ...]) -> bool:
 
 
 class MatchTable:
-    """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone.
+    """All matches of a rule set in one graph; a rewrite updates only the part that the change can reach.
 
-    A match depends on its own nodes and, in few rules, on who else reads their tensors. A rewrite that changes any of
-    that marks one of the nodes. So local rules are matched anew at marked nodes and those that read from them. Of the
-    other rules, matches that a marked node is part of are looked at anew, and new ones come from going up from
-    marked nodes along the operators of the rules. Where a rule has several roots, the first is reached from another by
-    a tensor that both depend on.
+    A match depends on its own nodes and, for a few rules, on the other readers of their tensors. A rewrite that changes
+    one of these marks one of the match's nodes. The table then searches again in three places:
+
+    - local rules: at marked nodes and at the readers of marked nodes;
+    - existing matches of other rules: at matches that contain a marked node;
+    - new matches of other rules: upwards from marked nodes along the operators of the left sides.
+
+    If a rule has several roots, the first root is reached from another root through a tensor that both depend on.
     """
 
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):
@@ -251,9 +276,9 @@ class MatchTable:
             self._local_rules = LocalRules(rules, self._plans)
             self._at: list[dict[int, tuple[Match, ...]]] = [{} for _ in range(len(rules))]  # per rule, by first root
             self._totals = np.zeros(len(rules), np.int32)
-            self._own = set(range(len(rules)))  # rules whose matches are not shared with the table before
-            self._local_at: dict[int, frozenset[int]] = {}  # node id → the local rules that match there
-            # Node id → (rule, first root) of the matches of the other rules that it is part of.
+            self._own = set(range(len(rules)))  # rules whose matches are not shared with `previous`
+            self._local_at: dict[int, frozenset[int]] = {}  # node id → local rules that match at the node
+            # Node id → (rule, first root) of every match of another rule that contains the node.
             self._part_of: dict[int, frozenset[tuple[int, int]]] = {}
             self._fill()
         else:
@@ -265,18 +290,18 @@ class MatchTable:
 
     @property
     def counts(self) -> np.ndarray:
-        """int32 [N]: per rule its number of locations."""
+        """int32 [N]: the number of locations of each rule."""
         return self._totals // self._roles.orders
 
     @cached_property
     def locations(self) -> list[list[Match]]:
-        """Per rule its matches, in the canonical order of the matched nodes."""
+        """The matches of each rule in the canonical order of the matched nodes."""
         return [list(self.of_rule(xfer_id)) for xfer_id in range(len(self.rules))]
 
     def of_rule(self, xfer_id: int) -> Iterator[Match]:
-        """The matches of one rule, in the canonical order of the matched nodes."""
+        """Yield the matches of one rule in the canonical order of the matched nodes."""
         rank, rule, at = self.graph.rank, self.rules[xfer_id], self._at[xfer_id]
-        for node_id in sorted(at, key=rank.__getitem__):  # the first of a match's nodes
+        for node_id in sorted(at, key=rank.__getitem__):  # the first node of each match
             result = at[node_id]
             if rule.symmetric:
                 result = [match for match in result if not is_symmetric_match(self.graph, rule, match.nodes)]
@@ -285,24 +310,24 @@ class MatchTable:
             yield from result
 
     def location(self, xfer_id: int, number: int) -> Match:
-        """The rule's match of that number, counted from 0 in the canonical order."""
+        """Return match `number` of a rule, counted from 0 in the canonical order."""
         return next(islice(self.of_rule(xfer_id), number, None))
 
     def location_of(self, match: Match) -> int | None:
-        """The number of a match of any graph of this model; None if it is none of this one's."""
+        """Return the location of a match from any graph of this model, or None if this graph does not have it."""
         of_root = self._at[match.xfer_id].get(match.nodes[0], ())
         if match not in of_root or is_symmetric_match(self.graph, self.rules[match.xfer_id], match.nodes):
             return None
         return list(self.of_rule(match.xfer_id)).index(match)
 
     def all_matches(self) -> Iterator[Match]:
-        """Every match, rule by rule; of two alike roots in both orders."""
+        """Yield every match, rule by rule; a match with symmetric roots comes in both orders."""
         for at in self._at:
             for node_id in sorted(at):
                 yield from at[node_id]
 
     def difference(self, before: "MatchTable") -> tuple[list[Match], list[Match]]:
-        """(matches of `before` that are gone or have another plan; those that are new), as `all_matches` counts."""
+        """Return (matches that `before` has and this table has not, or with another plan; matches that are new)."""
         lost, result = [], []
         for old, new in zip(before._at, self._at, strict=True):
             if old is not new:
@@ -313,7 +338,7 @@ class MatchTable:
                         result += [m for m in now if _differs(m, was)]
         return lost, result
 
-    # -- looking for matches -----------------------------------------------------------------------
+    # -- search ----------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         tries: dict[int, set[int]] = {}
@@ -325,8 +350,8 @@ class MatchTable:
 
     def _update(self) -> None:
         nodes, consumers, changed = self.graph.nodes, self.graph.consumers, self.graph.changed
-        near: set[int] = set()  # where local rules are matched anew
-        tries: dict[int, set[int]] = {}  # and where which others
+        near: set[int] = set()  # nodes at which local rules are matched again
+        tries: dict[int, set[int]] = {}  # first root → other rules to match again
         for node_id in self.graph.touched:
             node = nodes.get(node_id)
             itself = node is None or node_id in changed or len(node.outputs) > 1
@@ -348,7 +373,7 @@ class MatchTable:
         self._match(tries)
 
     def _climb(self, node_id: int, role: _Role, tries: dict[int, set[int]]) -> None:
-        """Collects the rules to be tried at first roots that a change of the node, in this role, may concern."""
+        """Add to `tries` the rules, by first root, whose matches a change of this node in this role may affect."""
         nodes, consumers = self.graph.nodes, self.graph.consumers
         self._add_roots(node_id, role, tries)
         if role.above:
@@ -368,7 +393,7 @@ class MatchTable:
                         tries.setdefault(first, set()).update(xfer_ids)
 
     def _first_roots(self, root: int, roots: _Roots) -> list[int]:
-        """The nodes that may be the first root where `root` is one of the roots."""
+        """Return the nodes that may be the first root if `root` is one of the roots."""
         if len(roots.ops) == 1:
             return [root]
         graph = self.graph
@@ -385,14 +410,14 @@ class MatchTable:
         return [n for n in result if graph.nodes[n].op == roots.ops[0]] if len(result) >= len(roots.ops) else []
 
     def _match_local(self, node_id: int) -> None:
-        """Matches all local rules at a node anew."""
+        """Match all local rules at a node again."""
         result = self._local_rules.matches_at(self.graph, self.graph.nodes[node_id])
         for xfer_id in self._local_at.get(node_id, frozenset()) | result.keys():
             self._store(xfer_id, node_id, result.get(xfer_id, ()))
         self._local_at[node_id] = frozenset(result)
 
     def _match(self, tries: dict[int, set[int]]) -> None:
-        """Matches other rules anew, each at the nodes where it is to be tried."""
+        """Match the other rules again; `tries` holds the xfer_ids for each first root."""
         for node_id, xfer_ids in tries.items():
             node = self.graph.nodes.get(node_id)
             for xfer_id in xfer_ids:
@@ -428,7 +453,12 @@ Actions = tuple[tuple[int, int], ...]  # (xfer_id, location)
 
 
 def prepared(graph: Graph, rules: RuleSet) -> tuple[Graph, Actions]:
-    """The graph without the shape arithmetic that is known, and the actions that lead there."""
+    """Return the graph with all known shape arithmetic replaced, and the actions that lead to it.
+
+    Args:
+      graph: the graph as it was loaded.
+      rules: the rule set; only its family shape_arithmetic is applied.
+    """
     xfer_ids = [xfer_id for xfer_id, rule in enumerate(rules) if rule.family == PREPARING_FAMILY]
     own = RuleSet(tuple([rules[xfer_id] for xfer_id in xfer_ids]))
     actions, table = [], MatchTable(own, graph)

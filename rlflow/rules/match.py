@@ -1,4 +1,8 @@
-"""Matching: the ways in which the left side of one rule occurs at one node."""
+"""Match one rule at one node: every way in which the left side of the rule occurs there.
+
+`Attempt` is a backtracking search over goals, each a pattern and the tensor or node that it must match. It covers
+operators, attributes and literals; the rule's conditions are tested later (rlflow.rules.apply).
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,11 +20,11 @@ from rlflow.rules.rule import Rule
 
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
 WINDOWED = frozenset(("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))
-# Operators whose `axis` counts the axes of the first input, so that a negative one has a positive name.
+# The `axis` of these operators counts axes of the first input, so a negative axis can be made positive.
 AXIS_OF_INPUT = frozenset(
     ("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "RMSNormalization", "Flatten")
 )
-# What the weights say already, and what matters only in training.
+# These attributes follow from the weights or matter only in training.
 REDUNDANT = frozenset((("Conv", "kernel_shape"), ("FusedConv", "kernel_shape"), ("BatchNormalization", "momentum")))
 
 
@@ -30,8 +34,8 @@ class Match:
 
     Attributes:
       nodes: node ids in the order of `rule.ops`.
-      bindings: name → tensor id, tuple of ids, or attribute value.
-      plan: what replaces it (rlflow.rules.apply).
+      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+      plan: the replacement (rlflow.rules.apply).
     """
 
     xfer_id: int
@@ -45,9 +49,10 @@ class Match:
 
 @lru_cache(maxsize=65536)
 def _attributes(op: str, domain: str, opset: int, given: tuple, rank: int | None, kernel: tuple | None):
-    """(attribute → value, defaults filled in and axes counted from 0; the pairs that are not at their default).
+    """Return (attribute → value, pairs that differ from their default), with defaults filled in and axes counted from
+    0.
 
-    `rank` is that of the first input, `kernel` the spatial shape of a convolution's weight.
+    `rank` is the rank of the first input, `kernel` the spatial shape of a convolution's weight; None if unknown.
     """
     defaults = dict(attribute_defaults(op, domain, schema_version(op, domain, opset)))
     if op == "Transpose":
@@ -68,7 +73,11 @@ def _attributes(op: str, domain: str, opset: int, given: tuple, rank: int | None
 
 
 def attributes_of(graph: Graph, node: Node) -> tuple[dict[str, Any], tuple]:
-    """`_attributes` of a node."""
+    """Return the attributes of a node with defaults filled in and axes counted from 0.
+
+    Returns:
+      (attribute → value for all attributes, the (name, value) pairs that differ from their default).
+    """
     kind = graph.types.get(node.inputs[0]) if node.inputs else None
     rank = len(kind.shape) if kind is not None and kind.shape is not None else None
     kernel = None
@@ -83,7 +92,7 @@ def attributes_of(graph: Graph, node: Node) -> tuple[dict[str, Any], tuple]:
 
 @lru_cache(maxsize=65536)
 def holds_literal(constant: Constant, literal: Literal) -> bool:
-    """Whether the constant is one number (or list) that equals the literal, as its data type rounds it."""
+    """Return whether the constant's elements equal the literal after rounding to the constant's data type."""
     if constant.type.size > SHAPE_VALUE_LIMIT:
         return False
     wanted, result = np.asarray(literal.compute({})), constant.load()
@@ -96,12 +105,15 @@ def holds_literal(constant: Constant, literal: Literal) -> bool:
 
 def _same_attribute(wanted, result) -> bool:
     if isinstance(wanted, float) and isinstance(result, float):
-        return abs(wanted - result) <= 1e-6 * abs(wanted)  # attributes are stored in float32
+        return abs(wanted - result) <= 1e-6 * abs(wanted)  # ONNX stores float attributes in float32
     return wanted == result
 
 
 class Attempt:
-    """A search for the ways to match; goals are (pattern, tensor id | node | tuple of ids) still to be met."""
+    """A partial match: the bindings and nodes found so far.
+
+    Goals are (pattern, tensor id, node or tuple of tensor ids) pairs that remain to be matched.
+    """
 
     def __init__(self, graph: Graph, bindings: dict[str, Any], matched: dict[int, int]):
         self.graph, self.bindings, self.matched = graph, bindings, matched  # matched: operator key → node id
@@ -110,12 +122,12 @@ class Attempt:
         return type(self)(self.graph, self.bindings.copy(), self.matched.copy())
 
     def makers(self, tensor: int) -> Iterable[int]:
-        """Ids of the nodes that give the tensor: in a graph one at most."""
+        """Return the ids of the nodes that give the tensor: at most one in a graph, several in an e-graph."""
         producer = self.graph.producers.get(tensor)
         return () if producer is None else (producer,)
 
     def solutions(self, goals: list) -> Iterator["Attempt"]:
-        """The attempt itself, once for every way to meet the goals; copies where there is a choice."""
+        """Yield one attempt for every way to match all goals. The attempt is copied where there are several ways."""
         while goals:
             pattern, subject = goals.pop()
             kind = type(pattern)
@@ -155,13 +167,13 @@ class Attempt:
         yield self
 
     def accepts(self, op: Op, node: Node) -> bool:
-        """Whether the node can be the operator as far as its own properties show; binds its attributes."""
+        """Return whether a node's own properties fit the operator, and bind the operator's attributes."""
         if node.op != op.op or node.domain != op.domain or node.captured or node.id in self.matched.values():
             return False
         if not supported(op.op, op.domain, self.graph.opset(op.domain)):
             return False
         if op.op == "BatchNormalization" and any(tensor != ABSENT for tensor in node.outputs[1:]):
-            return False  # before opset 14 this is what says that it trains
+            return False  # Before opset 14 further outputs mean training mode.
         self.matched[op.key] = node.id
         values, others = attributes_of(self.graph, node)
         for name, pattern in op.attributes:
@@ -177,13 +189,17 @@ class Attempt:
         return self.bind(op.rest, others) if op.rest is not None else not others
 
     def bind(self, name: str, value) -> bool:
+        """Bind a name to a value, and return whether the name has this value."""
         return self.bindings.setdefault(name, value) == value
 
     def bind_tensor(self, name: str, tensor: int) -> bool:
+        """Bind a name to a tensor, and return whether the name has this tensor or a constant of equal content."""
         return self.bind(name, tensor) or _same_constant(self.graph, self.bindings[name], tensor)
 
     def alignments(self, op: Op, node: Node) -> list[list]:
-        """The ways to lay the operator's patterns over the node's inputs, each as goals, the first one last."""
+        """Return the ways to assign the operator's patterns to the node's inputs; each is a list of goals, first goal
+        last.
+        """
         tensors = node.inputs
         while tensors and tensors[-1] == ABSENT:
             tensors = tensors[:-1]
@@ -199,7 +215,7 @@ class Attempt:
         ]
 
     def may_lie(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
-        """Whether the tensors come from the operators that the patterns want, which excludes most ways early."""
+        """Return whether the tensors' producers fit the patterns. This cheap test excludes most ways early."""
         nodes = self.graph.nodes
         for pattern, tensor in zip(patterns, tensors, strict=True):
             kind = type(pattern)
@@ -210,6 +226,7 @@ class Attempt:
         return True
 
     def _laid(self, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
+        """Yield the ways to assign patterns to tensors if some patterns stand for several tensors."""
         if not patterns:
             if not tensors:
                 yield []
@@ -231,14 +248,14 @@ class Attempt:
 
 
 def _same_constant(graph: Graph, first: int, second: int) -> bool:
-    """Whether two tensors are weights or literals of equal content (exporters write axes anew for each node)."""
+    """Return whether two tensors are constants of equal content; exporters store equal axes once per node."""
     constants = graph.constants
     return first in constants and second in constants and constants[first].digest == constants[second].digest
 
 
 @cache
 def _is_plain(op: Op) -> bool:
-    """Whether every pattern stands for exactly one input."""
+    """Return whether every input pattern stands for exactly one input."""
     return not any(isinstance(p, Star) or (isinstance(p, Output) and p.slot is None) for p in op.inputs)
 
 
@@ -247,7 +264,7 @@ def _is_plain(op: Op) -> bool:
 
 @cache
 def _path_to_variable(pattern: Op, bound: frozenset[str]) -> tuple[str, tuple[str, ...]] | None:
-    """(bound variable, operators from the one that reads it up to `pattern`), the shortest such path."""
+    """Return (bound variable, operators from its reader up to `pattern`) for the shortest such path, or None."""
     best = None
     for child in pattern.inputs:
         if isinstance(child, Var) and child.name in bound:
@@ -260,7 +277,7 @@ def _path_to_variable(pattern: Op, bound: frozenset[str]) -> tuple[str, tuple[st
 
 
 def _sibling_roots(rule: Rule, root: Op, attempt: Attempt) -> list[Node]:
-    """Nodes that may be `root`, reached from a tensor that the match already holds."""
+    """Return the nodes that may match `root`, reached from a tensor that the attempt has already bound."""
     graph, bindings = attempt.graph, attempt.bindings
     varying = frozenset(
         name for name in rule.tensor_names
@@ -277,14 +294,26 @@ def _sibling_roots(rule: Rule, root: Op, attempt: Attempt) -> list[Node]:
 
 
 def structural_matches(graph: Graph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-    """(nodes, bindings) whose first root is `node`, by the operators; conditions are not asked."""
+    """Yield (nodes, bindings) for every match whose first root is `node`, without testing the rule's conditions.
+
+    Args:
+      graph: the graph to search.
+      rule: the rule whose left side is matched.
+      node: the node that the rule's first root must match.
+    """
     attempts = attempts_at(rule, Attempt(graph, {}, {}), node)
     for attempt in attempts:
         yield tuple([attempt.matched[op.key] for op in rule.ops]), attempt.bindings
 
 
 def attempts_at(rule: Rule, attempt: Attempt, node: Node) -> Iterator[Attempt]:
-    """The attempt for every way in which all roots of the rule match, the first one at the node."""
+    """Yield one attempt for every way in which all roots of the rule match, the first root at the node.
+
+    Args:
+      rule: the rule whose left side is matched.
+      attempt: an empty attempt for the graph or e-graph.
+      node: the node that the rule's first root must match.
+    """
     attempts = attempt.solutions([(rule.roots[0], node)])
     for root in rule.roots[1:]:
         attempts = _with_sibling(rule, root, attempts)
@@ -301,9 +330,15 @@ def _with_sibling(rule: Rule, root: Op, attempts: Iterator[Attempt]) -> Iterator
 
 
 def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, Any]:
-    """The names that expressions see: tensors as `Tensor`, attributes as they are, then the lets.
+    """Return the names that expressions can use: tensors as `Tensor`, attributes as values, then the lets.
 
-    Raises Unknown where a let asks for something that is not known.
+    Args:
+      graph: the graph of the match.
+      rule: the matched rule.
+      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+
+    Raises:
+      Unknown: if a let needs a fact that the graph does not hold.
     """
     tensors = rule.tensor_names
     scope = {}

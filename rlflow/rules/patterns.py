@@ -1,4 +1,4 @@
-"""The patterns that the sides of a rule are made of (tensors, operators, literals), and how they are printed."""
+"""The patterns that make up the two sides of a rule (tensors, operators, literals), and their printed form."""
 
 from typing import Any, NamedTuple
 
@@ -12,30 +12,30 @@ class Var(NamedTuple):
 
 
 class Star(NamedTuple):
-    """Any number of inputs."""
+    """A variable that stands for any number of inputs."""
 
     name: str
 
 
 class Absent(NamedTuple):
-    """An optional input that is left out, before others that are given."""
+    """An optional input that is left out although a later input is given."""
 
 
 class Literal(NamedTuple):
-    """On the left a number that a constant must hold, on the right an expression for a new constant."""
+    """A number: in a source pattern the value that a constant must hold, in a target the value of a new constant."""
 
     compute: Expression
     text: str
 
 
 class Bind(NamedTuple):
-    """An attribute that binds a name, or must equal what the name is bound to."""
+    """An attribute that binds a name, or that must equal the value which the name is already bound to."""
 
     name: str
 
 
 class Op(NamedTuple):
-    """One operator of a side. `key` separates instances, so that two outputs can be of one node."""
+    """One operator of a side. Two patterns with the same `key` stand for the same node."""
 
     key: int
     op: str
@@ -46,14 +46,14 @@ class Op(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Output number `slot` of an operator; slot None stands for all outputs of a `*ys = Op(…)`."""
+    """Output number `slot` of an operator. Slot None stands for all outputs of a `*ys = Op(…)`."""
 
     op: Op
     slot: int | None
 
 
 def walk(pattern):
-    """All patterns under one, itself included."""
+    """Yield the pattern and all patterns below it, with an Output replaced by its operator."""
     pattern = pattern.op if isinstance(pattern, Output) else pattern
     yield pattern
     if isinstance(pattern, Op):
@@ -62,6 +62,9 @@ def walk(pattern):
 
 
 def ops_of(outputs) -> dict[int, Op]:
+    """Return the distinct operators below (name, pattern) pairs: key → operator, in the order of a walk from the
+    outputs.
+    """
     result = {}
     for _, output in outputs:
         for pattern in walk(output):
@@ -71,6 +74,7 @@ def ops_of(outputs) -> dict[int, Op]:
 
 
 def variables_of(outputs) -> set[str]:
+    """Return the names of all tensor variables and bound attributes below (name, pattern) pairs."""
     names = set()
     for _, output in outputs:
         for pattern in walk(output):
@@ -84,11 +88,13 @@ def variables_of(outputs) -> set[str]:
 
 
 def depth_of(pattern) -> int:
+    """Return the number of operators on the longest path below a pattern."""
     pattern = pattern.op if isinstance(pattern, Output) else pattern
     return 1 + max((depth_of(i) for i in pattern.inputs), default=0) if isinstance(pattern, Op) else 0
 
 
 def paths_of(op: Op):
+    """Yield the operator names on each path from an operator of the pattern up to `op`."""
     yield (op.op,)
     for child in op.inputs:
         if isinstance(child, Output):
@@ -97,7 +103,12 @@ def paths_of(op: Op):
 
 
 def substituted(pattern, tensors: dict):
-    """Replaces tensor-valued `let` names by what they stand for."""
+    """Return the pattern with tensor-valued `let` names replaced by their definitions.
+
+    Args:
+      pattern: a pattern of the target side.
+      tensors: `let` name → the pattern that defines it.
+    """
     match pattern:
         case Var(name) if name in tensors:
             return tensors[name]
@@ -107,6 +118,7 @@ def substituted(pattern, tensors: dict):
 
 
 def skeleton(pattern):
+    """Return the structure of a pattern without variable names, for comparing two patterns."""
     if isinstance(pattern, Output):
         return pattern.slot, skeleton(pattern.op)
     if not isinstance(pattern, Op):
@@ -120,12 +132,19 @@ def skeleton(pattern):
 
 
 def print_rule(name: str, source, target, clauses=()) -> str:
-    """The canonical text of one direction of a rule."""
+    """Return the canonical text of one direction of a rule.
+
+    Args:
+      name: the rule's name.
+      source, target: (output name, pattern) pairs.
+      clauses: the `let` and `if` clauses as they are written in the file.
+    """
     sides = [" ; ".join(f"{n} = {print_pattern(p)}" for n, p in side) for side in (source, target)]
     return "\n  ".join([f"{name}:", f"{sides[0]} => {sides[1]}", *clauses])
 
 
 def print_pattern(pattern) -> str:
+    """Return a pattern in the syntax of the rule files."""
     match pattern:
         case Var(name):
             return name

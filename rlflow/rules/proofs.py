@@ -19,12 +19,12 @@ PROOFS = Path(__file__).with_name("proofs.json")
 
 @dataclass
 class Proof:
-    """What is known about one rule.
+    """The result of proving one rule.
 
     Attributes:
       proof: `all-shapes`, `bounded`, `refuted` or `unproved`.
-      bound: what was covered, in words.
-      how: how it was shown, the counterexample, or why it could not be shown.
+      bound: the shapes that the proof covers, in words.
+      how: the method of the proof, the counterexample, or the reason why there is no proof.
     """
 
     name: str
@@ -34,20 +34,28 @@ class Proof:
     how: str
 
     def record(self) -> dict:
+        """Return the proof as a dictionary for JSON."""
         return asdict(self)
 
 
 def text_hash(rule: Rule) -> str:
+    """Return the SHA-256 of the rule's canonical text, in hexadecimal."""
     return hashlib.sha256(rule.text.encode()).hexdigest()
 
 
 def load_proofs(path: Path = PROOFS) -> dict[str, dict]:
-    """Rule name → its proof's record, with the hash of the text."""
+    """Return rule name → proof record with the hash of the rule's text; empty if the file does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def store_proofs(rules: Iterable[Rule], proofs: Iterable[Proof], path: Path = PROOFS) -> None:
-    """Adds the proofs to the file; those of rules that are no more, or read otherwise now, go."""
+    """Add proofs to the file and delete the records of rules that no longer exist or whose text changed.
+
+    Args:
+      rules: all present rules.
+      proofs: the new results, each for one of the rules.
+      path: the file of records.
+    """
     texts = {rule.name: text_hash(rule) for rule in rules}
     known = {name: record for name, record in load_proofs(path).items() if record["text"] == texts.get(name)}
     known |= {proof.name: {**proof.record(), "text": texts[proof.name]} for proof in proofs}
@@ -55,6 +63,11 @@ def store_proofs(rules: Iterable[Rule], proofs: Iterable[Proof], path: Path = PR
 
 
 def proof_of(rule: Rule, proofs: dict[str, dict]) -> dict | None:
-    """The rule's stored proof; None if there is none for its present text."""
+    """Return the stored record for the present text of a rule, or None if there is no such record.
+
+    Args:
+      rule: the rule.
+      proofs: rule name → record, as `load_proofs` returns them.
+    """
     record = proofs.get(rule.name)
     return record if record is not None and record["text"] == text_hash(rule) else None

@@ -1,4 +1,4 @@
-"""A rule, as the rest of the framework sees it, and a set of rules."""
+"""A rewrite rule and a set of rules, as the other packages see them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,24 +10,26 @@ from rlflow.rules.patterns import Op, Output, Star, Var, depth_of, ops_of, paths
 
 
 class Condition(NamedTuple):
+    """A condition of a rule and the reason that a refusal gives if the condition fails."""
+
     holds: Expression
     reason: str
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One direction of an equation: a source and its replacement.
+    """One direction of an equation: a source pattern and its replacement.
 
     Attributes:
-      name, family, why: as the file says.
-      source, target: (output name, Output or Var) pairs; the outputs correspond by name and order.
-      lets: (name, expression) for numbers; tensor-valued lets are put into `target`.
-      conditions: what must hold, each with the reason that a refusal gives.
-      relies_on_shapes: whether a condition or target depends on sizes of tensors that are not constant.
-      counts_readers: whether a condition asks who else reads a tensor.
-      symmetric: whether two roots are alike and merged into one, so that swapping them gives no new match.
-      text: the canonical text, which the rule set's hash is made of.
-      for_all_shapes: whether it is proved for every size; if not, it applies only where sizes are numbers.
+      name, family, why: the rule's name, the stem of its file, and its purpose in a few words.
+      source, target: (output name, Output or Var) pairs; outputs of the two sides correspond by name and order.
+      lets: (name, expression) pairs for numbers; tensor-valued lets are substituted into `target`.
+      conditions: all conditions of the rule, each with its reason.
+      relies_on_shapes: True if a condition or the target depends on sizes of tensors that are not constant.
+      counts_readers: True if a condition depends on the other readers of a tensor.
+      symmetric: True if two alike roots are merged into one, so that swapping the roots gives no new match.
+      text: the canonical text; the rule set's hash and the proof record are computed from this text.
+      for_all_shapes: True if the rule is proved for every size; otherwise it applies only where all sizes are numbers.
     """
 
     name: str
@@ -50,16 +52,17 @@ class Rule:
 
     @cached_property
     def target_ops(self) -> tuple[Op, ...]:
+        """Distinct operators of the target."""
         return tuple(ops_of(self.target).values())
 
     @cached_property
     def roots(self) -> tuple[Op, ...]:
-        """The operators that give the outputs, each once."""
+        """Distinct operators that give the outputs of the source."""
         return tuple({output.op.key: output.op for _, output in self.source}.values())
 
     @cached_property
     def root_positions(self) -> tuple[int, ...]:
-        """Where the roots stand in `ops`."""
+        """Positions of the roots in `ops`."""
         return tuple(self.ops.index(root) for root in self.roots)
 
     @cached_property
@@ -70,7 +73,7 @@ class Rule:
 
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
-        """The tensor variables of the source, sorted."""
+        """Tensor variables of the source, sorted."""
         result = {
             pattern.name for _, output in self.source for pattern in walk(output) if isinstance(pattern, Var | Star)
         }
@@ -78,29 +81,29 @@ class Rule:
 
     @cached_property
     def attribute_names(self) -> tuple[str, ...]:
-        """The names that attributes of the source bind, sorted."""
+        """Names that the source binds to attributes, sorted."""
         return tuple(sorted(variables_of(self.source) - set(self.tensor_names)))
 
     @cached_property
     def n_outputs(self) -> dict[int, int]:
-        """Key of a target operator → how many outputs it has."""
+        """Key of each target operator → its number of outputs."""
         used = [output for _, output in self.target if isinstance(output, Output)]
         used += [child for op in self.target_ops for child in op.inputs if isinstance(child, Output)]
         return {op.key: 1 + max(o.slot for o in used if o.op.key == op.key) for op in self.target_ops}
 
     @cached_property
     def depth(self) -> int:
-        """Operators on the longest path down from a root."""
+        """Number of operators on the longest path from a root to an operand."""
         return max(depth_of(output.op) for _, output in self.source)
 
     @cached_property
     def paths(self) -> tuple[tuple[str, ...], ...]:
-        """For every operator of the source: the operators from it up to its root."""
+        """For every operator of the source, the operator names on each path from this operator up to a root."""
         return tuple(dict.fromkeys(path for root in self.roots for path in paths_of(root)))
 
     @cached_property
     def children(self) -> frozenset[str]:
-        """Operators that must be among the producers of every root's inputs."""
+        """Operators that give an input of every root."""
         return frozenset.intersection(
             *[frozenset(c.op.op for c in root.inputs if isinstance(c, Output)) for root in self.roots]
         )
@@ -108,7 +111,7 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class RuleSet:
-    """Rules in the order of their xfer_ids."""
+    """Rules in the order of their xfer_ids, with a hash of their texts."""
 
     rules: tuple[Rule, ...]
     hash: str = field(default="")
@@ -123,6 +126,7 @@ class RuleSet:
         return self.rules[xfer_id]
 
     def index(self, name: str) -> int:
+        """Return the xfer_id of the rule with this name. Raise RLFlowError if no rule has it."""
         for xfer_id, rule in enumerate(self.rules):
             if rule.name == name:
                 return xfer_id
