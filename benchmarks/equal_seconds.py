@@ -1,4 +1,4 @@
-"""What finds the fastest file in equal seconds of measurement: estimates, annealing, agents, dreams, a learned latency.
+"""What finds the fastest file in equal seconds of measurement: estimates, annealing, agents, dreams.
 
     python -m benchmarks.latency_model --measure           first: what a latency is learned from, of other models
     python -m benchmarks.equal_seconds                     wants a calm machine; hours. Resumable
@@ -12,8 +12,6 @@ For every model and seed each method may measure whole graphs for so many second
 - *xrlflow*: the paper's agent on measured rewards: one layer over all candidates, 0.1 for a step that is not measured
 - *xrlflow-local*: ours: one head for each candidate, which is shown its estimated gain; nothing for such a step
 - *dream*: where a planner in the dream of `edits` led to on the real graph, its latency learned from other models
-- *expected*: of the candidates of *estimate*, and of what lies on the ways of these searches, what most improvement is
-  expected of by a latency that was learned from other models, and learns from each measurement
 
 All but *estimate* and *dream*, which are nothing else, keep the last fifth of their seconds for a contest of the eight
 fastest graphs that they measured. Searching, learning and timing of single kernels are not limited; their seconds stand
@@ -39,8 +37,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.latency_fit import learn
-from rlflow.costs.learned import LearnedCost, latency_path
-from rlflow.costs.measured import NORMAL, Latency, LostMeasurement, Probe, measure
+from rlflow.costs.learned import latency_path
+from rlflow.costs.measured import Latency, LostMeasurement, Probe, measure
 from rlflow.costs.measurements import Known
 from rlflow.env import EnvOptions
 from rlflow.env.candidates import CandidateEnv
@@ -49,7 +47,7 @@ from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar, search_all
 from rlflow.optimisation.candidates import Candidate, follow, states_along
-from rlflow.optimisation.contest import Contender, NextMeasurement, compete, contenders, different
+from rlflow.optimisation.contest import Contender, compete, contenders, different
 from rlflow.runs.config import load_config
 
 JUDGES = (
@@ -209,24 +207,10 @@ class Bench:
         finalists = [Contender(one) for one in different(map(self.candidate, reached)) if one.actions]
         return list(self.contest(finalists, self.parsed.measurement_seconds).actions) if finalists else []
 
-    def expected(self) -> Actions:
-        cost = LearnedCost.open(THREADS, self.learned_database)
-        sizes, measured, met = self.task.sizes, self.measured, []
-        graphs = [one.candidate.state.graph for one in self.pool]
-        pooled = [cost.pooled([graph.at(one) for one in sizes]) for graph in (self.task.graph, *graphs)]
-        choice = NextMeasurement(cost.model, pooled[0], pooled[1:])
-        while measured.seconds < self.seconds and (number := choice.next()) is not None:
-            latency = measured(graphs[number])
-            if latency.lost:
-                break
-            choice.show(number, latency.ratio, math.log(latency.high / latency.low) / (2 * NORMAL))
-            met.append((latency.ratio, list(self.pool[number].candidate.actions)))
-        return self.fastest(met)
-
     def run(self, method: str) -> dict:
         """What a method came to, in a file. JSON-able."""
         ways: dict[str, Callable[[], Actions]] = {
-            FIRST: self.estimate, "annealing": self.annealing, "dream": self.dream, "expected": self.expected,
+            FIRST: self.estimate, "annealing": self.annealing, "dream": self.dream,
             "xrlflow": partial(self.agent, "flattened", 0.1), "xrlflow-local": partial(self.agent, "each", 0.0),
         }  # fmt: skip
         say(f"{self.name}, seed {self.seed}: {method}")
@@ -310,7 +294,7 @@ def cheapest(task: Task, actions: np.ndarray) -> Actions:
 
 # -- figures ---------------------------------------------------------------------------------------
 
-METHODS = (FIRST, "annealing", "xrlflow", "xrlflow-local", "dream", "expected")
+METHODS = (FIRST, "annealing", "xrlflow", "xrlflow-local", "dream")
 
 
 def of_seed(name: str, seed: int, parsed) -> Iterator[tuple[str, dict]]:

@@ -21,7 +21,6 @@ from rlflow.optimisation.candidates import Candidate
 from rlflow.optimisation.contest import (
     Contender,
     Contest,
-    by_expected_improvement,
     compete,
     contenders,
     different,
@@ -146,7 +145,7 @@ def _choose(run, best, budget: Budget) -> dict:
         return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget))
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
     known = database.families(threads)
-    entered = by_expected_improvement(run.task, contenders(run.task, candidates, best.candidates(), known))
+    entered = contenders(run.task, candidates, best.candidates(), known)
     contest = _compete(run, entered, time.monotonic() + CONTEST * budget.left)
     keep_contest(Measurements(database, threads), run.task, contest)
     winner, *others = contest.ranked or candidates

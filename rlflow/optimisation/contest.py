@@ -6,9 +6,8 @@ nothing), the first candidate before pruning, variants without one rule family e
 own operators, and the results of the other searches. Families that slowed down files on this machine are left out
 first.
 
-Where a latency model is learned, `by_expected_improvement` orders the contenders by expected improvement (Močkus
-1975; Jones, Schonlau and Welch 1998). `halve` measures all contenders in a short heat, drops the slower half and
-repeats until one is left (successive halving), so most time is spent on contenders that are hard to tell apart.
+`halve` measures all contenders in a short heat, drops the slower half and repeats until one is left (successive
+halving), so most time is spent on contenders that are hard to tell apart.
 
 `compete` ranks the contenders. The winner is checked and measured again in other runs (`rlflow.optimisation.delivery`);
 the others take its place, in order, if it is not equal or not faster. The measured effect of each rule family is
@@ -21,7 +20,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +28,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.costs import graph_cost
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.costs.at_sizes import AtSizes, at_sizes
-from rlflow.costs.learned import LatencyModel, LearnedCost, Pooled
+from rlflow.costs.at_sizes import at_sizes
 from rlflow.costs.measured import TOGETHER, Ratio, ratio_of, ratios_in_turns
 from rlflow.costs.measurements import Measurements
 from rlflow.costs.target import target_of
@@ -129,65 +126,6 @@ def different(candidates: Iterable[Candidate]) -> list[Candidate]:
     for candidate in candidates:
         of_graph.setdefault(candidate.state.hash, candidate)
     return list(of_graph.values())
-
-
-class NextMeasurement:
-    """Chooses among graphs, which are numbered from 0.
-
-    Args:
-      original: what they are measured beside.
-    """
-
-    def __init__(self, model: LatencyModel, original: Pooled, graphs: Sequence[Pooled]):
-        self.model, self.original, self.graphs = model, original, graphs
-        self.measured: dict[int, float] = {}  # of the original's latency
-
-    def best(self) -> int | None:
-        """The one that is predicted to be the fastest of those that were measured; None of none, or where that is the
-        original."""
-        ratios = {number: self.model.log_ratio(self.graphs[number], self.original)[0] for number in self.measured}
-        fastest = min(ratios, key=ratios.__getitem__, default=None)
-        return fastest if fastest is not None and ratios[fastest] < 0 else None
-
-    def expected(self, number: int) -> float:
-        """By how much its logarithm of latency is below that of the best one so far, 0 where it is not, in the mean."""
-        best = self.best()
-        beside = self.original if best is None else self.graphs[best]
-        return expected_improvement(*self.model.log_ratio(self.graphs[number], beside))
-
-    def next(self) -> int | None:
-        """The one to measure next; None if all were."""
-        left = [number for number in range(len(self.graphs)) if number not in self.measured]
-        return max(left, key=self.expected, default=None)
-
-    def show(self, number: int, ratio: float, uncertain: float) -> None:
-        """What it was measured to take of what the original takes. uncertain: standard deviation of the logarithm."""
-        self.measured[number] = ratio
-        self.model = self.model.after(self.graphs[number], self.original, ratio, uncertain)
-
-
-def expected_improvement(mean: float, deviation: float) -> float:
-    """The mean of max(−x, 0), for a Gaussian x."""
-    if deviation == 0:
-        return max(-mean, 0.0)
-    gaussian = NormalDist()
-    return deviation * gaussian.pdf(mean / deviation) - mean * gaussian.cdf(-mean / deviation)
-
-
-def by_expected_improvement(task: Task, contenders: Sequence[Contender]) -> list[Contender]:
-    """The first one, then the others, those first of which most improvement over it is expected; as they are where no
-    latency is learned."""
-    cost = task.cost.model if isinstance(task.cost, AtSizes) else task.cost
-    if not isinstance(cost, LearnedCost) or not contenders:
-        return list(contenders)
-
-    def pooled(contender: Contender) -> Pooled:
-        return cost.pooled([contender.candidate.state.graph.at(sizes) for sizes in task.sizes])
-
-    first, *others = contenders
-    beside = pooled(first)
-    expected = {id(one): expected_improvement(*cost.model.log_ratio(pooled(one), beside)) for one in others}
-    return [first, *sorted(others, key=lambda one: -expected[id(one)])]
 
 
 MOST_DRAWS = 8  # a heat: more would be surer than a whole measurement is
