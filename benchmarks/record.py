@@ -1,0 +1,457 @@
+"""Keep the finished parts of a benchmark and publish its record: tables with the code and machine that made them.
+
+Each benchmark is a module of this package that makes one page of docs/results.
+
+    def main() -> int:
+        arguments = parser(__doc__, seeds=3).parse_args()
+        record = Record("transfer", arguments)
+        parts = {seed: record.part(f"seed-{seed}", measure, seed) for seed in range(arguments.seeds)}
+        record.publish({"gains": Table(["model", "gain"], rows_of(parts))})
+        return record.status
+
+    if __name__ == "__main__":
+        sys.exit(run(main))
+
+A *part* is the unit of resumption: one call whose result is a file below ``runs/results``. The folder of that file is
+named by the identity of the run (commit, processor, packages, options), so a part is reused only where all of these are
+the same. The tables of one record therefore never mix two commits or two machines. The date of a record is the date of
+its parts, not the date of its publication.
+
+The commit is the last one that changed CODE. A commit of documentation alone leaves parts valid. Uncommitted changes of
+CODE are refused. With ``--draft`` they are accepted, and the record stays below ``runs/results``.
+
+``publish`` writes ``docs/results/NAME.json``. ``python -m benchmarks.record`` writes the Markdown of all records
+between the markers of the pages, of README.md and of docs/*.md. ``--check`` writes nothing and fails if a page differs.
+
+    <!-- begin: NAME -->           how the record was made
+    <!-- begin: NAME TABLE -->     one of its tables
+    <!-- begin: index -->          one row for each record (docs/RESULTS.md)
+    <!-- end -->
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_json, write_text
+from rlflow.common.processes import fresh_processes
+from rlflow.graph.onnx_runtime import machine
+
+ROOT = Path(__file__).parent.parent
+RUNS = ROOT / "runs" / "results"
+DOCS = ROOT / "docs"
+# Paths whose content can change a result. Tests and documentation cannot.
+CODE = ("rlflow", "worldmodel", "controllers", "benchmarks", "configs", "run.py", "setup.py", "constraints.txt")
+PACKAGES = ("numpy", "onnx", "onnxruntime", "tensorflow-cpu", "tensorflow")
+LONGEST_PART_SECONDS = 3600  # a longer part loses too much work when a run is cut off
+SHORT = 8  # digits of a hash in text and in names of folders
+BLOCK = re.compile(r"(<!-- begin: ([\w-]+)(?: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+class RecordError(RLFlowError):
+    """Raised when a record would mix different runs, or would not state what made it."""
+
+
+# -- what made a result --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The code and the machine that make a result.
+
+    Attributes:
+        version: the version of RLFlow.
+        commit: hash of the last commit that changed CODE; "unknown" outside a repository.
+        changes: digest of the uncommitted changes of CODE; empty for a committed state.
+        machine: processor with its vector instructions, and number of cores.
+        packages: version of Python and of the packages that influence results.
+    """
+
+    version: str
+    commit: str
+    changes: str
+    machine: str
+    packages: Mapping[str, str]
+
+    def __str__(self) -> str:
+        changes = " with uncommitted changes" if self.changes else ""
+        return f"RLFlow {self.version}, commit {self.commit[:SHORT]}{changes}, {self.machine}"
+
+
+def current_identity(root: Path = ROOT) -> Identity:
+    """Return the identity of the checkout at `root` on this machine."""
+    packages = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return Identity(version("rlflow"), *_code_state(root), machine(), packages)
+
+
+def _code_state(root: Path) -> tuple[str, str]:
+    """Return the last commit that changed CODE, and a digest of what is not committed (empty: everything is)."""
+    try:
+        commit = _git(root, "log", "-1", "--format=%H", "--", *CODE).decode().strip()
+        digest = hashlib.sha256(_git(root, "diff", "HEAD", "--", *CODE))
+        untracked = _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *CODE)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", ""
+    names = sorted(filter(None, untracked.decode().split("\0")))
+    for name in names:
+        digest.update(f"\n{name}\n".encode() + (root / name).read_bytes())
+    is_clean = not names and digest.digest() == hashlib.sha256().digest()
+    return commit, "" if is_clean else digest.hexdigest()[:SHORT]
+
+
+def _git(root: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=True).stdout
+
+
+# -- tables --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text, ready for a page.
+
+    Attributes:
+        columns: the heads; units belong here.
+        rows: cells as they are printed, one sequence a row.
+        text_columns: number of leading columns that are aligned left; the others hold numbers.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text_columns: int = 1
+
+    def __post_init__(self):
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise RecordError(f"the row {list(row)} has {len(row)} cells for {len(self.columns)} columns.")
+
+    def markdown(self) -> str:
+        """Return the table in Markdown."""
+        align = ["---"] * self.text_columns + ["---:"] * (len(self.columns) - self.text_columns)
+        lines = (self.columns, align, *self.rows)
+        return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+# -- making a record -----------------------------------------------------------------------------------
+
+
+def parser(description: str, seeds: int = 1) -> argparse.ArgumentParser:
+    """Return the argument parser of a benchmark, to which the benchmark adds its own options.
+
+    Args:
+        description: the module docstring; `--help` shows all of it.
+        seeds: default number of seeds, counted from 0.
+    """
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--seeds", type=int, default=seeds, metavar="N", help=f"seeds 0 to N - 1 (default {seeds})")
+    result.add_argument("--draft", action="store_true", help="accept uncommitted changes; write no page of docs")
+    result.add_argument("--only-finished", action="store_true", help="start no part; publish the finished parts")
+    return result
+
+
+class Record:
+    """The finished parts of one run of a benchmark, and the record that is published from them.
+
+    Attributes:
+        status: exit status of the command: 1 if a part failed, else 0.
+        missing: names of the parts that have no result; the record names them.
+    """
+
+    def __init__(self, name: str, arguments: argparse.Namespace, runs: Path = RUNS, docs: Path = DOCS):
+        """Open the folder of parts that belongs to today's code, this machine and these options.
+
+        Args:
+            name: the page, as in docs/results/NAME.md.
+            arguments: options that were parsed by `parser`.
+            runs: folder of the parts of all benchmarks.
+            docs: folder of the pages.
+
+        Raises:
+            RecordError: code is not committed and `--draft` was not passed.
+        """
+        self.name, self.docs, self.status = name, docs, 0
+        self.identity = current_identity()
+        self.is_draft, self.only_finished, self.seeds = arguments.draft, arguments.only_finished, arguments.seeds
+        if self.identity.changes and not self.is_draft:
+            raise RecordError(
+                f"the working tree has uncommitted changes in {', '.join(CODE)}, so no commit makes these results "
+                "again. Commit the changes, or pass --draft to keep the record out of docs/."
+            )
+        chosen = {key: value for key, value in vars(arguments).items() if key not in _NOT_OPTIONS}
+        self.options = json.loads(json.dumps(chosen, default=str))
+        self.folder = runs / name / f"{self.identity.commit[:SHORT]}-{_digest([asdict(self.identity), self.options])}"
+        self.parts: dict[str, dict] = {}
+        self.missing: list[str] = []
+
+    def part(self, name: str, work: Callable[..., dict], *arguments, isolated: bool = True) -> dict | None:
+        """Return the result of `work(*arguments)`, from the folder of parts if it is finished there.
+
+        A failure is reported, sets `status` and is tried again by the next run of the command.
+
+        Args:
+            name: file name of the part; it must name everything that tells the call from others, the seed included.
+            work: a function of a module that returns what JSON can hold.
+            isolated: run in a process of its own, so that caches and memory of other parts do not matter.
+
+        Returns:
+            The result, or None if the part failed or `--only-finished` left it out.
+
+        Raises:
+            RecordError: the code was changed since the record was opened.
+        """
+        path = self.folder / f"{name}.json"
+        if not path.exists() and not self.only_finished:
+            self._make(path, work, arguments, isolated)
+        if not path.exists():
+            self.missing.append(name)
+            return None
+        self.parts[name] = read_json(path)
+        return self.parts[name]["result"]
+
+    def _make(self, path: Path, work: Callable[..., dict], arguments: Sequence, isolated: bool) -> None:
+        if current_identity() != self.identity:
+            raise RecordError("the code was changed while the benchmark ran. Start it again: it begins a new record.")
+        print(f"{self.name}: {path.stem} …", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        try:
+            result = _in_own_process(work, *arguments) if isolated else work(*arguments)
+        except Exception as error:  # whatever failed, the other parts are independent of it
+            print(f"{self.name}: {path.stem} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            self.status = 1
+            return
+        seconds = time.monotonic() - started
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        write_json(path, {"identity": asdict(self.identity), "made": made, "seconds": seconds, "result": result})
+        print(f"{self.name}: {path.stem} took {seconds:.0f} s", file=sys.stderr, flush=True)
+        if seconds > LONGEST_PART_SECONDS:
+            print(f"{self.name}: {path.stem} took more than an hour; split this part.", file=sys.stderr, flush=True)
+
+    def publish(self, tables: Mapping[str, Table], note: str = "") -> Path:
+        """Write the record and the pages that show it, and return the path of the record.
+
+        A draft is written beside its parts, and no page changes.
+
+        Args:
+            tables: name → table; the pages refer to tables by these names.
+            note: a sentence that the header of the record shows, for instance a limit of this run.
+
+        Raises:
+            RecordError: no part is finished, or the parts belong to different code or machines.
+        """
+        if not self.parts:
+            raise RecordError(f"no part of {self.name} is finished for {self.identity}. Run: {self.command}")
+        if any(part["identity"] != asdict(self.identity) for part in self.parts.values()):
+            raise RecordError(f"{self.folder} holds parts of other code or of another machine; remove the folder.")
+        days = sorted(part["made"][:10] for part in self.parts.values())
+        value = {
+            "name": self.name,
+            "command": self.command,
+            **asdict(self.identity),
+            "made": [days[0], days[-1]],
+            "seconds": round(sum(part["seconds"] for part in self.parts.values())),
+            "seeds": list(range(self.seeds)),
+            "parts": len(self.parts),
+            "note": " ".join(filter(None, (note, self._missing_parts()))),
+            "tables": {name: asdict(table) for name, table in tables.items()},
+        }
+        path = (self.folder if self.is_draft else self.docs / "results") / f"{self.name}.json"
+        write_json(path, value)
+        if self.is_draft:
+            texts = [header(value), *(table.markdown() for table in tables.values())]
+            write_text(path.with_suffix(".md"), "\n\n".join(texts) + "\n")
+        else:
+            write_pages(self.docs)
+        print(f"{self.name}: {path}", file=sys.stderr)
+        return path
+
+    def _missing_parts(self) -> str:
+        if not self.missing:
+            return ""
+        all_parts = len(self.missing) + len(self.parts)
+        return f"{len(self.missing)} of {all_parts} parts are missing: {', '.join(self.missing)}."
+
+    @property
+    def command(self) -> str:
+        """The command that makes the record again."""
+        words = [word for word in sys.argv[1:] if word not in ("--draft", "--only-finished")]
+        return shlex.join(["python", "-m", f"benchmarks.{self.name}", *words])
+
+
+_NOT_OPTIONS = ("draft", "only_finished", "seeds")  # more seeds go on with the parts of fewer
+
+
+def _digest(value) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:SHORT]
+
+
+def _in_own_process(work: Callable[..., dict], *arguments) -> dict:
+    module = work.__module__
+    if module == "__main__":  # a new process has another main module, so it imports this one by name
+        module = sys.modules["__main__"].__spec__.name
+    with fresh_processes(1) as process:
+        return process.submit(_call, module, work.__qualname__, *arguments).result()
+
+
+def _call(module: str, function: str, *arguments) -> dict:
+    return getattr(import_module(module), function)(*arguments)
+
+
+def run(main: Callable[[], int]) -> int:
+    """Return the exit status of a benchmark's `main`; print an expected error as one line, with status 2."""
+    try:
+        return main()
+    except RLFlowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+# -- the pages -----------------------------------------------------------------------------------------
+
+
+def header(record: Mapping) -> str:
+    """Return a list in Markdown that says how a record was made."""
+    seeds = record["seeds"]
+    named_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}" if seeds else "no seeds"
+    packages = ", ".join(f"{name} {number}" for name, number in record["packages"].items())
+    lines = [
+        f"- `{record['command']}`",
+        f"- {_origin(record)}, {record['machine']}",
+        f"- {named_seeds}, {_duration(record['seconds'])}, {packages}",
+    ]
+    return "\n".join(lines + [f"- {record['note']}"] * bool(record.get("note")))
+
+
+def _origin(record: Mapping) -> str:
+    first, last = record["made"]
+    days = first if first == last else f"{first} to {last}"
+    changes = " with uncommitted changes" if record["changes"] else ""
+    return f"RLFlow {record['version']}, commit {record['commit'][:SHORT]}{changes}, {days}"
+
+
+def _duration(seconds: float | None) -> str:
+    """Return "12 min", or "duration not stated" for the None of an older record."""
+    return "duration not stated" if seconds is None else f"{max(1, round(seconds / 60))} min"
+
+
+def table_of(record: Mapping, name: str) -> Table:
+    """Return a table of a record.
+
+    Raises:
+        RecordError: the record has no such table.
+    """
+    try:
+        return Table(**record["tables"][name])
+    except KeyError:
+        raise RecordError(f"{record['name']} has no table {name!r}; it has {', '.join(record['tables'])}.") from None
+
+
+def index(records: Iterable[Mapping]) -> str:
+    """Return the table of docs/RESULTS.md: one row for each record."""
+    rows = [
+        [f"[{one['name']}](results/{one['name']}.md)", f"`{one['command']}`", _origin(one), one["machine"]]
+        for one in records
+    ]
+    return Table(["page", "command", "made by", "machine"], rows, text_columns=4).markdown()
+
+
+def refill(text: str, fill: Callable[[str, str | None], str]) -> str:
+    """Return a page whose blocks are written anew.
+
+    Args:
+        text: the page.
+        fill: returns the content of the block `<!-- begin: FIRST SECOND -->`; SECOND is None for a header.
+
+    Raises:
+        RecordError: a block has no end or no beginning.
+    """
+    if not text.count("<!-- begin: ") == text.count("<!-- end -->") == len(BLOCK.findall(text)):
+        raise RecordError("a block has no end, or no beginning")
+    return BLOCK.sub(lambda block: f"{block[1]}{fill(block[2], block[3])}\n{block[4]}", text)
+
+
+def new_page(record: Mapping) -> str:
+    """Return the first version of a record's page: its name, its header and its tables."""
+    blocks = [record["name"], *(f"{record['name']} {table}" for table in record["tables"])]
+    title = f"# {record['name'].replace('_', ' ').capitalize()}"
+    return "\n\n".join([title, *(f"<!-- begin: {block} -->\n<!-- end -->" for block in blocks)]) + "\n"
+
+
+def filled_pages(docs: Path = DOCS) -> dict[Path, str]:
+    """Return path → text of README.md, docs/RESULTS.md and every page of docs/results.
+
+    Raises:
+        RecordError: a page names a record or a table that does not exist, or a block is broken.
+    """
+    records = {path.stem: read_json(path) for path in sorted((docs / "results").glob("*.json"))}
+
+    def fill(path: Path, name: str, table: str | None) -> str:
+        if name == "index":
+            return index(records.values())
+        if name not in records:
+            raise RecordError(f"{path} shows {name!r}, but docs/results/{name}.json does not exist.")
+        if table is None:
+            return header(records[name])
+        content = table_of(records[name], table).markdown()
+        if path.parent.name == "results":  # the header stands on the same page
+            return content
+        link = Path("docs/results") if path.name == "README.md" else Path("results")
+        return f"{content}\n\n([{name}]({link}/{name}.md): {_origin(records[name])}, {records[name]['machine']})"
+
+    texts = {docs / "results" / f"{name}.md": new_page(record) for name, record in records.items()}
+    for path in (docs.parent / "README.md", *docs.glob("*.md"), *(docs / "results").glob("*.md")):
+        texts[path] = path.read_text(encoding="utf-8")
+    return {
+        path: refill(text, lambda name, table, path=path: fill(path, name, table))
+        for path, text in texts.items()
+        if "<!-- begin: " in text
+    }
+
+
+def write_pages(docs: Path = DOCS) -> list[Path]:
+    """Write the pages whose text changes, and return their paths."""
+    changed = _changed_pages(docs)
+    for path, text in changed.items():
+        write_text(path, text)
+    return list(changed)
+
+
+def _changed_pages(docs: Path) -> dict[Path, str]:
+    return {
+        path: text
+        for path, text in filled_pages(docs).items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    }
+
+
+def main(arguments: Sequence[str] | None = None, docs: Path = DOCS) -> int:
+    """Write the pages, or check them; return the exit status."""
+    options = argparse.ArgumentParser(description="Write the tables of all records into the pages.")
+    options.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page would change")
+    if not options.parse_args(arguments).check:
+        write_pages(docs)
+        return 0
+    changed = _changed_pages(docs)
+    for path in changed:
+        print(f"{path} is not up to date. Run: python -m benchmarks.record", file=sys.stderr)
+    return int(bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
