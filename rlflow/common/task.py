@@ -1,12 +1,15 @@
-"""The contract of a task: everything that searches, collection, world models and controllers know about it.
+"""The contract of a task: the interface that searches, collection, world models and controllers rely on.
 
-A task has one of two shapes. In a *step-by-step* task something changes by one choice after another: a `State` leads
-to the next state. In a *one-shot* task everything is decided at once: an `Instance` evaluates whole decisions. Both
-shapes have an integer objective (lower is better) and show themselves as a graph in arrays.
+A task has one of two shapes. A *step-by-step* task is a deterministic MDP: each choice leads from one `State` to the
+next (ONNX rewriting). A *one-shot* task decides everything at once: an `Instance` evaluates complete decisions (node
+ordering). Both shapes have an integer objective (lower is better) and encode their problem as a `GraphArrays`.
 
-A registered task is a `TaskSpec`: plain values from which any process makes the same `Task`.
-tests/tasks/test_contract.py runs the contract on every registered task. docs/EXTENDING.md builds one task of each
-shape.
+A registered task is a `TaskSpec`: plain values from which any process can build the same `Task`. To add a task,
+implement `TaskSpec`, `Task` and either `State` or `Instance`. The protocols `LocalState`, `StrainedState` and
+`CompoundState` are optional and make searches faster. A choice is a pair (sort, index): `sort` is the action type (in
+rewriting: the rule) and `index` selects one of its valid choices.
+
+tests/tasks/test_contract.py checks every registered task. docs/EXTENDING.md builds one task of each shape.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,18 +26,20 @@ STEP_BY_STEP, ONE_SHOT = "step by step", "one-shot"
 
 
 class Observes(StrEnum):
-    """What a controller is shown of a task."""
+    """The kind of observation that a controller needs."""
 
-    LATENT = "latent"  # the observation of controllers/base.py: dreaming or awake, through a world model
-    GRAPH = "graph"  # a one-shot instance, as GraphArrays
-    CANDIDATES = "candidates"  # the graphs that each valid action leads to (`rlflow.env.step.StepEnv.candidates`)
+    LATENT = "latent"  # latent z and hidden h of a world model, in a dream or in the real environment
+    GRAPH = "graph"  # the GraphArrays of a one-shot instance
+    CANDIDATES = "candidates"  # the graph after each valid action (`rlflow.env.step.StepEnv.candidates`)
 
 
 class GraphArrays(NamedTuple):
-    """One graph of n nodes and e edges, unpadded.
+    """One graph of n nodes and e edges, without padding.
 
-    ops: int32 [n], operator id (1 …; 0 is padding).  nodes: float32 [n, F].  edges: float32 [e, Fe].
-    senders, receivers: int32 [e], node indices in canonical order.  globals: float32 [G].
+    Attributes:
+      ops: int32 [n], operator ids from 1 on; 0 is reserved for padding.
+      nodes, edges, globals: float32 [n, F], [e, Fe] and [G], features.
+      senders, receivers: int32 [e], row of the node at either end of an edge.
     """
 
     ops: np.ndarray
@@ -49,10 +54,13 @@ class GraphArrays(NamedTuple):
 class EncodingSpec:
     """The sizes that a world model, a controller and their checkpoints are built for.
 
-    n_ops: operator ids, 0 for padding among them.  node_features, edge_features, global_features: of GraphArrays.
-    n_rules: N, how many sorts of choices there are.  max_locations: L, choices of one sort at most.
-    stop: whether there is, besides, the action that ends an episode: NO-OP, whose number is N.
-    version: of what the numbers in the arrays mean; raised when that changes, since the sizes may stay the same.
+    Attributes:
+      n_ops: number of operator ids, including the id 0 of padding.
+      node_features, edge_features, global_features: F, Fe and G of GraphArrays.
+      n_rules: N, the number of action types besides NO-OP.
+      max_locations: L, the largest number of valid choices of one action type.
+      stop: True if the action NO-OP, which has number N, ends an episode.
+      version: version of the features' meaning; increase it when the meaning changes, even if the sizes do not.
     """
 
     n_ops: int
@@ -70,12 +78,15 @@ class EncodingSpec:
 
 @runtime_checkable
 class State(Protocol):
-    """Step by step: one state, an immutable value, so that saving, restoring and forking are assignments.
+    """A state of a step-by-step task.
 
-    objective: an integer, lower is better; which one is the task's to say (`Task.unit`).
-    hash: equal for equal states.
-    counts: int32 [N], choices of each sort (in rewriting: of each rule), at most L. Choice k of a sort is the k-th in
-      an order that the state alone decides.
+    A state is an immutable value, so that an environment saves, restores and forks a state by an assignment.
+
+    Attributes:
+      objective: the quantity to minimise, in the unit that `Task.unit` and `Task.per_unit` define.
+      hash: a value that is equal for equal states.
+      counts: int32 [N], the number of valid choices of each action type, at most L. The order of the choices of one
+        action type must depend on the state alone, not on the path that led to the state.
     """
 
     objective: int
@@ -83,17 +94,30 @@ class State(Protocol):
     counts: np.ndarray
 
     def apply(self, sort: int, index: int) -> Self:
-        """The state after a choice. Raises RLFlowError for one that is not there."""
+        """Return the state after a choice.
+
+        Args:
+          sort: action type, 0 ≤ sort < N.
+          index: position among the valid choices of this action type, 0 ≤ index < counts[sort].
+
+        Raises:
+          RLFlowError: the state has no such choice.
+        """
 
     def arrays(self) -> GraphArrays:
-        """The state as a graph; equal states, equal arrays."""
+        """Encode the state as a graph; equal states give equal arrays."""
 
 
 class Match(Protocol):
-    """One choice of a local state. Searches compare matches by identity, so one that two states share is one object.
+    """One choice of a local state.
 
-    xfer_id: its sort.  nodes: ids of what it concerns.  plan: equal for matches whose replacements are alike,
-      wherever they are.
+    Searches compare matches by identity. If a match stays valid in the next state, both states must return the same
+    object.
+
+    Attributes:
+      xfer_id: the action type (`sort`).
+      nodes: ids of the nodes that the choice changes or removes.
+      plan: a value that is equal for matches with the same replacement at different places.
     """
 
     xfer_id: int
@@ -103,10 +127,12 @@ class Match(Protocol):
 
 @runtime_checkable
 class LocalState(State, Protocol):
-    """A state whose choices are local, which searches make use of: what is far from the last change stays as it was.
+    """A state whose choices change only a neighbourhood, so that searches reuse gains computed elsewhere in the graph.
 
-    matches: the choices, by sort and index.  touched: ids of the nodes that the last change concerned.
-    reach: how far the objective of one node looks, in edges.
+    Attributes:
+      matches: all choices, ordered by action type and index.
+      touched: ids of the nodes that the last choice changed, added or removed, and of nodes around changed edges.
+      reach: distance in edges within which a change can affect the contribution of one node to the objective.
     """
 
     matches: Sequence[Match]
@@ -114,27 +140,34 @@ class LocalState(State, Protocol):
     reach: int
 
     def match(self, sort: int, index: int) -> Match:
-        """The match of a choice."""
+        """Return the match of the choice (sort, index)."""
 
     def index_of(self, match: Match) -> int:
-        """The index that one of the matches has within its sort."""
+        """Return the index of a match among the choices of its action type."""
 
     def follow(self, match: Match) -> Self:
-        """The state after one of the matches."""
+        """Return the state after a match, as `apply` does for its action type and index."""
 
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
-        """Those nodes, and all within so many edges of them."""
+        """Return the ids of the given nodes and of all nodes within a distance.
+
+        Args:
+          nodes: node ids; ids of nodes that the state does not contain are allowed.
+          reach: distance in edges.
+        """
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        """int32 [k]: the rows of `arrays` that these nodes have, in this order; those that are not shown have none."""
+        """Return int32 [k], the rows of nodes in `arrays`, in the order given; skip nodes without a row."""
 
 
 @runtime_checkable
 class StrainedState(Protocol):
-    """What a local state has besides if its objective may be that of its worst part alone: then few choices matter.
+    """A local state whose objective can be a maximum, such as peak memory, instead of a sum over nodes.
 
-    strain: of each node how high the worst part is that it belongs to; a choice lowers the objective only if it
-      concerns some of the highest. None where the objective is a sum.
+    Attributes:
+      strain: node id → the largest value of the maximised quantity in which the node takes part (such as the bytes in
+        use while its tensors are alive). Only a choice at a node of the largest strain can lower the objective. None
+        if the objective is a sum.
     """
 
     strain: Mapping[int, int] | None
@@ -142,11 +175,12 @@ class StrainedState(Protocol):
 
 @runtime_checkable
 class CompoundState(Protocol):
-    """What a local state has besides if each of its matches stands for several choices, made one after another.
+    """A local state in which one match stands for several single choices, such as one rewrite in twelve equal blocks.
 
-    single: the same state, each of whose matches is one choice.
-    made: the choices that the last match made, as matches of single states.
-    actions: (sort, index) of each of them; numbering them may take as long as making them did.
+    Attributes:
+      single: the same state with one match per single choice.
+      made: the single choices that the last match made, in order, as matches of single states.
+      actions: (sort, index) of each choice in `made`; computing the indices can take as long as the choices did.
     """
 
     single: LocalState
@@ -154,33 +188,49 @@ class CompoundState(Protocol):
     actions: Sequence[tuple[int, int]]
 
     def choices(self, match: Match) -> Sequence[Match]:
-        """Those that a match stands for, as matches of `single`."""
+        """Return the single choices that a match stands for, as matches of `single`."""
 
     def carrying(self) -> "Carrying":
-        """To do everywhere what single choices did at one of alike matches."""
+        """Return a translator that repeats single choices from this state as compound matches."""
 
 
 class Carrying(Protocol):
-    """Which matches of compound states stand for choices that were made one after another from the same single state.
+    """A translator from a sequence of single choices to the compound matches that make them at all equal places.
 
-    Both ways, new nodes get other ids, and what was made for one choice may have made later ones, too.
+    A search tries single choices from `CompoundState.single`, then repeats the successful sequence on the compound
+    state. Node ids differ between the two sequences, and one compound match can make several later single choices. The
+    search handles the single choices in order. For each choice, it calls `match` unless `is_made`, follows the match,
+    calls `followed`, and finally calls `passed`.
     """
 
     def is_made(self, choice: Match) -> bool:
-        """Whether the next choice was made by one of the matches that were followed."""
+        """Return True if a compound match that was followed before has already made the next single choice."""
 
     def match(self, state: CompoundState, choice: Match) -> Match | None:
-        """The one of the state that stands for the next choice; None if none does."""
+        """Return the match of a compound state that makes the next single choice, or None if there is no such match.
+
+        Args:
+          state: the current compound state.
+          choice: the next single choice, as a match of the single sequence.
+        """
 
     def followed(self, after: CompoundState) -> None:
-        """To be called with the state after that match."""
+        """Record the compound state that following the match led to."""
 
     def passed(self, choice: Match) -> None:
-        """To be called for each choice in turn, once it is made."""
+        """Record that the single choice is made and that the next choice follows."""
 
 
 def single_steps(before: CompoundState, after: CompoundState) -> Iterator[tuple[tuple[int, int], LocalState]]:
-    """The single choices of a match that led from one state to the other, each with the single state after it."""
+    """Yield the single choices between two states, each with the single state that follows the choice.
+
+    Args:
+      before: a compound state.
+      after: the state that one match of `before` leads to.
+
+    Yields:
+      ((sort, index), single state after the choice).
+    """
     state = before.single
     for action in after.actions:
         state = state.apply(*action)
@@ -188,10 +238,12 @@ def single_steps(before: CompoundState, after: CompoundState) -> Iterator[tuple[
 
 
 class Evaluation(NamedTuple):
-    """What B decisions are worth.
+    """The result of evaluating B decisions.
 
-    objectives: int64 [B], lower is better.  decisions: int64 [B, …], as they were carried out.
-    repaired: int64 [B], how many parts of each decision had to be changed for that; 0 where it was valid.
+    Attributes:
+      objectives: int64 [B], lower is better.
+      decisions: int64 [B, n], the decisions after repair, as they were evaluated.
+      repaired: int64 [B], number of entries that the repair changed; 0 for a valid decision.
     """
 
     objectives: np.ndarray
@@ -201,48 +253,65 @@ class Evaluation(NamedTuple):
 
 @runtime_checkable
 class Instance(Protocol):
-    """One-shot: what is to be decided.
+    """The problem of a one-shot task, such as the order of the nodes or the memory of every tensor.
 
-    spec: the sizes of `arrays`; its n_rules is how many options a node has.
-    space: of one decision, int64 [n]: an option for each node of `arrays`, or an order of them.
-    hash: equal for equal instances.
+    Attributes:
+      spec: the sizes of `arrays`; its `n_rules` is the number of options of a node.
+      space: the space of one decision, int64 [n]: one option for each node of `arrays`, or a permutation of the nodes.
+      hash: a value that is equal for equal instances.
     """
 
     spec: EncodingSpec
     space: gymnasium.spaces.MultiDiscrete
     hash: object
 
-    def arrays(self) -> GraphArrays: ...
+    def arrays(self) -> GraphArrays:
+        """Encode the problem as a graph."""
+        ...
 
     def evaluate(self, decisions: np.ndarray) -> Evaluation:
-        """Of int64 [B, n] in the space. What is not valid is repaired, and `repaired` says so."""
+        """Evaluate decisions, int64 [B, n] in `space`; repair an invalid decision first and count the changes."""
 
     def control(self) -> np.ndarray:
-        """int64 [n]: a decision that needs no learning, such as a compiler's; results are compared with it."""
+        """Return int64 [n], a baseline decision without learning (such as a compiler's) for comparison."""
 
     def lower_bound(self) -> int | None:
-        """What no decision is below; None if nobody knows."""
+        """Return a proved lower bound on the objective of every decision, or None if no bound is known."""
 
 
 @runtime_checkable
 class Sequencing(Instance, Protocol):
-    """What an instance has besides if a decision is an order of its nodes, each after the senders of its edges."""
+    """An instance whose decision is a topological order of its nodes: each node follows the senders of its edges."""
 
     def drawn(self, n: int, seed: int) -> "Sequencing":
-        """Another of n nodes, at random, for controllers to learn on what is no single problem."""
+        """Return a random instance of the same kind, so that a controller can train on many problems.
+
+        Args:
+          n: number of nodes.
+          seed: seed of the random generator; equal arguments give equal instances.
+        """
 
     def searched(self, priorities: np.ndarray, width: int, order: np.ndarray | None = None) -> np.ndarray:
-        """int64 [n], what a beam of some width finds, guided by float64 [n]: each next node is as probable as the
-        softmax of the priorities of all that are ready says. Given an order, one that is no worse.
+        """Find an order by beam search.
+
+        Args:
+          priorities: float64 [n], logits: the next node has the softmax probability over all ready nodes.
+          width: beam width.
+          order: int64 [n], an order to improve; None to search for the most probable order.
+
+        Returns:
+          int64 [n], the best order found; never worse than `order`.
         """
 
 
 class Task(Protocol):
-    """One problem, opened: what stays the same in all episodes.
+    """One problem that is loaded and ready to use; a task stays the same in all episodes.
 
-    unit: of the objective, for people; per_unit: how much of the objective one such unit is (picoseconds in a ms: 10⁹).
-    initial: where every episode begins; a State, or the Instance of a one-shot task.
-    encoding_spec: the sizes of its arrays and of its actions.
+    Attributes:
+      unit: the unit in which people read the objective, such as "ms".
+      per_unit: the number of objective units in one `unit` (10⁹ if the objective counts picoseconds and `unit` is ms).
+      initial: the initial state of every episode, or the `Instance` of a one-shot task.
+      encoding_spec: the sizes of the task's arrays and actions.
     """
 
     unit: ClassVar[str]
@@ -252,10 +321,12 @@ class Task(Protocol):
 
 
 class Earnings(Protocol):
-    """What an episode has earned so far: an immutable value, as states are.
+    """The rewards of an episode so far, as an immutable value.
 
-    last: what its last step earned.  info: what the environment's `info` says of it.
-    measurements: hash of a state that was measured for it → the seconds that this took.
+    Attributes:
+      last: the reward of the last step.
+      info: entries for the `info` dictionary of the environment.
+      measurements: hash of each measured state → seconds that the measurement took.
     """
 
     last: float
@@ -263,28 +334,37 @@ class Earnings(Protocol):
     measurements: Mapping[str, float]
 
     def moved(self, before: State, after: State, ended: bool) -> Self:
-        """After a valid step, with which the episode may have ended."""
+        """Return the earnings after a valid step.
+
+        Args:
+          before, after: the states before and after the step.
+          ended: True if the step ended the episode.
+        """
 
     def stopped(self, state: State) -> Self:
-        """After NO-OP."""
+        """Return the earnings after NO-OP in a state."""
 
 
 @runtime_checkable
 class EpisodeReward(Protocol):
-    """A reward of which a step's share depends on those before it, or on whether it is the last."""
+    """A reward that depends on earlier steps or on the end of the episode, such as a measured latency."""
 
     def begin(self, initial: State) -> Earnings:
-        """Of an episode that begins here. Takes no time."""
+        """Return the earnings of an episode that begins in `initial`. Must return at once, without measuring."""
 
 
-StepReward = Callable[[State, State, State], float]  # (before, after, initial): what one valid step was worth
+StepReward = Callable[[State, State, State], float]  # (before, after, initial) → reward of one valid step
 Reward = StepReward | EpisodeReward
 
 
 class TaskSpec(Protocol):
-    """Plain values that make the same task in any process; what `rlflow.tasks.TASKS` registers.
+    """The description of a task by plain, picklable values; any process builds the same task from them.
 
-    shape: STEP_BY_STEP or ONE_SHOT.  max_steps: after which a random episode is cut.
+    Register the class in `rlflow.tasks.TASKS`. `rlflow.tasks.plain.PlainSpec` implements most methods.
+
+    Attributes:
+      shape: STEP_BY_STEP or ONE_SHOT.
+      max_steps: number of steps after which a random episode is truncated.
     """
 
     shape: ClassVar[str]
@@ -292,65 +372,105 @@ class TaskSpec(Protocol):
 
     @classmethod
     def fetch(cls, model: str, seed: int, folder: Path) -> Path:
-        """The file of the problem that `model` names; one that is generated is written into the folder.
+        """Return the file of a problem; write the file first if the problem is generated.
 
-        Raises RLFlowError if nothing has that name.
+        Args:
+          model: the option `model`: a path, or a name that the task understands.
+          seed: seed of a generated problem.
+          folder: folder for a generated file.
+
+        Raises:
+          RLFlowError: no problem has this name.
         """
 
     @classmethod
     def files(cls, source: Path) -> Sequence[Path]:
-        """All files that the problem consists of: a run is bound to their content."""
+        """Return all files of the problem; a run folder is bound to their content."""
 
     @classmethod
     def of(cls, config: Mapping, source: Path) -> Self:
-        """By the resolved config of a run."""
+        """Create the description from the resolved config of a run and the file that `fetch` returned."""
 
     @classmethod
     def depends_on(cls, config: Mapping) -> dict:
-        """What its episodes depend on besides the problem and the seed: it cannot change within one run folder."""
+        """Return the settings that, with problem and seed, determine the episodes; a run folder keeps them fixed."""
 
     def absolute(self) -> Self:
-        """The same with absolute paths, for a process with another working directory."""
+        """Return a copy with absolute paths, for a process with another working directory."""
 
-    def make_task(self) -> Task: ...
+    def make_task(self) -> Task:
+        """Load the problem."""
+        ...
 
     def make_reward(self) -> Reward:
-        """Step by step alone."""
+        """Create the reward function. Step-by-step tasks only."""
 
     def make_env(self, task: Task, max_steps: int) -> gymnasium.Env:
-        """Step by step alone: the real environment (`rlflow.env.step.StepEnv`), in episodes of at most so many steps.
+        """Create the real environment (see `rlflow.env.step.StepEnv`). Step-by-step tasks only.
+
+        Args:
+          task: result of `make_task`.
+          max_steps: number of steps after which an episode is truncated.
         """
 
     def deliver(self, task: Task, candidates: Sequence, folder: Path, config: Mapping, **options) -> dict:
-        """Checks the candidates (`rlflow.optimisation.candidates.Candidate`), writes the best with its receipt into the
-        folder.
+        """Check the candidates and write the best valid candidate with its receipt.
 
-        Returns at least {"original": {"objective"}, "candidates": {name: {"objective", "equal"}}, "delivered": a name
-        or "original", "reason", "actions": {name: list}}.
+        Args:
+          task: result of `make_task`.
+          candidates: `rlflow.optimisation.candidates.Candidate`, or `Decision` for a one-shot task.
+          folder: folder for the result and the receipt.
+          config: resolved config of the run.
+          **options: further options of the task.
+
+        Returns:
+          At least {"original": {"objective"}, "candidates": {name: {"objective", "equal"}}, "delivered": a name or
+          "original", "reason": text, "actions": {name: list}}.
         """
 
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
-        """Writes pages about a run into the folder; the last lines of the command, by name (`rlflow.cli.command`).
+        """Write the report of a run.
 
-        results: {"model", "seed", "eval": of `deliver`, "stages": {name: results}, "machine", "versions", "curves"}.
+        Args:
+          task: result of `make_task`.
+          results: {"model", "seed", "eval": result of `deliver`, "stages": {name: results}, "machine", "versions",
+            "curves"}.
+          folder: folder for the pages.
+
+        Returns:
+          The last lines of the command, by name (see `rlflow.cli.command.ending`).
         """
 
 
 def location_masks(counts: np.ndarray, spec: EncodingSpec) -> np.ndarray:
-    """int8 [N + 1, L]: 1 where the choice is valid, of counts int [N]; NO-OP, the last row, has one where there is a
-    NO-OP.
+    """Return the action masks of a state.
+
+    Args:
+      counts: int [N], the number of valid choices of each action type.
+      spec: sizes of the task.
+
+    Returns:
+      int8 [N + 1, L], 1 for a valid choice. The last row is NO-OP: its first entry is 1 if the task has a NO-OP.
     """
     return _prefixes(spec.max_locations)[np.append(counts, int(spec.stop))]
 
 
 @cache
 def _prefixes(limit: int) -> np.ndarray:
-    """int8 [L + 1, L]: row n is the mask of n choices."""
+    """Return int8 [L + 1, L] whose row n begins with n ones."""
     return np.tri(limit + 1, limit, -1, np.int8)
 
 
 def valid_actions(counts: np.ndarray, stop: bool) -> np.ndarray:
-    """int64 [n, 2]: all valid (sort, index) of counts int [N]; NO-OP, if there is one, last."""
+    """List all valid actions.
+
+    Args:
+      counts: int [N], the number of valid choices of each action type.
+      stop: True to append NO-OP, (N, 0).
+
+    Returns:
+      int64 [n, 2], (sort, index) pairs in ascending order.
+    """
     sorts = np.repeat(np.arange(len(counts)), counts)
     indices = np.arange(len(sorts)) - np.repeat(np.cumsum(counts) - counts, counts)
     actions = np.stack([sorts, indices], axis=1)
