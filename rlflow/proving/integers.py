@@ -27,35 +27,45 @@ from rlflow.proving.unknowns import (
     without_factors,
 )
 
-RLIMIT = 2_000_000  # z3's own unit of work for one question, so that answers do not depend on the machine
+RLIMIT = 2_000_000  # z3's unit of work for one query: a limit in seconds would depend on the machine
 
 
 class Claims:
-    """The assumptions of one case: z3 claims that hold throughout, or inside the indices that are bound just now."""
+    """The assumptions of one case: z3 claims that hold throughout, or inside the currently bound indices.
+
+    Attributes:
+      obligations: (operator, claim) pairs that the right side requires; None while the left side is read.
+      operator: the operator that is read now.
+      refused: operators whose misfits the planner refuses.
+      indices: the names of the symbols that are indices of elements.
+    """
 
     def __init__(self, budget: Budget):
         self.solver, self.budget = z3.Solver(), budget
         self.solver.set("rlimit", RLIMIT)
-        self.bound: list = []  # (index, size) that a sum or maximum binds just now
+        self.bound: list = []  # (index, size) pairs that the enclosing sums and maxima bind
         self.versions, self.counter, self.names = [0], 0, 0
         self.known_answers: dict = {}
-        self.kept: list = []  # z3 terms whose ids are keys
-        self.laws: list[dict] = [{}]  # that were assumed, for each index that is bound, by id
-        self.obligations: list | None = None  # (operator, claim) that the right side requires, once it is read
+        self.kept: list = []  # z3 terms whose ids are keys: z3 reuses the id of a freed term
+        self.laws: list[dict] = [{}]  # assumed laws by id, one dictionary per open scope
+        self.obligations: list | None = None
         self.operator = ""
-        self.refused: frozenset = frozenset()  # operators of which a misfit is refused when a rule is planned
-        self.indices: set[str] = set()  # names of symbols that are indices of elements
+        self.refused: frozenset = frozenset()
+        self.indices: set[str] = set()
 
     def assume(self, claim) -> None:
+        """Add a claim to the assumptions."""
         self.solver.add(plain_claim(claim))
         self.counter += 1
         self.versions[-1] = self.counter
 
     def feasible(self) -> bool:
+        """Return False if z3 proves that the assumptions contradict each other."""
         self.budget.spend()
         return self.solver.check() != z3.unsat
 
     def entails(self, claim) -> bool:
+        """Return True if z3 proves a claim from the assumptions."""
         claim = plain_claim(claim)
         if claim is True or claim is False:
             return claim
@@ -72,6 +82,7 @@ class Claims:
         return self.known_answers[key]
 
     def decide(self, truth: Truth) -> bool:
+        """Decide a comparison. Raise a Border if it depends on a bound index, and a Fork if it is open otherwise."""
         if self.entails(truth.claim):
             return True
         if self.entails(z3.Not(truth.claim)):
@@ -84,6 +95,12 @@ class Claims:
         raise Fork([truth.claim, z3.Not(truth.claim)])
 
     def truth(self, kind: str, difference):
+        """Return the comparison of a difference with 0: a bool if it is known at sight, else a Truth.
+
+        Args:
+          kind: "==", "<" or "<=".
+          difference: a z3 integer term.
+        """
         difference = z3.simplify(difference, som=True)
         claim = {"==": difference == 0, "<": difference < 0, "<=": difference <= 0}[kind]
         result = z3.simplify(claim)
@@ -92,7 +109,12 @@ class Claims:
         return Truth(self, claim, kind, difference)
 
     def border(self, truth: Truth, variable):
-        """The position inside the range of `variable` from which on the comparison has another answer."""
+        """Return the first position in the range of `variable` at which the comparison has another answer.
+
+        Args:
+          truth: a comparison that is linear in the variable, with slope 1 or -1.
+          variable: a bound index.
+        """
         if not truth.kind:
             raise Unprovable("a condition inside a sum is no single comparison")
         d = truth.difference
@@ -108,6 +130,14 @@ class Claims:
         return zero if (truth.kind == "<") == up else zero + 1
 
     def require(self, claim) -> None:
+        """Take a requirement of an operator on its inputs.
+
+        On the left side the requirement is assumed. On the right side it becomes an obligation.
+
+        Raises:
+          Infeasible: if the requirement is false and the case therefore cannot occur.
+          Unprovable: if it is false and the planner would not refuse the match.
+        """
         if claim is False:
             if self.obligations is None or self.operator in self.refused:
                 raise Infeasible
@@ -120,7 +150,7 @@ class Claims:
             self.obligations.append((self.operator, claim))
 
     def lemma(self, *claims) -> None:
-        """Laws of the unknown functions, each assumed once."""
+        """Assume laws of uninterpreted functions, each of them once."""
         for claim in claims:
             if not any(claim.get_id() in laws for laws in self.laws):
                 self.laws[-1][claim.get_id()] = claim
@@ -129,17 +159,21 @@ class Claims:
     # -- indices --
 
     def index_below(self, length):
+        """Return a context manager that binds a new index 0 ≤ k < length."""
         return _Index(self, length)
 
     def fresh(self):
+        """Return a new index symbol."""
         self.names += 1
         return self.index_symbol(f"k{self.names}")
 
     def index_symbol(self, name: str):
+        """Return the z3 symbol of an index with the given name."""
         self.indices.add(name)
         return z3.Int(name)
 
     def enter(self, bound: tuple) -> None:
+        """Open a scope in which the given (index, size) pairs are bound."""
         self.solver.push()
         self.versions.append(self.versions[-1])
         self.laws.append({})
@@ -147,14 +181,15 @@ class Claims:
             self.assume(z3.And(v >= 0, v < s))
 
     def leave(self) -> None:
+        """Close the innermost scope and keep its laws."""
         self.solver.pop()
         self.versions.pop()
         self.kept.append(self.laws[-1])
-        self.lemma(*self.laws.pop().values())  # they hold outside, too
+        self.lemma(*self.laws.pop().values())  # The laws hold outside the scope, too.
 
 
 class _Index:
-    """A bound index 0 ≤ k < length, inside a `with`."""
+    """A context manager that binds an index 0 ≤ k < length and yields its z3 symbol."""
 
     def __init__(self, world: Claims, length):
         self.world, self.length = world, length
@@ -171,16 +206,24 @@ class _Index:
 
 
 class Integers(Claims):
-    """Sizes, indices, and what is known of them; `assumptions` are z3 claims that hold throughout."""
+    """Unknown sizes and indices with products and quotients.
+
+    Attributes:
+      known_products: (a, b, a · b) triples, by the id of the product.
+      definitions: (symbol, term it equals) pairs.
+      symbols: the z3 symbols of sizes, by name.
+      divided_by: the divisors so far, by id.
+      defined: equations of the uninterpreted functions, used only to search for counterexamples.
+    """
 
     def __init__(self, assumptions, budget: Budget):
         super().__init__(budget)
         self.products: dict = {}
-        self.known_products: dict = {}  # (a, b, a · b) by the id of the product
-        self.definitions: list[tuple] = []  # (symbol, what it is equal to)
+        self.known_products: dict = {}
+        self.definitions: list[tuple] = []
         self.symbols: dict[str, z3.ArithRef] = {}
-        self.divided_by: dict = {}  # what sizes were divided by, by id
-        self.defined: list = []  # what the unknown functions are, for looking for numbers
+        self.divided_by: dict = {}
+        self.defined: list = []
         for claim in assumptions:
             self.assume(claim)
             self.add_product_laws(claim)
@@ -188,12 +231,13 @@ class Integers(Claims):
     # -- definitions --
 
     def assume(self, claim) -> None:
+        """Add a claim. Outside all scopes, solve its equations for symbols, too."""
         super().assume(claim)
         if len(self.versions) == 1:
             self.define(plain_claim(claim))
 
     def define(self, claim) -> None:
-        """An equation for a symbol replaces it by the other side from now on, so that products of it are known."""
+        """Solve an equation for a symbol and replace the symbol from now on, so that products of it are known."""
         if claim is True or claim is False:
             return
         if z3.is_and(claim):
@@ -211,6 +255,7 @@ class Integers(Claims):
                     return
 
     def put(self, symbol, rest) -> None:
+        """Record the definition of a symbol and rewrite older definitions and products with it."""
         self.definitions.append((symbol, rest))
         for k, (old, known) in enumerate(self.definitions):
             if mentions(known, symbol):
@@ -222,7 +267,7 @@ class Integers(Claims):
     # -- integers --
 
     def rebuilt(self, term, done: dict | None = None):
-        """The term with its products multiplied out again, after something was put into them."""
+        """Multiply out the products of a term again, after a substitution."""
         done = {} if done is None else done
         if term.get_id() not in done:
             children = [self.rebuilt(child, done) for child in term.children()]
@@ -236,6 +281,7 @@ class Integers(Claims):
         return done[term.get_id()]
 
     def integer(self, term):
+        """Return a z3 term as a simplified integer of the algebra: a Python int if it is known, else an Int."""
         if isinstance(term, int):
             return term
         if self.definitions:
@@ -245,6 +291,12 @@ class Integers(Claims):
         return term.as_long() if z3.is_int_value(term) else Int(self, term)
 
     def symbol(self, name: str, least: int | None = 1):
+        """Return the unknown size of a name.
+
+        Args:
+          name: the name; the same name gives the same size.
+          least: the smallest possible value; None for no bound.
+        """
         if name not in self.symbols:
             self.symbols[name] = z3.Int(name)
             if least is not None:
@@ -252,6 +304,12 @@ class Integers(Claims):
         return self.integer(self.symbols[name])
 
     def choose(self, condition, yes, no):
+        """Return `yes` if the condition holds, else `no`, without splitting the case.
+
+        Args:
+          condition: a bool or a Truth.
+          yes, no: integers of the algebra.
+        """
         if isinstance(condition, Truth):
             if self.entails(condition.claim):
                 return yes
@@ -261,15 +319,23 @@ class Integers(Claims):
         return yes if condition else no
 
     def wider(self, a, b):
+        """Return the broadcast size of two sizes that are equal or of which one is 1."""
         if self.entails(b == 1) or self.entails(a == b):
             return a
         return self.choose(a == 1, b, a)
 
     def met(self, size, whole, k):
+        """Return the index on an axis of the given size that broadcasting maps index k to.
+
+        Args:
+          size: the size of the axis, equal to `whole` or 1.
+          whole: the size after broadcasting.
+          k: the index after broadcasting.
+        """
         return k if self.entails(size == whole) else self.choose(size == 1, 0, k)
 
     def product(self, a, b):
-        """a · b; of two unknowns an unknown function with the laws that proofs need."""
+        """Return a · b. A product of two unknowns is an uninterpreted function with the laws that proofs need."""
         a, b = self.integer(plain(a)), self.integer(plain(b))
         if isinstance(a, int) or isinstance(b, int):
             return self.integer(plain(a) * plain(b))
@@ -291,13 +357,16 @@ class Integers(Claims):
         return result
 
     def monomial(self, factors: tuple):
-        """The product of unknowns, in one order."""
+        """Return the product of unknowns, multiplied in one fixed order."""
         first, *rest = sorted(factors, key=sorting_key) or [z3.IntVal(1)]
         for other in rest:
             first = self.product_of(first, other)
         return first
 
     def product_of(self, a, b):
+        """Return the uninterpreted product of two z3 terms and assume its laws, also those that relate it to other
+        products.
+        """
         made = UNKNOWN["product", 2](a, b)
         self.known_products[made.get_id()] = (a, b, made)
         self.defined.append(made == a * b)
@@ -320,13 +389,13 @@ class Integers(Claims):
         return made
 
     def add_product_laws(self, claim) -> None:
-        """The laws of all products in a claim."""
+        """Assume the laws of all products that occur in a claim."""
         for term in subterms(claim):
             if z3.is_app(term) and term.decl().name() == "product":
                 self.product_of(*term.children())
 
     def floor_quotient(self, a, b):
-        """a // b for b ≥ 1; what b divides is divided."""
+        """Return a // b for b ≥ 1. Terms of `a` that b divides at sight are divided."""
         a, b = self.integer(plain(a)), self.integer(plain(b))
         if isinstance(a, int) and isinstance(b, int):
             return a // b
@@ -347,7 +416,7 @@ class Integers(Claims):
         return whole + self.quotient_of(term_of(rest), term_of(b))
 
     def divided(self, a, b) -> tuple:
-        """(e, r) with a = e·b + r, where e has what b divides at sight."""
+        """Return (e, r) with a = e·b + r, where e holds the terms that b divides at sight."""
         parts, whole, rest = monomials(term_of(b)), z3.IntVal(0), z3.IntVal(0)
         times, divisor = parts[0]
         for coefficient, factors in monomials(term_of(a)):
@@ -362,7 +431,7 @@ class Integers(Claims):
         return self.integer(whole), self.integer(rest)
 
     def follows(self, claim: Truth) -> bool:
-        """Whether a comparison is entailed, if need be since it is so of its multiples by what was divided by."""
+        """Return True if a comparison is entailed. Multiples of it by earlier divisors are tried, too."""
         for b in self.divided_by.values():
             d = self.integer(claim.difference)
             multiple = term_of(self.product(d, b))
@@ -371,7 +440,9 @@ class Integers(Claims):
         return self.entails(claim)
 
     def quotient_of(self, a, b) -> Int:
-        """An unknown with a - b < unknown · b ≤ a; of sizes only a symbol, so that an equation can define it."""
+        """Return an unknown q with a - b < q · b ≤ a. A quotient of sizes is a symbol, so that an equation can define
+        it.
+        """
         if self.is_size(a) and self.is_size(b):
             made = self.symbol(f"({a.sexpr()}) // ({b.sexpr()})", None)
         else:
@@ -382,31 +453,36 @@ class Integers(Claims):
         return made
 
     def is_size(self, term) -> bool:
-        """Whether a term has symbols of sizes only, and no index."""
-        if term.decl().kind() == z3.Z3_OP_ITE:  # may be large, and no equation is solved for it
+        """Return True if a term consists of symbols of sizes and of no index."""
+        if term.decl().kind() == z3.Z3_OP_ITE:  # A conditional may be large, and no equation is solved for it.
             return False
         return term.decl().name() not in self.indices and all(map(self.is_size, term.children()))
 
 
 class Position(NamedTuple):
-    """A position in row-major order."""
+    """A position in row-major order, kept as an index under a shape."""
 
     shape: tuple
     index: tuple
 
 
 class Reshapes(Integers):
-    """Integers, with the shapes that they are the sizes of."""
+    """Integers, and positions in row-major order that are read under another shape.
+
+    Attributes:
+      origins: ids of converted indices → the (sizes, indices) that they were converted from.
+    """
 
     def __init__(self, assumptions, budget: Budget):
-        self.origins: dict = {}  # ids of indices that were moved → (sizes, indices) that they come from
+        self.origins: dict = {}
         super().__init__(assumptions, budget)
 
     def position(self, shape: tuple, index: tuple) -> Position:
+        """Return the row-major position of an index under a shape."""
         return Position(shape, index)
 
     def index(self, position: Position, shape: tuple) -> tuple:
-        """The index of that position under another shape, of which equal sizes at both ends are taken as they are."""
+        """Convert a position to the index under another shape. Equal sizes at both ends keep their indices."""
         old = [pair for pair in zip(position.shape, position.index, strict=True) if not self.is_one(pair[0])]
         new = [k for k, size in enumerate(shape) if not self.is_one(size)]
         result: list = [0] * len(shape)
@@ -422,7 +498,12 @@ class Reshapes(Integers):
         return tuple(result)
 
     def moved(self, old: list[tuple], sizes: list) -> list:
-        """The indices under `sizes` of a position given as (size, index) pairs; back again it is what it was."""
+        """Return the indices under `sizes` of a position. Converting them back gives the original indices.
+
+        Args:
+          old: (size, index) pairs of the position.
+          sizes: the sizes of the new shape.
+        """
         origin = self.origins.get(tuple(term_id(index) for _, index in old))
         if origin is not None and len(origin[0]) == len(sizes):
             if all(self.same_size(a, b) for a, b in zip(origin[0], sizes, strict=True)):
@@ -445,6 +526,13 @@ class Reshapes(Integers):
         return self.entails(a == b)
 
     def reshaped(self, shape: tuple, wanted: tuple, allowzero: int) -> tuple:
+        """Return the shape that Reshape makes.
+
+        Args:
+          shape: the shape of the input.
+          wanted: the sizes of the second input; 0 copies a size and -1 stands for the rest.
+          allowzero: the attribute of that name; unused here, since sizes are at least 1.
+        """
         if any(isinstance(size, Int) for size in wanted):
             return self.reshaped_as(shape, wanted)
         for k, size in enumerate(wanted):
@@ -459,7 +547,7 @@ class Reshapes(Integers):
         return tuple(sizes)
 
     def reshaped_as(self, shape: tuple, wanted: tuple) -> tuple:
-        """Of sizes that are not known: whatever shape ONNX's inference makes of them, which both sides must share."""
+        """Return the output shape for unknown wanted sizes: uninterpreted sizes that both sides of a rule share."""
         given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*shape, *wanted)]
         made = []
         for k, size in enumerate(wanted):
@@ -475,7 +563,7 @@ class Reshapes(Integers):
         return tuple(made)
 
     def rest_of(self, shape: tuple, sizes: list):
-        """The size that is left when the others have taken theirs."""
+        """Return the quotient of the total size by the given sizes, the value of -1 in Reshape."""
         old = [size for size in shape if not self.is_one(size)]
         sizes = [size for size in sizes if not self.is_one(size)]
         for size in list(sizes):
@@ -494,6 +582,7 @@ class Reshapes(Integers):
         return made
 
     def require_same_total(self, shape: tuple, other: tuple) -> None:
+        """Require that two shapes have equally many elements."""
         old = [size for size in shape if not self.is_one(size)]
         new = [size for size in other if not self.is_one(size)]
         while old and new and self.same_size(old[0], new[0]):
@@ -505,4 +594,4 @@ class Reshapes(Integers):
                 self.require(size == 1)
         elif len(old) == 1 or len(new) == 1:
             self.require(self.product_of_all(old) == self.product_of_all(new))
-        # otherwise an equation of products of sizes that no proof needs; ONNX's shape inference checks it
+        # Otherwise both shapes keep several sizes. No proof needs that equation; ONNX's shape inference checks it.

@@ -1,6 +1,6 @@
-"""Numbers that are not known: sums of products.
+"""Represent unknown numbers as sums of products of atoms.
 
-A number is Σ coefficient · Σ over bound indices · product of atoms (`Poly`, `Term`).
+A number (`Poly`) is Σ coefficient · Σ over bound indices · product of atoms, one `Term` per coefficient.
 """
 
 from dataclasses import dataclass
@@ -13,33 +13,33 @@ from rlflow.proving.unknowns import Truth, mentions
 
 
 class Element(NamedTuple):
-    """An element of a tensor, or with no indices a number that is not known."""
+    """An atom: an element of a tensor, or a single unknown number if the index is empty."""
 
     name: str
     index: tuple
 
 
 class Size(NamedTuple):
-    """An integer as a number."""
+    """An atom: an integer term as a number."""
 
     term: z3.ArithRef
 
 
 class Inside(NamedTuple):
-    """1 where the claim holds, else 0."""
+    """An atom: 1 where the claim holds, else 0."""
 
     claim: z3.BoolRef
 
 
 class Applied(NamedTuple):
-    """A function; the order of `larger`'s arguments means nothing."""
+    """An atom: a function of numbers. The order of the arguments of `larger` has no meaning."""
 
     name: str
     arguments: tuple
 
 
 class Greatest(NamedTuple):
-    """The maximum of `body` over the bound indices at which the claim holds."""
+    """An atom: the maximum of `body` over the bound indices for which the claim holds."""
 
     bound: tuple  # of (variable, size)
     claim: z3.BoolRef
@@ -47,14 +47,16 @@ class Greatest(NamedTuple):
 
 
 class Term(NamedTuple):
+    """A coefficient times the sum, over the bound indices, of the product of the factors."""
+
     coefficient: Fraction
-    bound: tuple  # of (variable, size): what is summed over
+    bound: tuple  # (variable, size) pairs of the sum's indices
     factors: tuple
 
 
 @dataclass(frozen=True)
 class Poly:
-    """A sum of terms."""
+    """A sum of terms: one number of the algebra."""
 
     world: Any  # rlflow.proving.symbolic.Symbols
     terms: tuple[Term, ...]
@@ -97,14 +99,14 @@ class Poly:
 
     @property
     def number(self) -> Fraction | None:
-        """The number, where it is a known one."""
+        """The value, if the number is known; else None."""
         if not self.terms:
             return Fraction(0)
         one = self.terms[0]
         return one.coefficient if len(self.terms) == 1 and not one.bound and not one.factors else None
 
 
-IRRATIONAL = {  # what the nearest float stands for: (rational factor, under the root)
+IRRATIONAL = {  # float → (rational factor, number under the root) that it stands for
     1.4142135623730951: (Fraction(1), Fraction(2)),
     0.7071067811865475: (Fraction(1, 2), Fraction(2)),
     0.7071067811865476: (Fraction(1, 2), Fraction(2)),
@@ -112,16 +114,19 @@ IRRATIONAL = {  # what the nearest float stands for: (rational factor, under the
 
 
 def read_float(value: float) -> Fraction:
-    """The simple fraction whose nearest float it is, else the decimal."""
+    """Return the fraction with a small denominator whose nearest float is `value`; else the decimal that Python prints.
+    """
     simple = Fraction(value).limit_denominator(10_000)
     return simple if float(simple) == value else Fraction(str(value))
 
 
 def poly_mentions(p: Poly, variable) -> bool:
+    """Return True if the variable occurs free in a number."""
     return any(term_mentions(t, variable) for t in p.terms)
 
 
 def atom_mentions(atom, variable) -> bool:
+    """Return True if the variable occurs free in an atom."""
     match atom:
         case Element(index=index):
             return any(mentions(k, variable) for k in index)
@@ -138,6 +143,7 @@ def atom_mentions(atom, variable) -> bool:
 
 
 def term_mentions(term: Term, variable) -> bool:
+    """Return True if the variable occurs free in a term."""
     if any(v.get_id() == variable.get_id() for v, _ in term.bound):
         return False
     return any(atom_mentions(f, variable) for f in term.factors) or any(
@@ -146,13 +152,19 @@ def term_mentions(term: Term, variable) -> bool:
 
 
 def sole_atom(p: Poly):
-    """The atom that p is, if it is one."""
+    """Return the atom that the number consists of, or None if it is any other sum."""
     if len(p.terms) == 1 and p.terms[0].coefficient == 1 and not p.terms[0].bound and len(p.terms[0].factors) == 1:
         return p.terms[0].factors[0]
     return None
 
 
 def substituted(atom, pairs: list):
+    """Return an atom with z3 terms replaced.
+
+    Args:
+      atom: the atom.
+      pairs: (old, new) pairs of z3 terms; bound indices of the atom are left alone.
+    """
     if not pairs:
         return atom
     match atom:
@@ -175,11 +187,23 @@ def substituted(atom, pairs: list):
 
 
 def substituted_poly(p: Poly, pairs: list) -> Poly:
+    """Return a number with z3 terms replaced.
+
+    Args:
+      p: the number.
+      pairs: (old, new) pairs of z3 terms.
+    """
     return Poly(p.world, tuple(substituted_term(p.world, term, pairs) for term in p.terms))
 
 
 def substituted_term(world, term: Term, pairs: list) -> Term:
-    """The term with free indices replaced; its own bound ones are others, whatever their names."""
+    """Replace the free indices of a term. Rename its bound indices first if they would capture a replacement.
+
+    Args:
+      world: the algebra that renames bound indices.
+      term: the term.
+      pairs: (old, new) pairs of z3 terms.
+    """
     pairs = free_pairs(term.bound, pairs)
     if captures(term.bound, pairs):
         term = world.renamed(term)
@@ -187,16 +211,17 @@ def substituted_term(world, term: Term, pairs: list) -> Term:
 
 
 def free_pairs(bound: tuple, pairs: list) -> list:
+    """Return the replacement pairs whose old variable is not bound here."""
     own = {v.get_id() for v, _ in bound}
     return [(old, new) for old, new in pairs if old.get_id() not in own]
 
 
 def captures(bound: tuple, pairs: list) -> bool:
-    """Whether something that is put in mentions an index that is bound here."""
+    """Return True if a replacement mentions an index that is bound here."""
     return any(mentions(new, v) for _, new in pairs for v, _ in bound)
 
 
 def skeleton(term: Term) -> tuple:
-    """What equal terms have in common."""
+    """Return a key that equal terms share: the number of bound indices and the sorted names of the factors."""
     names = [getattr(f, "name", type(f).__name__) for f in term.factors]
     return len(term.bound), tuple(sorted(names))

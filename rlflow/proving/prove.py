@@ -1,7 +1,7 @@
-"""Proofs of rules: both sides, written out by rlflow.proving.semantics, are the same numbers.
+"""Prove rewrite rules: show that both sides of a rule compute the same numbers.
 
-A rule is proved for all shapes (rlflow.proving.all_shapes) if that succeeds, else for all shapes up to a bound
-(rlflow.proving.bounded). What does neither is not shipped.
+A rule is first tried for all shapes (rlflow.proving.all_shapes), then for all shapes up to a bound
+(rlflow.proving.bounded). A rule that neither method proves is not shipped.
 """
 
 import multiprocessing
@@ -19,12 +19,20 @@ from rlflow.proving.draws import coverage
 from rlflow.rules.proofs import Proof
 from rlflow.rules.rule import Rule
 
-QUESTIONS = 40_000  # to z3, for one rule and each way of reading windows
+QUESTIONS = 40_000  # z3 queries per rule and way of reading windows
 WINDOWED = frozenset(("Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool"))
 
 
 def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:
-    """The proof of one rule, made anew. What it gives does not depend on the machine, but for its seconds."""
+    """Prove one rule from scratch.
+
+    Args:
+      rule: the rule to prove.
+      questions: the largest number of z3 queries for each way of reading windows.
+
+    Returns:
+      the proof; apart from its seconds, it is the same on every machine.
+    """
     start = time.process_time()
 
     def result(proof: str, bound: str, how: str) -> Proof:
@@ -49,13 +57,19 @@ def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:
 def prove(
     rules: Iterable[Rule], names: list[str] | None = None, workers: int = 1, progress: Callable | None = None
 ) -> list[Proof]:
-    """Proofs of the named rules (None or empty: of all), made anew, in the order of the rules.
+    """Prove rules from scratch, in the order of the rules.
 
     Args:
-      workers: processes that work at once; 0 for as many as there are cores.
-      progress: called with each proof, in the same order.
+      rules: the rules to choose from.
+      names: the names of the rules to prove; None or empty for all rules.
+      workers: the number of processes; 0 for one process per core.
+      progress: called with each proof, in the order of the rules.
 
-    Raises RLFlowError for a name that no rule has.
+    Returns:
+      one proof per chosen rule.
+
+    Raises:
+      RLFlowError: if no rule has one of the names.
     """
     rules = list(rules)
     unknown = set(names or ()) - {rule.name for rule in rules}
@@ -75,7 +89,7 @@ def _reported(proof: Proof, progress: Callable | None) -> Proof:
     return proof
 
 
-_held: list[Rule] = []  # in each process: rules hold closures, which are inherited but cannot be sent
+_held: list[Rule] = []  # Rules hold closures: a forked process inherits them, but cannot receive them.
 
 
 def _hold(rules: list[Rule]) -> None:

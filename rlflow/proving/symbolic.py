@@ -1,6 +1,6 @@
-"""The algebra of symbols for rlflow.proving.semantics: elements are sums of products, sizes z3 integers.
+"""Implement the symbolic algebra for rlflow.proving.semantics: elements are sums of products, sizes are z3 integers.
 
-Two numbers are equal if their terms pair off, with z3 deciding whether indices are equal.
+Two numbers are equal if their terms pair off; z3 decides whether indices are equal.
 """
 
 from collections.abc import Callable
@@ -27,18 +27,23 @@ from rlflow.proving.unknowns import Int, Truth, mentions, plain
 
 
 class Symbols(NormalForms):
-    """The algebra; `assumptions` are z3 claims that hold throughout."""
+    """The symbolic algebra: sums, maxima and the order of numbers, on top of their normal forms.
+
+    Attributes:
+      reals: (term, z3 real) pairs: the products that z3 sees as unknown real numbers.
+    """
 
     def __init__(self, assumptions, budget: Budget):
         self.reals: list[tuple] = []
         super().__init__(assumptions, budget)
 
     def windows(self, a, sizes: tuple, kernel: tuple) -> object | None:
-        """They are counted out."""
+        """Return None: the operator definitions compute the windows themselves."""
 
     # -- numbers --
 
     def inside(self, pairs, value: Callable) -> Poly:
+        """Return `value()` times the claims that all positions lie inside their sizes; 0 if a claim is false."""
         claims = []
         for position, size in pairs:
             for claim in (position >= 0, position < size):
@@ -51,11 +56,18 @@ class Symbols(NormalForms):
         return Poly(self, (Term(Fraction(1), (), tuple(map(Inside, claims))),)) * value()
 
     def total(self, sizes: tuple, body: Callable) -> Poly:
+        """Return the sum of `body(k)` over all indices k.
+
+        Args:
+          sizes: the size of each axis.
+          body: takes an index, a tuple with one integer per axis.
+        """
         if not sizes:
             return body(())
         return self.sum(sizes[0], lambda k: self.total(sizes[1:], lambda rest: body((k, *rest))))
 
     def sum(self, size, body: Callable) -> Poly:
+        """Return the sum of `body(k)` for 0 ≤ k < size. Split the range wherever a comparison changes its answer."""
         ranges, result = [(0, size)], self.number(0)
         while ranges:
             low, high = ranges.pop(0)
@@ -78,12 +90,13 @@ class Symbols(NormalForms):
         return result
 
     def between(self, low, middle, high) -> bool:
-        """Asks (`Fork`) where a border lies if that is open. True: inside the range."""
+        """Return True if low < middle < high; raise Unprovable if not. An open comparison raises a Fork."""
         if (middle <= low) or (middle >= high):
             raise Unprovable("a border lies outside of its sum")
         return True
 
     def bind(self, body: Poly, variable, length) -> Poly:
+        """Sum a number over a bound index. Terms without the index are multiplied by the length."""
         terms = []
         for term in body.terms:
             if any(atom_mentions(atom, variable) for atom in term.factors):
@@ -94,6 +107,13 @@ class Symbols(NormalForms):
         return self.gathered(tuple(terms))
 
     def greatest(self, sizes: tuple, body: Callable, inside: Callable) -> Poly:
+        """Return the maximum of `body(k)` over the indices k that lie inside.
+
+        Args:
+          sizes: the size of each axis.
+          body: takes an index and returns a number.
+          inside: takes an index and returns (position, size) pairs; each position must lie inside its size.
+        """
         if all(self.is_one(size) for size in sizes) and not inside((0,) * len(sizes)):
             return body((0,) * len(sizes))
         k, variables, entered = [], [], []
@@ -120,7 +140,10 @@ class Symbols(NormalForms):
         return self.maximum(bound, claim, value, pairs)
 
     def maximum(self, bound: tuple, claim, value: Poly, pairs: list) -> Poly:
-        """max of p + c is max p + c; of max q it is max q; of max(p, c) it is max(max p, c) if there is an index."""
+        """Build a maximum and move out of it what does not depend on its indices.
+
+        max(p + c) = max p + c, max over a max is one max, and max of max(p, c) is max(max p, c) if some index exists.
+        """
         free = tuple(t for t in value.terms if not any(term_mentions(t, v) for v, _ in bound))
         if free and len(free) < len(value.terms):
             rest = Poly(self, tuple(t for t in value.terms if t not in free))
@@ -139,7 +162,9 @@ class Symbols(NormalForms):
         return Poly(self, (Term(Fraction(1), (), (Greatest(bound, claim, value),)),))
 
     def has_index(self, bound: tuple, claim, pairs: list) -> bool:
-        """Whether a window holds an element: the first kernel position that is not before the input."""
+        """Return True if a window is proved to hold an element. Test the first kernel position that is not before the
+        input.
+        """
         witness = []
         for variable, size in bound:
             position = next((plain(p) for p, _ in pairs if not isinstance(p, int) and mentions(p.term, variable)), None)
@@ -157,10 +182,11 @@ class Symbols(NormalForms):
         return self.larger_of([a, b])
 
     def ordered(self, a: Poly, b: Poly) -> Truth:
+        """Return the comparison a ≤ b as a Truth."""
         return Truth(self, self.real(a) <= self.real(b))
 
     def real(self, p: Poly):
-        """A number for z3: products are unknown reals, `larger` is what it says."""
+        """Translate a number for z3: products become unknown reals, `larger` becomes a case distinction."""
         total = z3.RealVal(0)
         for term in p.terms:
             product = z3.RealVal(str(term.coefficient))
@@ -177,6 +203,7 @@ class Symbols(NormalForms):
         return total
 
     def unknown_real(self, term: Term):
+        """Return the z3 real of a product; equal products share one."""
         for other, real in self.reals:
             if skeleton(term) == skeleton(other) and self.same_term(term, other):
                 return real
@@ -186,10 +213,11 @@ class Symbols(NormalForms):
         return self.reals[-1][1]
 
     def same_by_order(self, one: Poly, two: Poly) -> bool:
-        """Whether z3 sees that two numbers with maxima are equal."""
+        """Return True if z3 proves that two numbers with maxima are equal."""
         return self.entails(self.real(one) == self.real(two))
 
     def larger_of(self, parts: list[Poly]) -> Poly:
+        """Return the maximum of numbers: nested maxima are merged, duplicates dropped, a common factor moved out."""
         flat: list[Poly] = []
         for p in parts:
             one = sole_atom(p)

@@ -1,4 +1,4 @@
-"""What the definitions of rlflow.proving.semantics are written in: tensors, attributes, broadcasting."""
+"""Define tensors, attributes and broadcasting for the operator definitions of rlflow.proving.semantics."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +11,16 @@ from rlflow.rules.expressions import FLOATS
 
 @dataclass(frozen=True)
 class Tensor:
-    """`at` gives the element at an index, `content` the integers of a shape or a list of axes, if known.
+    """A shape and a function from an index to an element.
 
     Attributes:
-      dtype: of onnx.TensorProto; only Cast and the division of integers depend on it.
-      flat: the element at a position in row-major order; None where that follows from `at`.
-      origin: a narrower data type that has all of its numbers, too.
-      below: of indices that are not known: a size with -below ≤ index < below.
+      shape: one size of the algebra per axis.
+      at: returns the element at an index.
+      dtype: a data type of onnx.TensorProto; only Cast and the division of integers depend on it.
+      content: the integers of a shape or a list of axes; None if they are not known.
+      flat: returns the element at a row-major position; None if `at` is the only source of elements.
+      origin: a narrower data type that can hold all elements, too; None if there is none.
+      below: for a tensor of unknown indices, a size with -below ≤ index < below.
     """
 
     shape: tuple
@@ -34,11 +37,12 @@ class Tensor:
 
     @property
     def floats(self) -> bool:
+        """True if the data type is a floating-point type."""
         return self.dtype in FLOATS
 
 
 class Attributes:
-    """The attributes of one operator; `a("axis", 0)` is the value, or what it is by default."""
+    """The attributes of one operator: `a("axis", 0)` returns the value of `axis`, or 0 if it is absent."""
 
     def __init__(self, *sources):
         self.sources = sources
@@ -48,7 +52,12 @@ class Attributes:
 
 
 def listed(m, content: tuple) -> Tensor:
-    """The int64 tensor of one axis that holds these integers."""
+    """Return the int64 tensor of rank 1 that holds the given integers.
+
+    Args:
+      m: the algebra.
+      content: the integers.
+    """
 
     def at(i):
         *others, result = content
@@ -60,7 +69,12 @@ def listed(m, content: tuple) -> Tensor:
 
 
 def broadcast_shape(m, *tensors: Tensor) -> tuple:
-    """The common shape; sizes that differ must be 1."""
+    """Return the common shape of tensors under NumPy broadcasting.
+
+    Args:
+      m: the algebra; it is required to have equal sizes or sizes of 1 along each axis.
+      tensors: tensors of any ranks.
+    """
     rank, result = max(t.rank for t in tensors), []
     for axis in range(-rank, 0):
         first, *others = (t.shape[axis] for t in tensors if t.rank >= -axis)
@@ -73,12 +87,26 @@ def broadcast_shape(m, *tensors: Tensor) -> tuple:
 
 
 def read(m, t: Tensor, i: tuple, whole: tuple):
-    """The element of `t` that meets index i of a tensor of shape `whole`, which `t` is broadcast to."""
+    """Return the element of a broadcast tensor.
+
+    Args:
+      m: the algebra.
+      t: the tensor before broadcasting.
+      i: an index into the broadcast tensor.
+      whole: the shape of the broadcast tensor.
+    """
     skip = len(i) - t.rank
     return t.at(tuple(map(m.met, t.shape, whole[skip:], i[skip:])))
 
 
 def pointwise(m, f: Callable, *tensors: Tensor) -> Tensor:
+    """Apply a function to the elements of broadcast tensors.
+
+    Args:
+      m: the algebra.
+      f: takes one element per tensor and returns an element.
+      tensors: the inputs; the result has the data type of the first one.
+    """
     if len(tensors) == 1:
         return Tensor(tensors[0].shape, lambda i: f(tensors[0].at(i)), tensors[0].dtype)
     shape = broadcast_shape(m, *tensors)
@@ -86,7 +114,13 @@ def pointwise(m, f: Callable, *tensors: Tensor) -> Tensor:
 
 
 def only_as(m, small: Tensor, large: Tensor) -> None:
-    """Requires that `small` broadcasts to the shape of `large` without enlarging it."""
+    """Require that `small` broadcasts to the shape of `large` and does not enlarge it.
+
+    Args:
+      m: the algebra that takes the requirement.
+      small: the tensor that may be broadcast.
+      large: the tensor whose shape must stay.
+    """
     m.require(small.rank <= large.rank)
     for size, whole in zip(small.shape, large.shape[large.rank - small.rank :], strict=True):
         m.require((size == 1) | (size == whole))

@@ -1,18 +1,18 @@
-"""Represent integers and comparisons that are not known, on top of z3.
+"""Represent unknown integers and open comparisons on top of z3.
 
-`Int` is an unknown integer, `Truth` a comparison that may be open, and UNKNOWN holds functions about which nothing is
-known. The first part takes z3's integer terms apart: sums of products, and what occurs in a term.
+`Int` is an unknown integer, `Truth` is a comparison that may be open, and UNKNOWN holds uninterpreted functions. The
+first part of the file takes z3's integer terms apart: sums of products, and the parts of a term.
 """
 
 from typing import Any
 
 import z3
 
-MAX_CLAIM = 40  # terms of a condition that splits a case
+MAX_CLAIM = 40  # subterms of a condition that may split a case
 
 
 def monomials(term) -> list[tuple]:
-    """A linear term as (coefficient, unknowns that are multiplied) pairs."""
+    """Split an integer term into (coefficient, unknown factors) pairs whose products add up to the term."""
     if z3.is_int_value(term):
         return [(term.as_long(), ())]
     if z3.is_add(term):
@@ -25,12 +25,20 @@ def monomials(term) -> list[tuple]:
 
 
 def sorting_key(term) -> tuple:
-    """Where a factor stands in a product: by its text, so that the name of a bound index does not matter."""
+    """Return the key that orders the factors of a product.
+
+    Small terms are ordered by their text, so that the order does not depend on z3's internal names.
+    """
     return (0, term.sexpr(), 0) if len(subterms(term)) <= MAX_CLAIM else (1, term.decl().name(), term.hash())
 
 
 def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
-    """The factors that are left when those of the divisor are gone; None if one is missing."""
+    """Return the factors without those of the divisor, or None if a factor of the divisor is missing.
+
+    Args:
+      factors: z3 terms, a factor of a product each.
+      divisor: the z3 terms to remove, each of them once.
+    """
     left = list(factors)
     for wanted in divisor:
         position = next((k for k, factor in enumerate(left) if factor.eq(wanted)), None)
@@ -41,7 +49,8 @@ def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
 
 
 def subterms(term) -> list:
-    """The different terms that it is made of; a large one may hold the same many times."""
+    """Return the distinct subterms of a z3 term, the term itself included. A large term may share subterms many times.
+    """
     seen, waiting = {}, [term]
     while waiting:
         one = waiting.pop()
@@ -52,6 +61,12 @@ def subterms(term) -> list:
 
 
 def mentions(term, variable) -> bool:
+    """Return True if a z3 term contains the variable.
+
+    Args:
+      term: a z3 term, or a Python integer or boolean, which contains no variable.
+      variable: a z3 constant.
+    """
     if isinstance(term, int | bool):
         return False
     wanted = variable.get_id()
@@ -59,7 +74,7 @@ def mentions(term, variable) -> bool:
 
 
 class Int:
-    """An integer that is not known."""
+    """An unknown integer: a z3 term in a world (rlflow.proving.integers) that simplifies and compares it."""
 
     __slots__ = ("world", "term")
     __hash__ = None
@@ -122,7 +137,14 @@ class Int:
 
 
 class Truth:
-    """A comparison that may be open; `bool` decides it, or asks (`Fork`, `Border`)."""
+    """A comparison that may be open. `bool` decides it, or raises a Fork or a Border.
+
+    Attributes:
+      world: the algebra that decides it.
+      claim: the z3 claim.
+      kind: "==", "<" or "<=" for a single comparison of `difference` with 0, else "".
+      difference: the z3 term that is compared with 0.
+    """
 
     def __init__(self, world: Any, claim, kind: str = "", difference=None):
         self.world, self.claim, self.kind, self.difference = world, claim, kind, difference
@@ -145,23 +167,27 @@ class Truth:
 
 
 def plain(value):
+    """Return the z3 term of an Int, and any other value unchanged."""
     return value.term if isinstance(value, Int) else value
 
 
 def plain_claim(claim):
+    """Return the z3 claim of a Truth, and any other value unchanged."""
     return claim.claim if isinstance(claim, Truth) else claim
 
 
 def term_of(value):
+    """Return an integer of the algebra as a z3 term."""
     return z3.IntVal(value) if isinstance(value, int) else plain(value)
 
 
 def term_id(value):
+    """Return a key that is equal for the same integer of the algebra."""
     return ("number", value) if isinstance(value, int) else value.term.get_id()
 
 
 class _Unknown(dict):
-    """Functions from integers to an integer of which nothing is known, by (name, number of arguments)."""
+    """Uninterpreted z3 functions from integers to an integer, by (name, number of arguments)."""
 
     def __missing__(self, key):
         name, count = key
