@@ -267,7 +267,6 @@ class Instance(Protocol):
 
     def arrays(self) -> GraphArrays:
         """Encode the problem as a graph."""
-        ...
 
     def evaluate(self, decisions: np.ndarray) -> Evaluation:
         """Evaluate decisions, int64 [B, n] in `space`; repair an invalid decision first and count the changes."""
@@ -400,7 +399,6 @@ class TaskSpec(Protocol):
 
     def make_task(self) -> Task:
         """Load the problem."""
-        ...
 
     def make_reward(self) -> Reward:
         """Create the reward function. Step-by-step tasks only."""
