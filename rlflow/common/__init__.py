@@ -1,5 +1,4 @@
-"""The ground that every room stands on: errors for people, atomic files, progress, registries, options.
+"""Helpers without dependencies on graphs or learning: errors, atomic files, progress, registries, options, tasks.
 
-Small modules that know nothing of graphs or learning, each needed on several floors: in any other room they would make
-its neighbours import upwards.
+Every other package may import this one; this package imports no other package of the project.
 """

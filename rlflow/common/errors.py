@@ -1,10 +1,10 @@
-"""The one exception type whose message is meant for a person."""
+"""The exception type whose message is written for the user."""
 
 
 class RLFlowError(Exception):
-    """Something the user can act on; commands print it as one line and exit non-zero."""
+    """An error that the user can act on; commands print its message on one line and exit with a non-zero status."""
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error that says anything, else the error's name."""
+    """Return the first non-empty line of an error's message, or the name of its class if the message is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

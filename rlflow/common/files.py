@@ -1,8 +1,7 @@
-"""Atomic writes: a file either has its whole new content or does not exist.
+"""Read and write files; every write is atomic.
 
-Every writer goes to a temporary file in the same folder and renames it, so that a kill or a full
-disk at any moment leaves no half-written file under the final name. What a kill leaves beside it, the
-next writer of the same file removes.
+A writer fills a temporary file in the same folder and then renames it. A kill or a full disk therefore never leaves an
+incomplete file under the final name. The next writer of the same file removes temporary files of killed writers.
 """
 
 import glob
@@ -25,15 +24,21 @@ if TYPE_CHECKING:
 
 
 def write_bytes(path: Path | str, data: bytes) -> None:
-    """Writes `data` to `path` atomically. Raises RLFlowError if the disk refuses."""
+    """Write `data` to `path` atomically. Raise RLFlowError if the file cannot be written."""
     with new_file(path) as file:
         file.write(data)
 
 
 def copy_file(source: Path | str, path: Path | str, outdated: Path | None = None) -> None:
-    """Copies `source` to `path` atomically. Raises RLFlowError if it cannot be read or the disk refuses.
+    """Copy a file atomically.
 
-    outdated: a file that does not go with the copy; removed before that takes its name.
+    Args:
+      source: file to copy.
+      path: name of the copy.
+      outdated: a file that is invalid with the new copy; it is removed before the copy gets its name.
+
+    Raises:
+      RLFlowError: `source` cannot be read or `path` cannot be written.
     """
     with new_file(path) as file:
         for block in _blocks(source):
@@ -43,7 +48,7 @@ def copy_file(source: Path | str, path: Path | str, outdated: Path | None = None
 
 
 def check_writable(path: Path | str) -> None:
-    """Makes the folder of `path`; raises RLFlowError if no file can be written there. For before long work."""
+    """Create the folder of `path` and raise RLFlowError if `path` cannot be written. Call this before long work."""
     path = Path(path)
     if path.is_dir():
         raise RLFlowError(f"cannot write {path}: it is a folder")
@@ -57,9 +62,10 @@ def check_writable(path: Path | str) -> None:
 
 @contextmanager
 def new_file(path: Path | str) -> Iterator[BinaryIO]:
-    """A file to write to; it takes its name when the block ends without an error.
+    """Yield a binary file that gets the name `path` when the block ends without an error.
 
-    Raises RLFlowError if the disk refuses.
+    Raises:
+      RLFlowError: the file cannot be written.
     """
     path = Path(path)
     try:
@@ -82,19 +88,21 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def _temporary(path: Path) -> BinaryIO:
-    """A new file beside `path`, locked while it is open: a lock ends with its process, and no process number says as
-    much, as several hosts and containers may share a folder."""
+    """Open a new file beside `path` and lock it while it is open.
+
+    The lock shows other writers that this writer is alive. A process id would not: several hosts can share a folder.
+    """
     while True:
         file = open(path.with_name(f".{path.name}.{secrets.token_hex(4)}.part"), "xb")
-        with suppress(OSError):  # of disks without locks, where nothing is taken for abandoned
+        with suppress(OSError):  # A file system without locks: no temporary file counts as abandoned there.
             lock(file)
         if os.path.exists(file.name):
             return file
-        file.close()  # another writer took it for abandoned before it was locked
+        file.close()  # Another writer removed the file as abandoned before it was locked.
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Removes the temporary files of `path` whose writers were killed: nobody holds their lock."""
+    """Remove the temporary files of `path` that no process has locked: their writers were killed."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
         with suppress(OSError):
             remove_unlocked(left)
@@ -109,7 +117,7 @@ def write_json(path: Path | str, value) -> None:
 
 
 def read_json(path: Path | str):
-    """Raises RLFlowError if the file is missing or is not JSON."""
+    """Return the value in a JSON file. Raise RLFlowError if the file is missing or is not JSON."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -119,7 +127,7 @@ def read_json(path: Path | str):
 
 
 def write_arrays(path: Path | str, arrays: "dict[str, np.ndarray]") -> None:
-    """Writes an .npz. Equal arrays give equal bytes (NumPy stamps every member with one fixed date)."""
+    """Write an .npz file. Equal arrays give equal bytes, since NumPy gives every member the same fixed date."""
     import numpy as np
 
     buffer = io.BytesIO()
@@ -128,21 +136,18 @@ def write_arrays(path: Path | str, arrays: "dict[str, np.ndarray]") -> None:
 
 
 def read_arrays(path: Path | str) -> "dict[str, np.ndarray]":
-    """Reads an .npz without unpickling anything. Raises RLFlowError if it cannot be read whole."""
+    """Read an .npz file without unpickling. Raise RLFlowError if the file is missing or damaged."""
     import numpy as np
 
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except Exception as error:  # zipfile, zlib, OSError, ValueError: a damaged file can fail anywhere
+    except Exception as error:  # A damaged file can fail in zipfile, zlib, NumPy or the operating system.
         raise RLFlowError(f"cannot read {path}: {error}") from error
 
 
 def file_hash(*paths: Path | str) -> str:
-    """SHA-256 of a file's bytes, or of those of several, one after the other.
-
-    Raises RLFlowError if one cannot be read.
-    """
+    """Return the SHA-256 digest of the concatenated contents of files. Raise RLFlowError if a file cannot be read."""
     digest = hashlib.sha256()
     for path in paths:
         for block in _blocks(path):
@@ -151,7 +156,7 @@ def file_hash(*paths: Path | str) -> str:
 
 
 def _blocks(path: Path | str) -> Iterator[bytes]:
-    """What a file holds, a MiB at a time. Raises RLFlowError if it cannot be read."""
+    """Yield the content of a file in blocks of 1 MiB. Raise RLFlowError if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             while block := file.read(1 << 20):

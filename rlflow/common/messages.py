@@ -1,9 +1,9 @@
-"""Messages for people: lines and progress, command lines to type next, and foreign text in Markdown.
+"""Messages for the user: lines, progress bars, command lines to run next, and escaped text for Markdown.
 
-`say` and `progress_bar` write to standard error, so that standard output stays free for results. On a terminal progress
-is a bar that disappears at the end. In a log it is one line every LOG_SECONDS, for long work only. `program` and
-`command` name this program as the user called it: `rlflow`, `python run.py` or `python -m rlflow.cli`. `escaped` makes
-names from foreign models safe in Markdown.
+`say` and `progress_bar` write to standard error, so that standard output contains only results. On a terminal, progress
+is a bar that disappears at the end. In a log, progress is one line every LOG_SECONDS. `program` and `command` name this
+program as the user called it: `rlflow`, `python run.py` or `python -m rlflow.cli`. `escaped` makes names from untrusted
+models safe in Markdown.
 """
 
 import multiprocessing
@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-LOG_SECONDS = 30.0  # between two lines about one work in a log
+LOG_SECONDS = 30.0  # time between two progress lines in a log
 CURSOR_UP = "\x1b[A"
 
 _silent = ContextVar("silent", default=False)
-_said: set[str] = set()  # by `say_once`
+_said: set[str] = set()  # the lines that `say_once` has shown
 
 
 class _Log:
-    """The file of a bar that nobody sees move: now and then its state becomes a line."""
+    """The output file of a progress bar in a log: it writes the state of the bar as a line every LOG_SECONDS."""
 
     def __init__(self):
         self.next_line = time.monotonic() + LOG_SECONDS
@@ -46,9 +46,12 @@ class _Log:
 
 
 def progress_bar(total: int | None, description: str, unit: str) -> "tqdm":
-    """A tqdm bar; the one place that decides how progress is shown.
+    """Return a tqdm progress bar that suits the terminal or log.
 
-    total: how many units the work takes, None if nobody knows.
+    Args:
+      total: number of units of the work; None if unknown.
+      description: text before the bar.
+      unit: name of one unit.
     """
     from tqdm import tqdm
 
@@ -62,7 +65,7 @@ def progress_bar(total: int | None, description: str, unit: str) -> "tqdm":
 
 
 def say(text: str) -> None:
-    """A line for a person."""
+    """Write a line for the user to standard error."""
     from tqdm import tqdm
 
     if not silent():
@@ -70,20 +73,20 @@ def say(text: str) -> None:
 
 
 def say_once(text: str) -> None:
-    """A line about something that this process and those that work for it come across again and again."""
+    """Write a line unless this process has written the same line before; worker processes write nothing."""
     if text not in _said and not silent() and multiprocessing.parent_process() is None:
         _said.add(text)
         say(text)
 
 
 def silent() -> bool:
-    """Whether nothing is shown: somebody wants it so, or there is no standard error, as below a window."""
+    """Return True inside `silence`, and if the process has no standard error (a GUI program)."""
     return _silent.get() or sys.stderr is None
 
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """In the block nothing is shown: neither lines nor progress."""
+    """Suppress lines and progress bars inside the block."""
     before = _silent.set(True)
     try:
         yield
@@ -92,7 +95,7 @@ def silence() -> Iterator[None]:
 
 
 def shown_by(bar) -> Callable[[int, int], None]:
-    """What trainings report (iterations done, in all) to, so that the bar shows it."""
+    """Return a callback (iterations done, iterations in total) that updates the bar."""
 
     def show(done: int, total: int) -> None:
         bar.total = total
@@ -101,25 +104,27 @@ def shown_by(bar) -> Callable[[int, int], None]:
     return show
 
 
-ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or of the installed packages
+ROOT = Path(__file__).resolve().parents[2]  # folder of the checkout, or of the installed packages
 
 
 def program() -> str:
-    """As pages of help name it: `rlflow` where it is installed, `python run.py` in a checkout."""
+    """Return the name of this program for help texts, such as `rlflow` or `python run.py`."""
     return shlex.join(_words())
 
 
 def command(*arguments: object) -> str:
-    """A command line of this program, to be typed as it stands: with paths where the bare names lead elsewhere."""
+    """Return a command line of this program, ready to paste; use full paths if the shell would find another file."""
     first, *others = _words()
     this = _script() if first == "rlflow" else Path(sys.executable)
     return shlex.join([_typed(first, this), *others, *map(str, arguments)])
 
 
 def shape_words(shapes: Mapping[str, int | Sequence[int]], fix: bool) -> list[str]:
-    """--shape for each name: NAME=4, or NAME=1,128 for the axes of an input and for several sizes of a dimension.
+    """Return the command line arguments `--shape NAME=SIZES` for sizes.
 
-    fix: whether these sizes are frozen.
+    Args:
+      shapes: name → one size, or a list of sizes (the axes of an input, or several sizes of a dimension).
+      fix: True to append `--fix`, which freezes the sizes.
     """
     words = []
     for name, sizes in shapes.items():
@@ -134,26 +139,26 @@ def _words() -> list[str]:
     ours = called.resolve() == ROOT / "rlflow" / "cli" / "__main__.py"
     if ours or (called.stem != "rlflow" and shutil.which(_script()) is None):
         return ["python", "-m", "rlflow.cli"]
-    return ["rlflow"]  # called as a library, too
+    return ["rlflow"]  # the installed command, or a program that uses the library
 
 
 def _script() -> Path:
-    """The installed command: the one that was called, else that beside this Python."""
+    """Return the path of the running `rlflow` command, or else of the command beside this Python interpreter."""
     called = Path(sys.argv[0])
     return called if called.stem == "rlflow" else Path(sys.executable).with_name("rlflow")
 
 
 def _typed(name: str, path: Path) -> str:
-    """The name, if a shell finds that file by it; else its path, short if it lies in a folder of this one."""
+    """Return the bare name if a shell finds this file by it, else the path (relative below the working directory)."""
     by_name = shutil.which(name)
     if by_name and os.path.abspath(by_name) == os.path.abspath(path):
         return name
     return str(path.relative_to(Path.cwd()) if Path.cwd() in path.parent.parents else path)
 
 
-MEANS_SOMETHING = re.compile(r"[\\|<\[!]")  # begins a cell, HTML, a link or a picture
+MEANS_SOMETHING = re.compile(r"[\\|<\[!]")  # characters that begin a table cell, HTML, a link or an image
 
 
 def escaped(text: str) -> str:
-    """A text that is read as it stands, in a line or a cell of a table; nobody's viewer fetches anything for it."""
+    """Escape text for a Markdown line or table cell, so that a viewer shows it literally and loads nothing."""
     return MEANS_SOMETHING.sub(r"\\\g<0>", " ".join(text.split()))

@@ -1,13 +1,13 @@
-"""Options: frozen dataclasses, whose fields carry their default, a line of help and which values are allowed.
+"""Options: frozen dataclasses whose fields declare a default, a line of help and the allowed values.
 
     @dataclass(frozen=True)
     class BeamOptions:
         width: int = option(8, "graphs that are kept at each depth")
         radius: int = option(1, "edges between two rewrites of a chain", at_least=0)
 
-They are the one source of what is allowed and of what holds where nobody says anything: configs/default.yaml is
-written from them, and configs are checked by them. The type of a value is the field's: `tuple[int, ...]` is a list,
-`str | None` may be null.
+These dataclasses are the only place that defines defaults and allowed values: configs/default.yaml is generated from
+them and every config is checked against them. The annotation of a field gives the type of its values: `tuple[int, ...]`
+is a list of integers, and `str | None` may be null.
 """
 
 import math
@@ -23,14 +23,16 @@ from rlflow.common.errors import RLFlowError
 
 @dataclass(frozen=True)
 class Option:
-    """One option, as a field declares it.
+    """The declaration of one option.
 
     Attributes:
-      kind: the type of a value; of a list, that of an element.
-      many: a list, in the field's type a `tuple[X, ...]`.  nullable: may be null, in the field's type `X | None`.
-      at_least: the smallest number; None: any above 0.  at_most: the largest.
-      choices: the values, where these can be listed.
-      distinct: a list has at least one element, and none twice.
+      kind: type of the value, or of the elements of a list.
+      many: True for a list (field type `tuple[X, ...]`).
+      nullable: True if the value may be null (field type `X | None`).
+      at_least: smallest allowed number; None allows every number above 0.
+      at_most: largest allowed number.
+      choices: the allowed values; () allows all values.
+      distinct: True if a list must not be empty and must not repeat an element.
     """
 
     kind: type
@@ -44,7 +46,7 @@ class Option:
     distinct: bool
 
     def wrong(self, value) -> str | None:
-        """What is wrong with a value, to be said after the option's name."""
+        """Return an error text that continues the option's name ("must be above 0, not -1"), or None for no error."""
         if value is None and self.nullable:
             return None
         outer = list if self.many else self.kind
@@ -64,7 +66,7 @@ class Option:
             return f"is one of {', '.join(self.choices)}, not {value!r}"
         if not self.is_number:
             return None
-        if not abs(value) <= sys.float_info.max:  # a whole number may be larger than any float
+        if not abs(value) <= sys.float_info.max:  # This comparison also works for integers larger than any float.
             return f"must be finite, not {value}"
         if self.at_least is None and value <= 0:
             return f"must be above 0, not {value}"
@@ -86,7 +88,13 @@ def option(
     choices: tuple[str, ...] = (),
     distinct: bool = False,
 ):
-    """A field of a dataclass of options; see `Option`."""
+    """Return the dataclass field of an option.
+
+    Args:
+      default: default value.
+      help: one line for configs/default.yaml and `--help`.
+      at_least, at_most, choices, distinct: see `Option`.
+    """
     declared = {"help": help, "at_least": at_least, "at_most": at_most, "choices": choices, "distinct": distinct}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata={"option": declared | {"default": default}})
@@ -94,13 +102,18 @@ def option(
 
 
 def options_from(group: str, kind: type):
-    """A field that holds the options of another group, e.g. of "search.beam", which are declared there alone."""
+    """Return a field that holds the options of another group.
+
+    Args:
+      group: name of the other group, such as "search.beam".
+      kind: the dataclass that declares the other group.
+    """
     return field(default_factory=kind, metadata={"group": group})
 
 
 @cache
 def options_of(kind: type) -> Mapping[str, Option]:
-    """The options that a dataclass declares, in their order."""
+    """Return the options of a dataclass by name, in the order of declaration."""
     hints, result = typing.get_type_hints(kind), {}
     for one in fields(kind):
         if "option" in one.metadata:
@@ -109,24 +122,37 @@ def options_of(kind: type) -> Mapping[str, Option]:
 
 
 def groups_from(kind: type) -> dict[str, tuple[str, type]]:
-    """The fields of a dataclass that hold options of other groups → (the name of the group, its dataclass)."""
+    """Return field name → (group name, dataclass) for the fields that `options_from` made."""
     return {one.name: (one.metadata["group"], one.default_factory) for one in fields(kind) if "group" in one.metadata}
 
 
 def check(options, name: str) -> None:
-    """For `__post_init__`. Raises RLFlowError, in the name of who has the options, if a value is not allowed."""
+    """Check the values of an options object; call this from `__post_init__`.
+
+    Args:
+      options: an instance of an options dataclass.
+      name: name of the component, for the error message.
+
+    Raises:
+      RLFlowError: a value is not allowed.
+    """
     for key, declared in options_of(type(options)).items():
         if wrong := declared.wrong(getattr(options, key)):
             raise RLFlowError(f"{name}: '{key}' {wrong}")
 
 
 def read(kind: type, section: Mapping) -> dict[str, object]:
-    """What a section of a config says of the options of a dataclass, as its arguments."""
+    """Return the constructor arguments of an options dataclass.
+
+    Args:
+      kind: the dataclass.
+      section: section of a config that contains every option of the dataclass.
+    """
     return {key: tuple(section[key]) if declared.many else section[key] for key, declared in options_of(kind).items()}
 
 
 def _read_type(hint) -> tuple[type, bool, bool]:
-    """(kind, many, nullable)."""
+    """Return (kind, many, nullable) of a field's annotation."""
     if typing.get_origin(hint) is tuple:
         return typing.get_args(hint)[0], True, False
     if isinstance(hint, types.UnionType):

@@ -1,8 +1,8 @@
-"""Fresh processes for work that must not share this one's memory, threads or fate.
+"""Fresh processes for work that must not share memory or threads with this process, or that may crash.
 
-They are spawned, since a fork would inherit ONNX Runtime's threads, and begin without the script of the caller:
-multiprocessing would run it again in each of them, so that a script without `if __name__ == "__main__":` could not call
-the library. So what they are given to do is importable, and nothing that the script itself defines.
+The processes are spawned, since a fork would inherit ONNX Runtime's threads. They do not run the caller's script, which
+multiprocessing would normally import again: a script without `if __name__ == "__main__":` can use the library. The
+functions that run in a process must therefore be importable; the script itself cannot define them.
 """
 
 import multiprocessing
@@ -26,7 +26,7 @@ class _Process(SpawnProcess):
     def start(self) -> None:
         with _STARTING:
             script = sys.modules["__main__"]
-            sys.modules["__main__"] = ModuleType("__main__")  # what multiprocessing has the new process begin with
+            sys.modules["__main__"] = ModuleType("__main__")  # The new process imports this empty module as its script.
             try:
                 super().start()
             finally:
@@ -38,7 +38,12 @@ class _Context(SpawnContext):
 
 
 def fresh_processes(count: int, initializer: Callable[[], None] | None = None) -> ProcessPoolExecutor:
-    """A pool of so many, which end with this process. initializer: called in each at its beginning."""
+    """Return a pool of fresh processes that end when this process ends.
+
+    Args:
+      count: number of processes.
+      initializer: function that each process calls first.
+    """
     return ProcessPoolExecutor(count, _Context(), _begin, (initializer,))
 
 
@@ -49,13 +54,21 @@ def _begin(initializer: Callable[[], None] | None) -> None:
 
 
 def _die_with_parent() -> None:
-    """In a fresh process, at its beginning: a killed parent must not leave it behind."""
+    """End this process when its parent ends, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def traced(function: Callable, *arguments):
-    """In a fresh process: what an unexpected error has to say would be lost with it. Raises RLFlowError alone."""
+    """Call a function in a worker process and keep the traceback of unexpected errors in the message of RLFlowError.
+
+    Args:
+      function: function to call.
+      *arguments: arguments of the function.
+
+    Raises:
+      RLFlowError: the function failed in any way.
+    """
     try:
         return function(*arguments)
     except RLFlowError:
@@ -65,14 +78,14 @@ def traced(function: Callable, *arguments):
 
 
 class WorkerDied(Exception):
-    """The process that did a job is gone. The message is what is known of the cause."""
+    """Raised when the process that ran a job has ended; the message states the probable cause."""
 
 
 class Worker:
-    """A fresh process that does one job after another, and is killed where one takes too long.
+    """A fresh process that runs one job after another and is killed if a job exceeds its time limit.
 
-    What it keeps between jobs goes with it: after a lost job the next one is done by another process. It ends with this
-    process, and where nobody has the object any more.
+    After a killed job, the next job runs in a new process, without the state of the old one. The process ends when this
+    process ends or when the Worker object is deleted.
     """
 
     def __init__(self):
@@ -80,11 +93,16 @@ class Worker:
         self._jobs: Connection | None = None
 
     def run(self, function: Callable, *arguments, limit: float):
-        """What the function returns there.
+        """Run a function in the process and return its result.
 
-        limit: seconds, of which those that a new process needs to begin are a part.
+        Args:
+          function: an importable function.
+          *arguments: its arguments.
+          limit: time limit in seconds, including the start of a new process.
 
-        Raises RLFlowError if the function fails; WorkerDied if the process dies or the limit is over.
+        Raises:
+          RLFlowError: the function failed.
+          WorkerDied: the process died or exceeded the limit.
         """
         if self._process is None:
             self._start()
@@ -98,7 +116,7 @@ class Worker:
         except (EOFError, OSError) as error:
             raise WorkerDied("killed, or out of memory?") from error
         finally:
-            if not answered:  # by an interrupt either: nobody waits for what it does now
+            if not answered:  # also after an interrupt: the result is no longer needed
                 self._give_up()
         if failure is not None:
             raise failure
@@ -109,7 +127,7 @@ class Worker:
         self._jobs, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()
-        theirs.close()  # so that its death ends the pipe
+        theirs.close()  # Only the child holds this end now, so the pipe closes when the child dies.
 
     def _give_up(self) -> None:
         self._process.kill()
@@ -119,8 +137,8 @@ class Worker:
 
 
 def _serve(jobs: Connection) -> None:
-    """In a worker: does jobs until nobody can give it one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's reaches it too; who waits for the job ends it
+    """Run jobs in the worker process until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches this process; the parent decides when to end it.
     _die_with_parent()
     while True:
         try:

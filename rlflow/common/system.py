@@ -1,19 +1,16 @@
-"""All that differs between Linux, macOS and Windows. No other file uses what only some of them have.
+"""Everything that differs between Linux, macOS and Windows; no other file uses a function that some of them lack.
 
-| what | Linux | macOS | Windows |
-| --- | --- | --- | --- |
-| `processor` | its name, where /proc/cpuinfo has one | its name | family, model and stepping |
-| `usable_cores` | looks at affinity and quota | neither | looks at affinity |
-| `interruptions` | counted | counted | None |
-| `largest_process` | counted | counted | None |
-| `peak_while` | counted (with glibc) | None | None |
-| `give_back` | does (with glibc) | nothing | nothing |
-| `alarm` | interrupts what sleeps or waits | as Linux | waits until the call in progress returns |
-| a child that got a lock by `with_lock` | keeps it | keeps it | does not; see `wait_for` |
-| `replace` by two writers of one file at once | the last one wins | the last one wins | one may fail with OSError |
+- `processor`: model name; on Windows family, model and stepping.
+- `usable_cores`: respects CPU affinity (not on macOS) and container quota (only on Linux).
+- `interruptions`, `largest_process`: None on Windows.
+- `peak_while`: None except on Linux with glibc.
+- `give_back`: no effect except on Linux with glibc.
+- `alarm`: interrupts a sleeping or waiting call; on Windows it waits until the current call returns.
+- `with_lock`: the child keeps the lock; on Windows it does not (see `wait_for`).
+- `replace` by two writers of one file at once: the last writer wins; on Windows one writer may fail with OSError.
 
-None: not known. Locks are those of `filelock`, which end with their process, however it ends. Of a disk without locks
-`lock` says so (OSError).
+None means unknown. Locks come from `filelock` and end with their process, even if it is killed. A file system without
+locks makes `lock` raise OSError.
 """
 
 import _thread
@@ -33,10 +30,10 @@ from typing import IO
 from filelock import lock_descriptor
 
 LINUX, WINDOWS = sys.platform == "linux", sys.platform == "win32"
-GIVEN_BACK, M_MMAP_THRESHOLD = 65536, -3  # bytes; what mallopt calls that limit
-LOCK_SECONDS = 0.002  # between two looks at another's lock: some are held for little longer, again and again
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container on Linux: µs of all cores together, in a period of so many
-VECTORS = {  # Linux's flag, widest first → what it is called; a name of virtual machines stands for several of these
+GIVEN_BACK, M_MMAP_THRESHOLD = 65536, -3  # bytes; number of this parameter in mallopt
+LOCK_SECONDS = 0.002  # polling interval while another process holds a lock; some locks are held only briefly
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # Linux container: "quota period", CPU µs of all cores per period in µs
+VECTORS = {  # CPU flag on Linux, widest first → name; virtual machines of one CPU name differ in these flags
     "amx_int8": "AMX", "avx512_vnni": "AVX-512 VNNI", "avx512f": "AVX-512", "avx_vnni": "AVX2 VNNI", "avx2": "AVX2",
 }  # fmt: skip
 ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `alarm` raises
@@ -47,9 +44,9 @@ ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `
 
 @cache
 def processor() -> str:
-    """The name of this machine's processor, on Linux with its widest vectors; of an unknown one, its architecture."""
+    """Return the processor's name, on Linux with its widest vector extension; the architecture if it has no name."""
     name = ""
-    with suppress(OSError):  # no /proc here, no sysctl there
+    with suppress(OSError):  # /proc or sysctl can be missing in a container
         if LINUX:
             name = processor_of(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
         elif sys.platform == "darwin":
@@ -59,7 +56,7 @@ def processor() -> str:
 
 
 def processor_of(cpuinfo: str) -> str:
-    """Of the first core in Linux's /proc/cpuinfo; "" if that does not name it."""
+    """Return the name of the first core in the text of Linux's /proc/cpuinfo; "" if the text has no name."""
     core = {}
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
@@ -71,10 +68,10 @@ def processor_of(cpuinfo: str) -> str:
 
 
 def usable_cores() -> int:
-    """How many threads ONNX Runtime would take by itself, of the cores that this process may use.
+    """Return ONNX Runtime's default number of threads, limited to the cores that this process may use.
 
-    By itself it takes what ORT_INTRA_OP_NUM_THREADS says, or one a physical core of the machine, even where a container
-    or `taskset` leaves it fewer. That is not followed: threads without a core of their own wait for each other.
+    ONNX Runtime's default is ORT_INTRA_OP_NUM_THREADS, or the number of physical cores. This function also respects the
+    limits of containers and `taskset`, which ONNX Runtime ignores: threads without their own core wait for each other.
     """
     import psutil
 
@@ -84,14 +81,14 @@ def usable_cores() -> int:
     counts = [psutil.cpu_count(logical=False) or os.cpu_count() or 1]
     if hasattr(psutil.Process, "cpu_affinity"):
         counts.append(len(psutil.Process().cpu_affinity()))
-    with suppress(OSError, ValueError):  # no such file, or "max": no quota
+    with suppress(OSError, ValueError):  # No file, or the text "max": there is no quota.
         quota, period = map(int, CPU_QUOTA.read_text(encoding="ascii").split())
         counts.append(-(-quota // period))
     return min(counts)
 
 
 def interruptions() -> int | None:
-    """How often the system has taken a core from this process so far; None where it does not say."""
+    """Return the number of involuntary context switches of this process so far; None if unknown."""
     if WINDOWS:
         return None
     import resource
@@ -100,14 +97,14 @@ def interruptions() -> int | None:
 
 
 def resident_memory() -> int:
-    """Bytes of memory that this process holds now."""
+    """Return the resident memory of this process in bytes."""
     import psutil
 
     return psutil.Process().memory_info().rss
 
 
 def largest_process() -> int | None:
-    """Bytes that this process, or one of its children that have ended, held at most; None where nobody counts."""
+    """Return the peak resident memory in bytes of this process or of its largest ended child; None if unknown."""
     if WINDOWS:
         return None
     import resource
@@ -122,13 +119,16 @@ def _peak(who: int) -> int:
 
 
 def peak_while(act: Callable[[], object]) -> int | None:
-    """Bytes of memory that this process holds at the fullest moment of act(); None where the system does not say."""
+    """Call act() and return the peak resident memory of this process during the call, in bytes; None if unknown.
+
+    If the system cannot reset the peak, `act` is not called.
+    """
     if not LINUX:
         return None
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # what lies free goes back to the system
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark falls to what is held now
-    except (OSError, AttributeError):  # a system that does not let it fall; a C library other than glibc
+        ctypes.CDLL(None).malloc_trim(0)  # Return free memory to the system first.
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Reset the peak to the current resident size.
+    except (OSError, AttributeError):  # The system forbids the reset, or the C library is not glibc.
         return None
     act()
     lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -137,13 +137,13 @@ def peak_while(act: Callable[[], object]) -> int | None:
 
 
 def give_back() -> None:
-    """From now on what this process frees goes back to the system at once, but for pieces below GIVEN_BACK.
+    """Make this process return freed blocks of at least GIVEN_BACK bytes to the system at once.
 
-    On Linux with glibc, which else keeps more and more of it, and which MALLOC_MMAP_THRESHOLD_ in the environment tells
-    the same; elsewhere nothing changes.
+    This changes glibc's threshold, which otherwise grows with the freed blocks. The environment variable
+    MALLOC_MMAP_THRESHOLD_ has the same effect. Other systems and C libraries are unchanged.
     """
     if LINUX:
-        with suppress(AttributeError):  # a C library other than glibc
+        with suppress(AttributeError):  # The C library is not glibc.
             ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, GIVEN_BACK)
 
 
@@ -152,7 +152,11 @@ def give_back() -> None:
 
 @contextmanager
 def alarm(seconds: float | None) -> Iterator[None]:
-    """In the block, for the main thread: the handler of `ALARM` is called after so many seconds (None: never)."""
+    """Call the handler of the signal `ALARM` in the main thread if the block takes longer than `seconds`.
+
+    Args:
+      seconds: time limit; None for no limit.
+    """
     if seconds is None:
         yield
     elif WINDOWS:
@@ -175,53 +179,69 @@ def alarm(seconds: float | None) -> Iterator[None]:
 
 
 def lock(file: IO, wait: bool = True) -> bool:
-    """Locks an open file for as long as it is open; False if it is another's and nobody is to wait.
+    """Lock an open file until it is closed.
 
-    Raises OSError on a disk without locks.
+    Args:
+      file: the file.
+      wait: True to wait until other processes release the lock.
+
+    Returns:
+      True if the file is locked; False if another process holds the lock and `wait` is False.
+
+    Raises:
+      OSError: the file system has no locks.
     """
     return lock_descriptor(file.fileno(), blocking=wait, poll_interval=LOCK_SECONDS)
 
 
 @contextmanager
 def locked(path: Path | str) -> Iterator[IO]:
-    """In the block the file, made if it is not there, is locked by this process alone. Raises OSError."""
+    """Open a file, create it if it is missing, and lock it for the block. Raise OSError if that fails."""
     with open(path, "ab") as file:
         lock(file)
         yield file
 
 
 def with_lock(file: IO) -> dict:
-    """Arguments for subprocess: the child keeps the lock of the file until it ends, whatever becomes of its parent.
+    """Return arguments for `subprocess` that let the child keep the lock of a file until the child ends.
 
-    On Windows it cannot; there `wait_for` knows the child by its arguments.
+    On Windows a child cannot keep a lock; `wait_for` finds such a child by its arguments.
     """
     return {} if WINDOWS else {"pass_fds": [file.fileno()]}
 
 
 def wait_for(command: Sequence[str]) -> None:
-    """Waits for processes that a killed parent has left, which had these arguments and should have kept its lock."""
+    """Wait for children of a killed parent that run this command line; only needed on Windows (see `with_lock`)."""
     if not WINDOWS:
-        return  # they have kept it
+        return  # On other systems such a child still holds the lock.
     import psutil
 
     for process in psutil.process_iter(["cmdline"]):
-        if (process.info["cmdline"] or [])[1:] == list(command[1:]):  # the interpreter may have another name
+        if (process.info["cmdline"] or [])[1:] == list(command[1:]):  # The interpreter's path may differ.
             process.wait()
 
 
 def remove_unlocked(path: Path) -> None:
-    """Removes a file unless somebody holds its lock. Raises OSError if it cannot be opened, locked or removed."""
+    """Remove a file unless a process holds its lock. Raise OSError if it cannot be opened, locked or removed."""
     with open(path, "r+b") as file:
         if not lock(file, wait=False):
             return
         if not WINDOWS:
             path.unlink()
-    if WINDOWS:  # refuses to remove what is open: closed here, and what somebody else has opened meanwhile stays
+    if WINDOWS:  # Windows cannot remove an open file. This fails if another process has opened the file meanwhile.
         path.unlink()
 
 
 def replace(file: IO, path: Path | str) -> None:
-    """Gives an open, flushed file the name `path`, atomically; its lock is kept until then. Raises OSError."""
-    if WINDOWS:  # refuses to rename what is open
+    """Rename an open, flushed file atomically, and keep its lock until then.
+
+    Args:
+      file: the open file.
+      path: the new name; an existing file of this name is replaced.
+
+    Raises:
+      OSError: the file cannot be renamed.
+    """
+    if WINDOWS:  # Windows cannot rename an open file.
         file.close()
     os.replace(file.name, path)
