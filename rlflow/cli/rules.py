@@ -5,14 +5,11 @@ from pathlib import Path
 
 from rlflow.cli.command import add_command, add_sizes, counted, ending
 from rlflow.cli.wiring import zoo_or_path
-from rlflow.common.files import read_json
 from rlflow.common.messages import shape_words
 
 TEXT = "the rules: list them, explain them in a model, prove them, find new ones"
 EXPLAIN = "what fires where in a model, and the nearest miss of each rule with its reason"
 ENUMERATE = "find rules by machine: graphs of few operators that are equal"
-# What each family gains, by `python -m benchmarks.families --json`; an installation has none.
-MEASURED = Path(__file__).parents[2] / "docs" / "results" / "families.json"
 
 
 def add(commands) -> None:
@@ -108,8 +105,7 @@ def run_docs(parsed) -> dict:
 
     rules, proofs = load_rules(families()), load_proofs()
     proved = {rule.name: record for rule in rules if (record := proof_of(rule, proofs))}
-    measured = read_json(MEASURED)["figures"]["families"] if MEASURED.exists() else {}
-    text = page(rules, proved, measured)
+    text = page(rules, proved)
     if parsed.out:
         write_bytes(parsed.out, text.encode())
     else:

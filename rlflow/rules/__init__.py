@@ -11,4 +11,3 @@ and cached matches stay valid. The parser enforces this condition.
 apply.py defines when a match is valid and which numbers may change; locations.py defines which match has which
 location, and explains why a step costs only what it changes and why rules that do not apply cost nothing.
 """
-

@@ -177,8 +177,7 @@ def holds_sizes(kind: TensorType | None) -> bool:
 
 
 def has_outputs(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
-    """Return whether the matched nodes have all outputs that the rule replaces; a node may leave out its last outputs.
-    """
+    """Return whether the matched nodes have every output that the rule replaces; nodes may omit their last outputs."""
     return all(slot < len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced)
 
 

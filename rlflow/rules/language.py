@@ -163,14 +163,12 @@ def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> R
 
 @cache
 def _parsed(text: str, family: str) -> tuple[Rule, ...]:
-    """Parse a family's file; cached, since parsing all families takes 0.2 s and one command loads them several times.
-    """
+    """Parse a family's file. Cached: parsing all families takes 0.2 s, and one command loads them several times."""
     return tuple(map(with_proof, parse(text, family)))
 
 
 def with_proof(rule: Rule) -> Rule:
-    """Return the rule with `for_all_shapes` set from the shipped proof of its exact text; False without such a proof.
-    """
+    """Return the rule with `for_all_shapes` set from the shipped proof of its text; False if there is no such proof."""
     record = proof_of(rule, _proofs())
     return replace(rule, for_all_shapes=record is not None and record["proof"] == "all-shapes")
 

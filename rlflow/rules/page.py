@@ -1,7 +1,6 @@
 """Write the rules for people: docs/RULES.md, and one rule as a Mermaid diagram.
 
-`page` builds the whole page from the rules, the records of their proofs and the gains that were measured for each
-family. `picture` draws both sides of one rule.
+`page` builds the whole page from the rules and the records of their proofs. `picture` draws both sides of one rule.
 """
 
 import ast
@@ -13,11 +12,11 @@ from rlflow.rules.language import RULES_FOLDER
 from rlflow.rules.patterns import Bind, Literal, Op, Output, Star, Var
 from rlflow.rules.rule import Rule, RuleSet
 
-LONGEST = 32  # characters of what stands below an operator's name
+MAX_LABEL_PART = 32  # characters of one attribute or literal in a box
 
 
 def picture(rule: Rule) -> str:
-    """Mermaid's text of both sides. What is constant has slanted sides; what is computed from constants is one box."""
+    """Return both sides of a rule as a Mermaid flowchart. Slanted boxes are constant or made of constants."""
     written = (("l", rule.source), ("r", rule.target))
     sides = [_DiagramSide(letter, side, constants_of(rule)).lines for letter, side in written]
     lines = ["flowchart LR"]
@@ -27,7 +26,7 @@ def picture(rule: Rule) -> str:
 
 
 def constants_of(rule: Rule) -> set[str]:
-    """The tensors that the rule's conditions require to be constant."""
+    """Return the tensors that the rule's conditions require to be constant."""
     result = set()
     for clause in re.findall(r"^\s*if (.*)$", rule.text, re.MULTILINE):
         for match in re.finditer(r"(not )?\bconstant\(([\w, ]*)\)", clause):
@@ -36,11 +35,11 @@ def constants_of(rule: Rule) -> set[str]:
 
 
 class _DiagramSide:
-    """The boxes and arrows of one side; `letter` keeps their names apart from the other side's."""
+    """The boxes and arrows of one side; `letter` keeps box names of the two sides distinct."""
 
     def __init__(self, letter: str, outputs: tuple, constants: set[str]):
         self.letter, self.constants = letter, constants
-        self.names: dict = {}  # what is drawn already → its name
+        self.names: dict = {}  # pattern or operator key → name of its box
         self.lines: list[str] = []
         for name, pattern in outputs:
             box = self.box(("output", name), f'(("{name}"))')
@@ -76,7 +75,7 @@ class _DiagramSide:
         return self.box(repr(pattern), '(["–"])')
 
     def is_constant(self, pattern) -> bool:
-        """Whether it is computed once, before the model runs."""
+        """Return whether the pattern's value is computed once, when the model is written."""
         match pattern:
             case Var(name) | Star(name):
                 return name in self.constants
@@ -91,11 +90,11 @@ def _variables_of(op: Op) -> set[str]:
 
 
 def _box_label(op: Op) -> str:
-    """The operator's name, below it its numbers and attributes as far as there is room."""
+    """Return the operator's name with its literals and attributes below, shortened to fit the box."""
     parts = [operand.text for operand in op.inputs if isinstance(operand, Literal)]
     parts += [f"{name}={value.name if isinstance(value, Bind) else value.text}" for name, value in op.attributes]
-    below = ", ".join(part if len(part) <= LONGEST else _shortened(part) for part in parts)
-    below = below if len(below) <= 2 * LONGEST else "…"
+    below = ", ".join(part if len(part) <= MAX_LABEL_PART else _shortened(part) for part in parts)
+    below = below if len(below) <= 2 * MAX_LABEL_PART else "…"
     below = below.replace('"', "#quot;").replace("<", "#lt;").replace("'", "#39;")
     return f"{op.op}<br/>{below}" if below else op.op
 
@@ -110,8 +109,8 @@ def _shortened(text: str) -> str:
 INTRODUCTION = """\
 # The rules
 
-This page is written by `python run.py rules docs --out docs/RULES.md`; what it says of a family stands at the top of
-the family's file in `rlflow/rules/`.
+`python run.py rules docs --out docs/RULES.md` writes this page. The description of each family stands at the top of the
+family's file in `rlflow/rules/`.
 
 A rule is an equation between two small computation graphs:
 
@@ -123,55 +122,56 @@ matmul-associates: two weights become one
 ```
 
 Where the left side occurs in a model and the conditions hold, the right side may replace it. `python run.py rules
-explain MODEL.onnx` shows where each rule fires in a model, and why it does not where it nearly would. No rule is
-applied because it seems good: the controllers and searches choose among all matches of all rules, and the result is
-measured before it is delivered. So a rule and its inverse may both be there, and rules that pay only together with
-others.
+explain MODEL.onnx` shows where each rule applies in a model, and why other rules narrowly do not. No rule is applied
+unconditionally: controllers and searches choose among all matches of all rules, and the result is measured before it is
+delivered. Therefore the set may contain a rule together with its inverse, and rules that pay only in combination.
 
-**Proof.** Each rule is proved by `python run.py rules prove`. *All shapes*: in every case of ranks, axes and
-attributes both sides have the same normal form, while sizes, strides and pads are symbols, so that it holds for all
-of them. *Bounded*: both sides give equal results for every combination of shapes up to the bound that is stated.
-Conditions are part of what is proved. A proof counts for the text of the rule that it was made for.
+**Proof.** `python run.py rules prove` proves each rule. *All shapes*: for each combination of ranks, axes and
+attributes both sides have the same normal form. Sizes, strides and pads are symbols, so the proof covers all of them.
+*Bounded*: both sides give equal results for every combination of shapes up to the stated bound. The proof takes the
+conditions into account. A proof counts only for the text of the rule that it was made for.
 
 **Floating point.** A rule is *exact* if both sides round alike: elements are moved, copied, selected or negated, and
-rounded once at most, so that the results are equal bit for bit (for finite numbers, −0 and 0 being one). The others
-may change the last digits (*rounding*). `python run.py optimise --exact` uses the exact ones only, and compares bit
-for bit, with ONNX Runtime's own optimisations off: where they are on, ONNX Runtime chooses kernels and fusions by the
-graph that it gets, and rounds as those do. A convolution whose output channels are taken apart, or products that are
-merged, count as rounding: each element is the same sum, but a kernel may add it in another order.
+rounded at most once. The results are then equal bit for bit, for finite numbers and with −0 equal to 0. All other rules
+may change the last digits (*rounding*). `python run.py optimise --exact` uses exact rules only and compares bit for
+bit, with ONNX Runtime's own optimisations off. With these optimisations on, ONNX Runtime chooses kernels and fusions by
+the graph, so that two equal graphs may round differently. Splitting a convolution's output channels and merging matrix
+products count as rounding: each element is the same sum, but a kernel may add the terms in another order.
 
-**Pictures.** One rule of each family, before and after. Boxes with slanted sides are constant; what is made of
-constants only is computed once, when the model is written. `python run.py rules picture NAME` draws any other.
-
-**Measured** is the latency of the rewritten model relative to the original's, both in ONNX Runtime with all of its
-own optimisations on, by the rules of that family only: the best of all tries of `python -m benchmarks.families`, then
-measured once more.
+**Pictures.** Each family shows one rule before and after. Slanted boxes are constant; an expression of constants is
+computed once, when the model is written. `python run.py rules picture NAME` draws any other rule.
 """
 
 
-def page(rules: RuleSet, proofs: Mapping[str, dict], measured: Mapping[str, dict]) -> str:
-    """The whole page in Markdown.
+def page(rules: RuleSet, proofs: Mapping[str, dict]) -> str:
+    """Return the whole page in Markdown.
 
     Args:
-      proofs: rule name → its proof's record, of the proved rules only (rlflow.proving.prove.proof_of).
-      measured: family → what benchmarks.families measured; a family may be missing.
+      rules: the rule set.
+      proofs: rule name → proof record, for proved rules only (rlflow.rules.proofs.proof_of).
     """
     of_family: dict[str, list[Rule]] = {}
     for rule in rules:
         of_family.setdefault(rule.family, []).append(rule)
     parts = [INTRODUCTION, _summary(of_family, proofs)]
-    parts += [_section(family, result, proofs, measured.get(family)) for family, result in of_family.items()]
+    parts += [_section(family, result, proofs) for family, result in of_family.items()]
     return "\n".join(parts)
 
 
 def about(family: str) -> tuple[str, str | None]:
-    """(what the head of a family's file says, the rule that it names as typical)."""
+    """Return the description of a family from the head of its file.
+
+    Returns:
+      (the description in Markdown, the name of the rule to draw or None).
+    """
     lines, typical = [], None
     for line in (RULES_FOLDER / f"{family}.rules").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         if line.startswith("# Typical: "):
             typical = line.removeprefix("# Typical: ")
+        elif line.startswith("#   "):
+            lines.append(f"- {line.removeprefix('#').strip()}")
         else:
             lines.append(line.removeprefix("#").strip())
     return "\n".join(lines), typical
@@ -187,7 +187,7 @@ def _summary(of_family: dict[str, list[Rule]], proofs: Mapping[str, dict]) -> st
     return "\n".join([*lines, ""])
 
 
-def _section(family: str, result: list[Rule], proofs: Mapping[str, dict], measured: dict | None) -> str:
+def _section(family: str, result: list[Rule], proofs: Mapping[str, dict]) -> str:
     text, name = about(family)
     typical = next((rule for rule in result if rule.name == name), result[0])
     rows = [
@@ -195,7 +195,7 @@ def _section(family: str, result: list[Rule], proofs: Mapping[str, dict], measur
         for rule in result
     ]
     return "\n".join([
-        f"## {family}", "", text, "", f"*Measured:* {_measured(measured)}", "", f"`{typical.name}`: {typical.why}", "",
+        f"## {family}", "", text, "", f"`{typical.name}`: {typical.why}", "",
         "```mermaid", picture(typical), "```", "",
         "| rule | why | floating point | proof |", "| --- | --- | --- | --- |", *rows, "",
     ])  # fmt: skip
@@ -209,18 +209,3 @@ def _proof(record: dict | None) -> str:
     if record is None:
         return "not proved"
     return "all shapes" if record["proof"] == "all-shapes" else f"bounded: {_cell(record['bound'])}"
-
-
-def _measured(result: dict | None) -> str:
-    if result is None:
-        return "not yet."
-    again = result.get("again")
-    if again is None:
-        return "none of its rules has a match in the models that were tried as they come; they are stepping stones."
-    applied = ", ".join(f"`{name}` × {n}" for name, n in again["applied"].items())
-    low, high = again["interval"]
-    what = f"{again['ratio']:.3f} ({low:.3f} – {high:.3f}) on {again['model']}"
-    what += f", {again['nodes_before']} → {again['nodes']} nodes, by {applied}"
-    if again["verdict"] == "faster":
-        return f"faster, {what}."
-    return f"no gain on this machine ({again['verdict']}): at best {what}. Its rules may still be stepping stones."

@@ -19,7 +19,7 @@ MOST_CONDITIONS = 4
 REPAIRED = ("refuted", "bounded")
 MOST_REPAIRED = 3  # operators: a larger rule that is not true without further conditions is a curiosity
 LEVELS = 6  # how often a rule is tried, with other conditions each time
-HEADER = "# Found by enumeration (run.py rules enumerate): written by the machine, not by hand.\n"
+HEADER = "# Rules found by enumeration (run.py rules enumerate), not written by hand.\n"
 
 
 def by_hand() -> RuleSet:
@@ -57,7 +57,7 @@ def write(patterns: Iterable[Pattern], known: RuleSet, reasons: Counter, workers
         chosen.append((name, pattern))
     notes = [f"#   {line}\n" for line in sorted(elsewhere)]
     if notes:
-        notes = ["# It finds these too, which a hand-written family has, with conditions of its own:\n", *notes]
+        notes = ["# Also found, but already in a hand-written family with its own conditions:\n", *notes]
     return "\n".join(["".join([HEADER, *notes]), *_proved(chosen, reasons, workers)])
 
 
