@@ -1,12 +1,12 @@
 """Prove rules for bounded shapes: every combination of ranks, axes, flags, sizes, strides and pads up to a bound.
 
-Both sides are written out element by element in formal numbers (rlflow.proving.formal). Their normal forms must be
-equal, so a proof holds for all numbers of these shapes. The bound is the largest on LADDER that a fixed amount of work
-suffices for.
+Both sides are computed element by element in formal numbers (rlflow.proving.formal). Their normal forms must be equal,
+so a proof holds for all numbers of these shapes. The bounds on LADDER are tried in turn until a fixed amount of work is
+used up.
 
 Sizes stay open while the left side and the conditions are read (`Later`, `Choices`). A comparison of open sizes is
-decided both ways and kept as a claim; only sizes that meet all claims are chosen in the end. So most combinations are
-never visited.
+decided both ways and kept as a claim. In the end only sizes that satisfy all claims are chosen, so most combinations
+are never visited.
 """
 
 import itertools
@@ -27,17 +27,17 @@ from rlflow.rules.expressions import Unknown
 from rlflow.rules.patterns import Op, Star
 from rlflow.rules.rule import Rule
 
-STEPS = 10  # operations on integers that count as one unit of work
-FEW = 500  # values that are tried to see whether a claim may hold
+STEPS = 10  # integer operations per unit of work
+FEW = 500  # values tried to test if a claim may hold
 
 
 class Later:
-    """An integer, or a truth, that depends on open sizes.
+    """An integer or a truth value that depends on open sizes.
 
     Attributes:
       open: the names of these sizes.
-      evaluate: its value where they are as a dictionary says.
-      steps: how many operations that takes.
+      evaluate: returns the value for given sizes, a dictionary by name.
+      steps: the number of integer operations of one evaluation.
     """
 
     __slots__ = ("choices", "open", "evaluate", "steps")
@@ -55,7 +55,7 @@ class Later:
 
 
 def deferred(f: Callable, *arguments):
-    """f(arguments), as soon as they are known."""
+    """Apply a function to arguments, as a Later if any argument is one."""
     later = [a for a in arguments if isinstance(a, Later)]
     if not later:
         return f(*arguments)
@@ -103,11 +103,11 @@ Later.__invert__ = lambda self: deferred(operator.not_, self)
 
 
 class Choices:
-    """The open sizes of a case, the values that each may take, and what is claimed of them.
+    """The open sizes of a case, the values that each may take, and the claims about them.
 
     Args:
-      picks: holds the answers to what had to be known so far, under ("answer", how many there were before).
-      spend: called with how much work is done.
+      picks: the decisions so far; answer number n to a comparison stands under ("answer", n).
+      spend: called with the amount of work done.
     """
 
     def __init__(self, picks: dict, spend: Callable[[int], None]):
@@ -116,10 +116,17 @@ class Choices:
         self.claims: list[Later] = []
 
     def open(self, name: str, values: range) -> Later:
+        """Return an open size.
+
+        Args:
+          name: the name of the size.
+          values: the values that the size may take.
+        """
         self.values.setdefault(name, list(values))
         return Later(self, frozenset((name,)), lambda env: env[name], 1)
 
     def claim(self, claim: Later) -> None:
+        """Add a claim. Raise NotHere if it leaves a size no value."""
         self.claims.append(claim)
         if len(claim.open) == 1:
             (name,) = claim.open
@@ -128,6 +135,7 @@ class Choices:
                 raise NotHere
 
     def decide(self, truth: Later) -> bool:
+        """Return the truth of a comparison and claim it; raise a Fork if both answers are possible."""
         key = ("answer", self.answers)
         if key not in self.picks:
             possible = [answer for answer in (True, False) if self.may_be(truth if answer else ~truth)]
@@ -139,12 +147,12 @@ class Choices:
         return self.picks[key]
 
     def choose(self, number: Later):
-        """Raises a Fork over the values of a size that the number depends on."""
+        """Raise a Fork over the values of one size that the number depends on."""
         name = next(name for name in self.values if name in number.open)
         raise Fork([(name, v) for v in self.values[name]])
 
     def may_be(self, claim: Later) -> bool:
-        """Whether it may hold together with all that is claimed. No for an answer is certain."""
+        """Return False if a claim contradicts the other claims. True is not certain: only FEW values are tried."""
         names, claims, rest = set(claim.open), [claim], list(self.claims)
         while linked := [other for other in rest if other.open & names]:
             claims += linked
@@ -157,11 +165,20 @@ class Choices:
             return True
 
     def assignments(self) -> Iterator[dict[str, int]]:
-        """Every combination of values that meets all claims."""
+        """Yield every combination of sizes that satisfies all claims."""
         return self.solutions(list(self.values), self.claims)
 
     def solutions(self, names: list[str], claims: list[Later], most: int | None = None) -> Iterator[dict[str, int]]:
-        """Those for some names; raises _TooMany when more than `most` values are tried."""
+        """Yield every combination of values for some names that satisfies the claims.
+
+        Args:
+          names: the names of the sizes, in the order in which they are tried.
+          claims: the claims, about these names only.
+          most: the largest number of values to try; None for no limit.
+
+        Raises:
+          _TooMany: while iterating, if more values than `most` are tried.
+        """
         checks: list[list[Later]] = [[] for _ in names]
         for claim in claims:
             checks[max(map(names.index, claim.open))].append(claim)
@@ -186,6 +203,8 @@ class Choices:
 
 
 class _TooMany(Exception):
+    """More values were tried than allowed."""
+
     pass
 
 
@@ -193,24 +212,24 @@ def _claim_holds(claim: Later, env: dict) -> bool:
     try:
         return bool(claim.evaluate(env))
     except ZeroDivisionError:
-        return True  # whoever reads the case with these sizes sees it
+        return True  # Reading the case with these sizes raises it again.
 
 
-WORK = 5_000_000  # terms that are multiplied or added, and sizes that are tried, for one rule
-CASE_WORK = 300  # what reading both sides of one case counts
-POINTS = 4  # numbers tried where normal forms differ
+WORK = 5_000_000  # per rule: terms multiplied or added, and sizes tried
+CASE_WORK = 300  # work of reading both sides of one case
+POINTS = 4  # points tried where normal forms differ
 
 
 class Bound(NamedTuple):
-    """What is tried.
+    """The limits of a bounded proof.
 
     Attributes:
-      rank: the largest rank, and length of a list of sizes.
-      sizes: the largest size of the first two axes and of the others.
-      elements: the most elements of an input.
+      rank: the largest rank, and the largest length of a list of sizes.
+      sizes: the largest size of the first two axes, and of the other axes.
+      elements: the largest number of elements of an input.
       step: the largest stride and dilation.
       pad: the largest padding at one end.
-      count: how many inputs `*xs` stands for at most; None where a rule has no such.
+      count: the largest number of inputs of `*xs`; None for a rule without `*xs`.
     """
 
     rank: int
@@ -228,15 +247,17 @@ class Bound(NamedTuple):
         return result + (f", *inputs to {self.count}" if self.count is not None else "")
 
     def includes(self, other: "Bound") -> bool:
+        """Return True if no limit of the other bound is larger."""
         return all(map(operator.ge, self.flat(), other.flat()))
 
     def flat(self) -> tuple[int, ...]:
+        """Return all limits as one tuple."""
         return (*self.sizes, self.rank, self.elements, self.step, self.pad, self.count or 0)
 
 
-LADDER = (  # a proof covers at least the first that the rule fires in
+LADDER = (  # A proof covers at least the first bound with pads in which the rule fires.
     Bound(3, (2, 2), 8, 1, 1),
-    Bound(3, (3, 3), 3, 1, 0, 0),  # an order of three is not its own inverse
+    Bound(3, (3, 3), 3, 1, 0, 0),  # a permutation of three need not be its own inverse
     Bound(3, (4, 1), 4, 1, 0, 0),  # four groups
     Bound(3, (2, 2), 8, 2, 1, 0),
     Bound(3, (2, 2), 8, 2, 1),
@@ -253,7 +274,13 @@ class Refuted(Exception):
 
 
 class World(Picks, Formal):
-    """One case: decisions as far as they are taken, sizes that are chosen when they matter, formal numbers."""
+    """One case: the decisions so far, open sizes, and formal numbers.
+
+    Args:
+      picks: the decisions so far.
+      bound: the limits of sizes, ranks and counts.
+      spend: called with the amount of work done.
+    """
 
     def __init__(self, picks: dict, bound: Bound, spend: Callable[[int], None]):
         values = {key[1:3]: value for key, value in picks.items() if key[0] == "value"}
@@ -270,11 +297,13 @@ class World(Picks, Formal):
         return super().pick(key, options)
 
     def symbol(self, name: str, least: int | None = 1):
+        """Return the size of a name: its chosen value, or an open size. `least` None allows negative values."""
         if name in self.picks:
             return self.picks[name]
         return self.choices.open(name, self.range_of(name, least))
 
     def range_of(self, name: str, least: int | None) -> range:
+        """Return the values that a symbol may take within the bound."""
         what, _, position = name.rpartition(".")
         if name.endswith("]"):  # an index along an axis
             return range(max(self.bound.sizes))
@@ -300,20 +329,21 @@ class World(Picks, Formal):
         return deferred(lambda p, q: q if p == 1 else p, a, b)
 
     def with_each(self, further: Iterable[dict]) -> Iterator[dict]:
-        """The decisions of this case, with each of some further ones."""
+        """Yield the decisions of this case together with each of some further decisions."""
         return (self.picks | one for one in further)
 
     def with_sizes(self) -> Iterator[dict]:
-        """The decisions of this case, with each combination of sizes that they leave."""
+        """Yield the decisions of this case together with each combination of sizes that satisfies its claims."""
         kept = {key: value for key, value in self.picks.items() if key[0] != "answer"}
         return (kept | sizes for sizes in self.choices.assignments())
 
     def decide_equal(self, name: str, index: tuple, value: Fraction) -> bool:
+        """Decide if an element equals a value; both answers are cases."""
         return self.pick(("equal", name, index, value), (True, False))
 
 
 class Remembering(Case):
-    """A case whose inputs have few elements, each of which is computed once."""
+    """A case that computes each element once and whose inputs have at most `bound.elements` elements."""
 
     def variable(self, *arguments) -> Tensor:
         tensor = super().variable(*arguments)
@@ -328,6 +358,7 @@ class Remembering(Case):
 
 
 def _remembered(tensor: Tensor) -> Tensor:
+    """Return the tensor with a cache of its elements."""
     known: dict[tuple, Formula] = {}
 
     def at(index: tuple) -> Formula:
@@ -339,7 +370,7 @@ def _remembered(tensor: Tensor) -> Tensor:
 
 
 class Point(Numeric):
-    """A case in numbers, with the numbers that its conditions have chosen."""
+    """The case of a World in plain numbers, with the values that its conditions have chosen."""
 
     def __init__(self, world: World, seed: int):
         super().__init__(world.picks, world.picks, seed)
@@ -350,7 +381,19 @@ class Point(Numeric):
 
 
 def check(world: World, case: Case, source: list[Tensor]) -> bool:
-    """Whether the rule may be planned; then its sides are equal. Raises Unprovable if that is not seen."""
+    """Compare both sides of a rule in one case.
+
+    Args:
+      world: the case.
+      case: the rule in this case, with its left side read.
+      source: the outputs of the left side.
+
+    Returns:
+      False if the planner refuses the match; True if both sides are equal.
+
+    Raises:
+      Unprovable: if the sides are not proved equal.
+    """
     try:
         target = case.target()
     except Invalid as error:
@@ -373,11 +416,12 @@ def check(world: World, case: Case, source: list[Tensor]) -> bool:
 
 
 def indices_of(tensor: Tensor) -> Iterator[tuple]:
+    """Yield every index of a tensor."""
     return itertools.product(*map(range, tensor.shape))
 
 
 def element_of(tensor: Tensor, index: tuple) -> Formula | None:
-    """None if it is not defined: a division by zero."""
+    """Return an element, or None where a division by zero leaves it undefined."""
     try:
         return tensor.at(index)
     except Invalid:
@@ -388,7 +432,15 @@ def element_of(tensor: Tensor, index: tuple) -> Formula | None:
 
 
 def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None], visit: Callable) -> None:
-    """Calls visit(world, case, outputs of the left side) for every case in the bound in which the rule fires."""
+    """Visit every case within a bound in which the rule fires.
+
+    Args:
+      rule: the rule.
+      is_float: True for float tensors, False for int64.
+      bound: the limits of the cases.
+      spend: called with the amount of work done; may raise TimeoutError.
+      visit: called with (world, case, outputs of the left side).
+    """
     waiting: list[Iterator[dict]] = [iter([{}])]
     while waiting:
         picks = next(waiting[-1], None)
@@ -413,7 +465,22 @@ def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None],
 
 
 def prove_within(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None], shown: set) -> int:
-    """How many cases hold; those that were shown before are not shown again, the others are added."""
+    """Prove a rule for all cases within a bound.
+
+    Args:
+      rule: the rule.
+      is_float: True for float tensors, False for int64.
+      bound: the limits of the cases.
+      spend: called with the amount of work done.
+      shown: the cases proved so far, which are not proved again; new ones are added.
+
+    Returns:
+      the number of cases that hold.
+
+    Raises:
+      Refuted: if plain numbers tell the sides apart.
+      Unprovable: if a case is neither proved nor refuted.
+    """
     count = 0
 
     def visit(world: World, case: Case, source: list[Tensor]) -> None:
@@ -432,7 +499,7 @@ def prove_within(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int]
 
 
 def refute(rule: Rule, world: World, is_float: bool) -> None:
-    """Raises Refuted if numbers tell the sides apart."""
+    """Raise Refuted if plain numbers tell the two sides apart."""
     for seed in range(POINTS):
         try:
             result = evaluate(rule, Point(world, seed), is_float)
@@ -443,18 +510,25 @@ def refute(rule: Rule, world: World, is_float: bool) -> None:
 
 
 def in_words(picks: dict[Any, Any]) -> str:
+    """Return the decisions of a case as text."""
     return ", ".join(f"{key}={value}" for key, value in picks.items())
 
 
 def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WORK) -> tuple[str, int]:
-    """What was covered, in words, and the number of cases that hold.
+    """Prove a rule for all cases within the bounds of LADDER.
 
     Args:
-      kinds: whether the tensors are of floats; (True, False) for both readings.
-      work: how much may be done; the bounds that it is enough for are covered.
+      rule: the rule.
+      kinds: (True,) for float tensors only, (True, False) for int64 as well.
+      work: the amount of work; the bounds that it suffices for are covered.
 
-    Raises Refuted with a counterexample, Unprovable if equality is not seen, TimeoutError if the work is not enough for
-    the least bound.
+    Returns:
+      (what was covered, in words; the number of cases that hold).
+
+    Raises:
+      Refuted: with a counterexample.
+      Unprovable: if a case is not proved, or no case fires.
+      TimeoutError: if the work does not suffice for the smallest bound.
     """
     left, covered, shown = work, [], set()
 
@@ -481,9 +555,11 @@ def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WOR
 
 
 def bounds_of(rule: Rule) -> list[Bound]:
+    """Return the bounds to try for a rule."""
     starred = any(isinstance(i, Star) for op in rule.ops for i in op.inputs)
     return list(LADDER if starred else dict.fromkeys(bound._replace(count=None) for bound in LADDER))
 
 
 def has_values(key: tuple) -> bool:
+    """Return True if a case chose values for unknown numbers."""
     return any(isinstance(name, tuple) and name[0] == "value" for name, _ in key[1:])

@@ -2,8 +2,8 @@
 
 A case fixes what is discrete by `world.pick`: ranks, axes, permutations, flags and the number of inputs of `*xs`.
 Sizes, strides, pads and numbers are the world's symbols. The same code therefore builds a case of a proof (all sizes at
-once) and a case of a counterexample (plain numbers). `clauses_of` gives a rule's conditions and numbers as texts, which
-each algebra evaluates in its own way.
+once) and a case of a counterexample (plain numbers). `clauses_of` gives a rule's conditions as texts, which each
+algebra evaluates in its own way.
 """
 
 import ast
@@ -31,7 +31,7 @@ from rlflow.rules.rule import Rule
 
 @cache
 def clauses_of(rule: Rule) -> tuple[list[tuple[str, str]], list[str]]:
-    """The (name, text) of numbers that are defined, and the conditions' texts, for another reading of them."""
+    """Return the (name, text) pairs of the numbers that a rule defines, and the texts of its conditions."""
     lets, conditions, numbers = [], [], {name for name, _ in rule.lets}
     for clause in rule.text.split("\n  ")[2:]:
         keyword, _, body = clause.partition(" ")
@@ -45,7 +45,7 @@ def clauses_of(rule: Rule) -> tuple[list[tuple[str, str]], list[str]]:
 
 @cache
 def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
-    """(names, text) of what must hold in any case, whether tensors are constant or not."""
+    """Return (names, text) of the conditions that do not ask which tensors are constant or unshared."""
     result = []
     for text in clauses_of(rule)[1]:
         node = ast.parse(text, mode="eval").body
@@ -58,7 +58,10 @@ def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
 
 
 def of_integers_too(rule: Rule) -> bool:
-    """Whether every operator of both sides exists for int64 tensors, and one of them has another meaning there."""
+    """Return True if the rule needs a second proof for int64.
+
+    This is so if all its operators take int64 and one of them means something else there.
+    """
     ops = {op.op for op in (*rule.ops, *rule.target_ops)}
     return bool(ops & {"Div", "Pow", "ReduceMean"}) and all(
         _takes_integers(op.op, op.domain) for op in (*rule.ops, *rule.target_ops)
@@ -66,6 +69,7 @@ def of_integers_too(rule: Rule) -> bool:
 
 
 def _takes_integers(op: str, domain: str) -> bool:
+    """Return True if the operator takes int64 for its first input."""
     if domain:
         return False
     schema = onnx.defs.get_schema(op, domain)
@@ -75,7 +79,7 @@ def _takes_integers(op: str, domain: str) -> bool:
 
 
 def _index_below(world, name: str, index: tuple, below):
-    """An element of a list of indices along an axis: it may count from either end."""
+    """Return an unknown element of a list of indices along an axis of size `below`, counted from either end."""
     if not isinstance(world, Symbols):
         return world.symbol(f"{name}{list(index)}", 0) % below
     index = tuple(k if isinstance(k, int) else k.term for k in index)
@@ -85,7 +89,13 @@ def _index_below(world, name: str, index: tuple, below):
 
 
 class Case:
-    """One case of a rule in a world (rlflow.proving.prove); `source`, then `fires`, then `target`."""
+    """One case of a rule in a world. Call `source`, then `fires`, then `target`.
+
+    Args:
+      rule: the rule.
+      world: the algebra with the decisions of the case.
+      floats: True for float tensors, False for int64.
+    """
 
     def __init__(self, rule: Rule, world, floats: bool):
         self.rule, self.world, self.dtype = rule, world, FLOAT if floats else INT64
@@ -96,12 +106,13 @@ class Case:
         self.clauses = clauses_of(rule)
         self.early = list(early_conditions(rule))
         self.constants: dict[str, bool] = {}
-        self.values: dict[str, Any] = {}  # numbers that conditions make of constants
+        self.values: dict[str, Any] = {}  # constants whose element a condition has fixed
         self.asked: list[str] = []
 
     # -- left side --
 
     def source(self) -> list[Tensor]:
+        """Return the outputs of the left side."""
         result = []
         for _, output in self.rule.source:
             outputs = self.operator(output.op, self.left)
@@ -109,11 +120,20 @@ class Case:
         return result
 
     def slot(self, outputs: list[Tensor], slot: int) -> Tensor:
+        """Return one output; raise NotHere if the operator has too few outputs."""
         if slot >= len(outputs):
             raise NotHere
         return outputs[slot]
 
     def left(self, pattern, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
+        """Return the tensors of one input pattern of the left side.
+
+        Args:
+          pattern: the pattern.
+          op: the operator that reads it.
+          slot: the position of the input.
+          before: the inputs of the operator before it.
+        """
         match pattern:
             case Var(name):
                 if name not in self.tensors:
@@ -134,14 +154,14 @@ class Case:
         raise TypeError(pattern)
 
     def met(self, value, key: str) -> Tensor:
-        """A constant that a literal of the left side meets: of one element, whatever its rank."""
+        """Return a constant that matches a literal of the left side: a list, or one element at any rank up to 2."""
         if isinstance(value, tuple):
             return listed(self.world, tuple(value))
         rank = self.world.pick(key, (0, 1, 2))
         return Tensor((1,) * rank, lambda i: self.world.number(value), self.dtype)
 
     def variables(self, pattern: str, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
-        """What `*xs` stands for."""
+        """Return the inputs that `*xs` stands for."""
         result: list[Tensor | None] = []
         count = self.world.pick(f"how many {pattern}", draws.counts_of(self.rule, op))
         for k in range(count):
@@ -158,6 +178,15 @@ class Case:
         return result
 
     def variable(self, name: str, ranks: tuple[int, ...], op: Op, slot: int, before: list[Tensor | None]) -> Tensor:
+        """Return the tensor of a variable: a list of integers, indices, or unknown elements.
+
+        Args:
+          name: the name of the variable.
+          ranks: the ranks that it may have.
+          op: the operator that reads it.
+          slot: the position of the input.
+          before: the inputs of the operator before it.
+        """
         kind = draws.LISTS.get((op.op, slot))
         if kind == "indices":
             return self.indices(name, ranks, op, before[0])
@@ -169,16 +198,25 @@ class Case:
             ranks = (before[0].rank,)
         rank = self.world.pick(f"rank of {name}", ranks)
         shape = tuple(self.world.symbol(f"{name}.{k}") for k in range(rank))
-        if f"scalar({name})" in self.rule.text:  # which a tensor of more elements is not
+        if f"scalar({name})" in self.rule.text:  # The condition holds only for tensors of one element.
             shape = (1,) * rank
         element = lambda i: self.values[name] if name in self.values else self.world.element(name, i)  # noqa: E731
         return Tensor(shape, element, self.type_of(name))
 
     def type_of(self, name: str) -> int:
+        """Return the data type of a variable; it varies only in rules that cast."""
         casts = any(op.op == "Cast" for op in self.rule.ops)
         return self.world.pick(f"type of {name}", draws.TYPES) if casts else self.dtype
 
     def list_of(self, name: str, kind: str, op: Op, before: list[Tensor | None]) -> tuple:
+        """Return the integers of an input that is a list.
+
+        Args:
+          name: the name of the variable.
+          kind: a value of rlflow.proving.draws.LISTS.
+          op: the operator that reads it.
+          before: the inputs of the operator before it.
+        """
         if kind == "flags":
             return self.world.pick(name, draws.FLAGS)
         rank, world = before[0].rank, self.world
@@ -195,7 +233,7 @@ class Case:
             case "parts":
                 return symbols(length(*draws.part_counts(self.rule, op)), 1)
             case "pads":
-                chosen = len(op.inputs) > 3 or any(isinstance(i, Star) for i in op.inputs)  # there may be axes
+                chosen = len(op.inputs) > 3 or any(isinstance(i, Star) for i in op.inputs)  # may have axes
                 return symbols(2 * (length(*range(rank + 1)) if chosen else rank), None)
             case "starts":
                 return symbols(length(*range(draws.MAX_SLICED + 1)), None)
@@ -214,7 +252,7 @@ class Case:
         raise TypeError(kind)
 
     def indices(self, name: str, ranks: tuple[int, ...], op: Op, x: Tensor) -> Tensor:
-        """Indices along an axis of x: a list of at most three if the rule reads them, else any tensor of such."""
+        """Return indices along an axis of x: at most three symbols if the rule reads their values, else any tensor."""
         below = x.shape[axis_of(self.world, self.attributes_of(op, [x])("axis", 0), x.rank)]
         rank = self.world.pick(f"rank of {name}", ranks)
         if rank < 2 and draws.reads_values(self.rule, name):
@@ -227,6 +265,12 @@ class Case:
     # -- operators --
 
     def operator(self, op: Op, read) -> list[Tensor]:
+        """Return the outputs of an operator; each operator is computed once.
+
+        Args:
+          op: the operator of the pattern.
+          read: returns the tensors of one input (`left` or `right`).
+        """
         if op.key not in self.made:
             if not is_defined(op.op, op.domain):
                 raise Undefined(f"{op.op} has no definition")
@@ -242,6 +286,7 @@ class Case:
         return self.made[op.key]
 
     def attributes_of(self, op: Op, inputs: list[Tensor]) -> Attributes:
+        """Return the attributes of an operator, named ones before `**a`."""
         rank = inputs[0].rank
         named = {}
         for name, value in op.attributes:
@@ -265,6 +310,14 @@ class Case:
         return Attributes(named, self.attributes[op.rest])
 
     def draw(self, name: str, kind: str, default, rank: int):
+        """Return the value of an attribute.
+
+        Args:
+          name: the name of its decision or symbol.
+          kind: how it is drawn, as in rlflow.proving.draws.REST.
+          default: the options of kind "pick".
+          rank: the rank of the operator's first input.
+        """
         world = self.world
         match kind:
             case "size":
@@ -288,12 +341,12 @@ class Case:
     # -- conditions --
 
     def fires(self) -> bool:
-        """Whether the conditions hold; fills the names that the right side sees."""
+        """Return True if the conditions hold, and fill `scope` with the names that the right side uses."""
         self.scope = self.known()
         return any(self.holds_with(constants) for constants in self.constant_sets())
 
     def known(self) -> dict[str, Any]:
-        """What the names stand for that have been read."""
+        """Return the values of all names read so far."""
         scope = dict(self.attributes)
         for name, tensor in self.tensors.items():
             if isinstance(tensor, list):
@@ -303,7 +356,7 @@ class Case:
         return scope
 
     def narrow(self) -> None:
-        """Leaves the case as soon as a condition fails whose names are all read, before there are more to choose."""
+        """Raise NotHere if a condition fails whose names are all read, before further decisions split the case."""
         if not any(names <= self.tensors.keys() | self.attributes.keys() for names, _ in self.early):
             return
         scope = self.known()
@@ -318,7 +371,7 @@ class Case:
                     raise NotHere
 
     def constant_sets(self):
-        """What may be constant, as far as the conditions ask; what the operators give does not depend on it."""
+        """Yield every assignment of constant or not to the tensors that conditions ask about."""
         waiting: list[dict[str, bool]] = [{}]
         while waiting:
             self.constants = waiting.pop()
@@ -329,11 +382,13 @@ class Case:
                 waiting += [{**self.constants, asked[0]: answer} for answer in (False, True)]
 
     def constness(self, name: str) -> bool:
+        """Return True if a tensor counts as constant in this case, and note the question."""
         if name not in self.constants:
             self.asked.append(name)
         return self.constants.get(name, True)
 
     def holds_with(self, constants: dict[str, bool]) -> bool:
+        """Return True if all conditions hold for an assignment of constants."""
         self.values = {}
         try:
             for name, text in self.clauses[0]:
@@ -345,6 +400,7 @@ class Case:
     # -- right side --
 
     def target(self) -> list[Tensor]:
+        """Return the outputs of the right side."""
         self.made = {}
         result = []
         for _, pattern in self.rule.target:
@@ -358,6 +414,7 @@ class Case:
         return result
 
     def right(self, pattern, op: Op | None, slot: int, before: list[Tensor]) -> list[Tensor]:
+        """Return the tensors of one input pattern of the right side."""
         match pattern:
             case Var(name):
                 return [self.tensors[name]]
@@ -372,6 +429,7 @@ class Case:
         raise TypeError(pattern)
 
     def constant(self, value, before: list[Tensor]) -> Tensor:
+        """Return a value of the rule language as a tensor."""
         if isinstance(value, Tensor):
             return value
         if isinstance(value, tuple):

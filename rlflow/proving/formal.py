@@ -1,9 +1,9 @@
-"""The algebra of formal numbers for rlflow.proving.semantics: sizes are integers, elements are unknowns.
+"""Implement the algebra of formal numbers for rlflow.proving.semantics: sizes are integers, elements are unknowns.
 
-A number is Σ coefficient · Π atom^exponent, with exact coefficients; an atom is an element, or a function of numbers.
-Two numbers are equal if their normal forms are. What equality of normal forms says holds for all numbers: there is no
-sampling and no probability. Laws that hold where a divisor is not 0, or what is under a root not negative, are used for
-what the left side divides by or takes the root of, and for sums of positive things.
+A number is Σ coefficient · Π atom^exponent with exact coefficients. An atom is an element, or a function of numbers.
+Two numbers are equal if their normal forms are equal, and this holds for all values of the elements: nothing is
+sampled. Some laws need a divisor that is not 0, or a root of something not negative. These laws are used for divisors
+and roots of the left side, and for sums of positive numbers.
 """
 
 import itertools
@@ -16,14 +16,14 @@ from rlflow.proving.decisions import Fork, Unprovable
 from rlflow.proving.numbers import Invalid, Numbers, all_within
 from rlflow.proving.polynomials import IRRATIONAL, read_float
 
-MAX_TERMS = 4000  # of one number
-GRID = (-1, 0, Fraction(1, 2), 1, 2)  # what a number that a condition compares stands for
+MAX_TERMS = 4000  # limit for one number
+GRID = (-1, 0, Fraction(1, 2), 1, 2)  # values tried for an unknown number that a condition compares
 HALF = Fraction(1, 2)
-Monomial = tuple[tuple[int, Fraction], ...]  # (atom, exponent), by atom
+Monomial = tuple[tuple[int, Fraction], ...]  # (atom, exponent) pairs, sorted by atom
 
 
 class Formula:
-    """A sum of products in normal form: monomial → coefficient, none of them 0."""
+    """A sum of products in normal form: a map from monomials to nonzero coefficients."""
 
     __slots__ = ("world", "terms")
     __hash__ = None
@@ -33,14 +33,16 @@ class Formula:
 
     @property
     def number(self) -> Fraction | None:
-        """The number, where it is a known one."""
+        """The value, if the number is known; else None."""
         return self.terms.get((), 0) if not self.terms or (len(self.terms) == 1 and () in self.terms) else None
 
     @property
     def key(self) -> frozenset:
+        """A hashable form of the number."""
         return frozenset(self.terms.items())
 
     def times(self, factor: Fraction) -> "Formula":
+        """Return the number multiplied by a known factor."""
         return Formula(self.world, {m: simple(c * factor) for m, c in self.terms.items()})
 
     def __add__(self, other) -> "Formula":
@@ -83,27 +85,28 @@ class Formula:
 
 
 class Formal(Numbers):
-    """The algebra.
+    """The algebra of formal numbers.
 
     Args:
-      values: what (element, index) stands for, where a condition needs to know.
-      spend: called with how much work is done (terms that are multiplied or added).
+      values: the values of (tensor, index) elements that conditions compare.
+      spend: called with the number of terms that an operation multiplies or adds.
     """
 
     def __init__(self, values: dict[tuple, Fraction], spend: Callable[[int], None]):
         super().__init__(self.number)
         self.values, self.spend = values, spend
         self.atoms: dict[tuple, int] = {}
-        self.names: list[tuple] = []  # atom → (kind, what it is made of)
+        self.names: list[tuple] = []  # atom → (kind, its parts)
         self.elements: dict[tuple, Formula] = {}
         self.products: dict[tuple, tuple] = {}
-        self.defined: set[tuple[str, int]] = set()  # what the left side divides by or takes the root of
+        self.defined: set[tuple[str, int]] = set()  # (kind, atom) of the left side's divisors, roots and logarithms
         self.units: dict[int, Fraction] = {}
-        self.closed = False  # whether the left side is read, so that `defined` is complete
+        self.closed = False  # True once the left side is read and `defined` is complete
 
     # -- sums and products --
 
     def number(self, value) -> Formula:
+        """Return a constant as a number. A float stands for the simple fraction or root whose nearest float it is."""
         if isinstance(value, Formula):
             return value
         if isinstance(value, float):
@@ -115,9 +118,11 @@ class Formal(Numbers):
         return Formula(self, {(): value} if value else {})
 
     def known(self, value: Formula) -> Fraction | None:
+        """Return the value of a known number, else None."""
         return value.number
 
     def element(self, name: str, index: tuple) -> Formula:
+        """Return an element of a tensor: its chosen value, or an unknown."""
         if (name, index) not in self.elements:
             known = self.values.get((name, index))
             made = self.single(self.atom("element", name, index)) if known is None else self.number(known)
@@ -125,15 +130,18 @@ class Formal(Numbers):
         return self.elements[name, index]
 
     def atom(self, *name) -> int:
+        """Return the number of the atom with this name."""
         if name not in self.atoms:
             self.atoms[name] = len(self.names)
             self.names.append(name)
         return self.atoms[name]
 
     def single(self, atom: int, exponent=1) -> Formula:
+        """Return the power of an atom as a number."""
         return Formula(self, {((atom, exponent),): 1})
 
     def sum_of(self, parts: Iterable[Formula]) -> Formula:
+        """Return the sum of numbers."""
         result: dict[Monomial, Fraction] = {}
         work = 0
         for part in parts:
@@ -144,6 +152,7 @@ class Formal(Numbers):
         return self.made(result)
 
     def made(self, terms: dict[Monomial, Fraction]) -> Formula:
+        """Return a number in normal form; raise Unprovable if it has too many terms."""
         if len(terms) > MAX_TERMS:
             raise Unprovable("a number has too many terms")
         return Formula(self, {m: c if c.__class__ is int else simple(c) for m, c in terms.items() if c})
@@ -158,7 +167,9 @@ class Formal(Numbers):
         return self.made(result)
 
     def monomials(self, one: Monomial, two: Monomial) -> tuple:
-        """The product of two monomials, as (monomial, coefficient) pairs; whole powers are written out."""
+        """Return the product of two monomials as (monomial, coefficient) pairs. Whole powers of sums and primes are
+        expanded.
+        """
         key = (one, two)
         if key not in self.products:
             powers = dict(one)
@@ -183,6 +194,7 @@ class Formal(Numbers):
         return self.products[key]
 
     def total(self, sizes: tuple, body: Callable) -> Formula:
+        """Return the sum of `body(k)` over all indices k."""
         return self.sum_of(body(k) for k in itertools.product(*map(range, sizes)))
 
     # -- functions --
@@ -191,7 +203,7 @@ class Formal(Numbers):
         return self.single(self.function_atom(name, *arguments))
 
     def function_atom(self, name: str, *arguments: Formula) -> int:
-        """The atom of name(arguments): the same one for equal arguments."""
+        """Return the atom of name(arguments). Equal arguments give the same atom."""
         contents = tuple(map(_Content, arguments))
         if (name, *contents) not in self.atoms:
             for atom, (other, *known) in enumerate(self.names):
@@ -201,15 +213,17 @@ class Formal(Numbers):
         return self.atom(name, *contents)
 
     def same_content(self, one: "_Content", two: "_Content") -> bool:
+        """Return True if two arguments are equal numbers."""
         may_be = one == two or self.has_other_forms(one.formula) or self.has_other_forms(two.formula)
         return may_be and self.same(one.formula, two.formula)
 
     def has_other_forms(self, p: Formula) -> bool:
-        """Whether normal forms may differ and the numbers be the same nevertheless."""
+        """Return True if the number may equal another one with a different normal form."""
         pairs = (pair for monomial in p.terms for pair in monomial)
         return any(self.is_larger(a) or (e < 0 and self.names[a][0] == "sum") for a, e in pairs)
 
     def apply(self, name: str, *arguments: Formula) -> Formula:
+        """Return a function of numbers; roots, exponentials and integer quotients are simplified."""
         if name == "sqrt":
             return self.root(arguments[0])
         if name == "exp":
@@ -227,7 +241,9 @@ class Formal(Numbers):
         return self.function(name, *arguments)
 
     def power(self, monomial: Monomial, coefficient: Fraction) -> tuple[int, Fraction]:
-        """exp(coefficient · monomial) as an atom and its exponent, of which the first one that is met is ±1."""
+        """Return exp(coefficient · monomial) as (atom, exponent). The first coefficient seen for a monomial gets
+        exponent ±1.
+        """
         atom = self.atom("exp", monomial)
         unit = self.units.setdefault(atom, abs(coefficient))
         return atom, simple(Fraction(coefficient) / unit)
@@ -236,7 +252,7 @@ class Formal(Numbers):
         return a * self.inverse(b)
 
     def inverse(self, p: Formula) -> Formula:
-        """1/p; of a product the product of inverses, of a sum an atom with exponent -1."""
+        """Return 1/p. A product becomes a product of inverses, a sum becomes an atom with exponent -1."""
         if not p.terms:
             raise Invalid
         scale, common, rest = self.primitive(p)
@@ -248,7 +264,7 @@ class Formal(Numbers):
         return Formula(self, dict(self.monomials(tuple(sorted(powers)), ()))).times(1 / Fraction(scale))
 
     def primitive(self, p: Formula) -> tuple[Fraction, Monomial, Formula]:
-        """p as number · product of atoms · sum without common atoms, whose leading coefficient is 1."""
+        """Split p into number · product of atoms · sum without common atoms, whose leading coefficient is 1."""
         powers: dict[int, list] = {}
         for atom, exponent in (pair for monomial in p.terms for pair in monomial):
             powers.setdefault(atom, []).append(exponent)
@@ -259,7 +275,7 @@ class Formal(Numbers):
         return scale, common, rest.times(1 / Fraction(scale))
 
     def root(self, p: Formula) -> Formula:
-        """√p; what is positive comes out of it, the sum that is left is an atom with exponent ½."""
+        """Return √p. Positive factors move out of the root; the remaining sum is an atom with exponent ½."""
         if p.number is not None:
             return self.root_of_number(p.number)
         scale, common, rest = self.primitive(p)
@@ -278,6 +294,7 @@ class Formal(Numbers):
         return result * self.single(atom, HALF)
 
     def root_of_number(self, value: Fraction) -> Formula:
+        """Return the root of a known number; roots of primes are atoms."""
         if value < 0:
             raise Invalid
         value = Fraction(value)
@@ -291,6 +308,7 @@ class Formal(Numbers):
         return Formula(self, {tuple(sorted(powers)): simple(outside)} if value else {})
 
     def positive(self, atom: int) -> bool:
+        """Return True if the atom is known to be positive."""
         kind, *content = self.names[atom]
         if kind == "sum":
             terms = content[0].formula.terms
@@ -298,7 +316,16 @@ class Formal(Numbers):
         return kind in ("exp", "prime")
 
     def note(self, what: str, atom: int) -> None:
-        """The atom must not be 0 (or negative): the left side says so, the right side must know it."""
+        """Record that the left side needs an atom not to be 0 (or negative); check on the right side that it was
+        recorded.
+
+        Args:
+          what: "divisor", "root" or "log".
+          atom: the atom.
+
+        Raises:
+          Unprovable: if the right side needs it and the left side does not.
+        """
         if (what, atom) in self.defined or self.positive(atom):
             return
         if self.closed:
@@ -308,7 +335,7 @@ class Formal(Numbers):
     # -- equality --
 
     def same(self, one: Formula, two: Formula) -> bool:
-        """Whether two numbers are equal: with all divisors multiplied out, and as sums of maxima."""
+        """Return True if two numbers are equal after multiplying out divisors, or as sums of maxima."""
         difference = one - two
         while difference.terms:
             powers: dict[int, Fraction] = {}
@@ -322,11 +349,11 @@ class Formal(Numbers):
         return True
 
     def single_power(self, atom: int, exponent: int) -> Formula:
-        """A power that is not written out, for a product with what it may cancel."""
+        """Return a power without expanding it, so that it can cancel in a product."""
         return Formula(self, {((atom, exponent),): 1})
 
     def same_maxima(self, difference: Formula) -> bool:
-        """Whether a sum of maxima, some of them subtracted, is 0: a sum of maxima is the maximum of all sums."""
+        """Return True if a signed sum of maxima is 0. A sum of maxima is the maximum of all sums of their parts."""
         maxima = {m: c for m, c in difference.terms.items() if len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])}
         rest = Formula(self, {m: c for m, c in difference.terms.items() if m not in maxima})
         if not any(c > 0 for c in maxima.values()) or not any(c < 0 for c in maxima.values()):
@@ -340,20 +367,23 @@ class Formal(Numbers):
     # -- maxima --
 
     def is_larger(self, atom: int) -> bool:
+        """Return True if the atom is a maximum."""
         return self.names[atom][0] == "larger"
 
     def parts_of(self, atom: int) -> list[Formula]:
+        """Return the numbers whose maximum the atom is."""
         return [Formula(self, dict(key)) for key in self.names[atom][1]]
 
     def larger(self, a: Formula, b: Formula) -> Formula:
         return self.largest([a, b])
 
     def greatest(self, sizes: tuple, body: Callable, inside: Callable) -> Formula:
+        """Return the maximum of `body(k)` over the indices k that lie inside; the atom "nothing" if no index does."""
         result = [body(k) for k in itertools.product(*map(range, sizes)) if all_within(inside(k))]
         return self.largest(result) if result else self.single(self.atom("nothing"))
 
     def largest(self, parts: list[Formula]) -> Formula:
-        """The maximum: of what is left when all have been freed of what they share and of a common positive factor."""
+        """Return the maximum of numbers. Shared summands and a common positive factor are moved out of it."""
         flat, nothing = [q for p in parts for q in self.flattened(p)], self.single(self.atom("nothing")).key
         kept = _without_copies([p for p in flat if p.key != nothing] or flat[:1])
         if len(kept) == 1:
@@ -368,13 +398,13 @@ class Formal(Numbers):
         return shared + self.single(self.atom("larger", key)).times(scale)
 
     def maximum_in(self, p: Formula) -> Monomial | None:
-        """A maximum that is a summand of p."""
+        """Return the monomial of a maximum that is a summand of p, or None."""
         return next(
             (m for m, c in p.terms.items() if c > 0 and len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])), None
         )
 
     def flattened(self, p: Formula) -> list[Formula]:
-        """max(a, b) + c is the maximum of a + c and b + c."""
+        """Return numbers whose maximum is p, using max(a, b) + c = max(a + c, b + c)."""
         monomial = self.maximum_in(p)
         if monomial is None:
             return [p]
@@ -385,14 +415,16 @@ class Formal(Numbers):
     # -- what conditions ask --
 
     def asked(self, p: Formula) -> Fraction:
-        """The number; a Fork over some where it is not known."""
+        """Return the value of a number that a condition compares; raise a Fork over GRID if it is unknown."""
         if p.number is None:
             name, index = self.one_element(p)
             raise Fork([(("value", name, index), value) for value in GRID])
         return p.number
 
     def asked_equal(self, p: Formula) -> bool:
-        """Whether p is 0; a Fork where it is open: an element is the one number that makes it so, or any other."""
+        """Return True if p is 0. If this is open, split the case: an element has the one value that makes p 0, or any
+        other.
+        """
         if p.number is not None:
             return p.number == 0
         name, index = self.one_element(p)
@@ -406,6 +438,7 @@ class Formal(Numbers):
         return self.decide_equal(name, index, value)
 
     def one_element(self, p: Formula) -> tuple[str, tuple]:
+        """Return (tensor, index) of an element of p; raise Unprovable if p has no element."""
         for atom, _ in (pair for monomial in p.terms for pair in monomial):
             if self.names[atom][0] == "element":
                 return self.names[atom][1:]
@@ -413,7 +446,7 @@ class Formal(Numbers):
 
 
 class _Content:
-    """A number as part of an atom's name."""
+    """A number as part of an atom's name, compared by its normal form."""
 
     __slots__ = ("formula", "key")
 
@@ -428,12 +461,12 @@ class _Content:
 
 
 def simple(value: Fraction) -> Fraction | int:
-    """Integers are many times faster than fractions."""
+    """Return a whole fraction as an int, because integers are many times faster."""
     return value.numerator if value.denominator == 1 else value
 
 
 def _without_copies(parts: list[Formula]) -> list[Formula]:
-    """One of several that differ by a number only: the greatest."""
+    """Drop every number that another one exceeds by a constant."""
     result: dict[frozenset, Formula] = {}
     for p in parts:
         key = frozenset((m, c) for m, c in p.terms.items() if m)

@@ -319,7 +319,7 @@ class Integers(Claims):
         return yes if condition else no
 
     def wider(self, a, b):
-        """Return the broadcast size of two sizes that are equal or of which one is 1."""
+        """Return the broadcast size of two sizes: they are equal, or one of them is 1."""
         if self.entails(b == 1) or self.entails(a == b):
             return a
         return self.choose(a == 1, b, a)
@@ -364,7 +364,7 @@ class Integers(Claims):
         return first
 
     def product_of(self, a, b):
-        """Return the uninterpreted product of two z3 terms and assume its laws, also those that relate it to other
+        """Return the uninterpreted product of two z3 terms and assume its laws, including its order relative to other
         products.
         """
         made = UNKNOWN["product", 2](a, b)

@@ -1,4 +1,4 @@
-"""Operators that move, copy or rename elements."""
+"""Define operators that move, copy or reshape elements. The signature is explained in rlflow.proving.semantics."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,17 +8,24 @@ from rlflow.proving.tensors import Tensor, broadcast_shape, listed, read
 
 
 def identity(m, a, x, *others):
+    """Define Identity and Dropout at inference."""
     return x
 
 
 def shape(m, a, x):
-    """Its sizes, or those from `start` to `end`."""
+    """Define Shape: the sizes of x from axis `start` to `end`."""
     sizes = listed(m, x.shape[a("start", 0) : a("end")])
     return replace(sizes, at=lambda i: m.number(sizes.at(i)))
 
 
 def distinct_axes(m, axes: tuple, rank: int) -> list[int]:
-    """Axes counted from 0, in the order that they have."""
+    """Return axes counted from 0, in the given order.
+
+    Args:
+      m: the algebra; it is required to have distinct axes within the rank.
+      axes: axes, negative ones counted from the end.
+      rank: the rank of the tensor.
+    """
     m.require(all(-rank <= k < rank for k in axes))
     result = [k % rank for k in axes]
     m.require(len(set(result)) == len(result))
@@ -26,7 +33,7 @@ def distinct_axes(m, axes: tuple, rank: int) -> list[int]:
 
 
 def axis_of(m, axis: int, rank: int) -> int:
-    """An axis counted from 0."""
+    """Return one axis counted from 0; a negative axis counts from the end."""
     return distinct_axes(m, (axis,), rank)[0]
 
 
@@ -39,12 +46,19 @@ def transpose(m, a, x):
 
 
 def renamed(m, x: Tensor, shape: tuple) -> Tensor:
-    """The same elements in the same row-major order under another shape."""
+    """Return the same elements, in the same row-major order, under another shape.
+
+    Args:
+      m: the algebra.
+      x: the tensor.
+      shape: the new shape; the caller ensures that it holds equally many elements.
+    """
     flat = flat_of(m, x)
     return Tensor(shape, lambda i: flat(m.position(shape, i)), x.dtype, flat=flat)
 
 
 def flat_of(m, x: Tensor) -> Callable:
+    """Return the function from a row-major position to an element."""
     return x.flat or (lambda position: x.at(m.index(position, x.shape)))
 
 
@@ -60,7 +74,7 @@ def flatten(m, a, x):
 
 def squeeze(m, a, x, axes=None):
     if axes is not None:
-        m.require(len(axes.content) > 0)  # of no axes ONNX Runtime removes all of size 1, ONNX none
+        m.require(len(axes.content) > 0)  # ONNX Runtime and the ONNX text disagree about an empty list.
         chosen = set(distinct_axes(m, axes.content, x.rank))
     else:
         chosen = {k for k in range(x.rank) if x.shape[k] == 1}
@@ -88,7 +102,7 @@ def expand(m, a, x, s):
 
 
 def resize(m, a, x, roi=None, scales=None, s=None):
-    """Of the nearest place, in the order of places: defined where every axis stays or had one place."""
+    """Define Resize with nearest, asymmetric and floor, where every axis keeps its size or had size 1."""
     wanted = {"mode": b"nearest", "coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
     if roi is not None or scales is not None or any(a(name, b"") != value for name, value in wanted.items()):
         raise NotImplementedError("a Resize of another kind")
@@ -150,13 +164,13 @@ def slice_(m, a, x, starts, ends, axes=None, steps=None):
 
 
 def _clamped(m, k, size, least, most):
-    """A position on an axis, counted from either end, as one from `least` to `most`."""
+    """Return a position, counted from either end of an axis, clamped to least…most."""
     k = m.choose(k < 0, k + size, k)
     return m.choose(k < least, least, m.choose(k > most, most, k))
 
 
 def pad(m, a, x, pads, value=None, axes=None):
-    """With a constant; other modes are defined where they do nothing. A negative pad crops."""
+    """Define Pad with a constant; a negative pad crops. Other modes are defined only if all pads are 0."""
     where = distinct_axes(m, axes.content if axes is not None else tuple(range(x.rank)), x.rank)
     m.require(len(pads.content) == 2 * len(where))
     begin, end = [0] * x.rank, [0] * x.rank
@@ -191,7 +205,7 @@ def tile(m, a, x, repeats):
 
 
 def gather(m, a, x, indices):
-    """A negative index counts from the end. `at` of an integer tensor gives an integer of the algebra."""
+    """Define Gather. A negative index counts from the end; the elements of `indices` are integers of the algebra."""
     axis = axis_of(m, a("axis", 0), x.rank)
     size = x.shape[axis]
     if indices.below is not None:
@@ -211,7 +225,7 @@ def gather(m, a, x, indices):
 
 
 def space_to_depth(m, a, x):
-    """Blocks of positions become channels: that of row r and column c of a block is channel (r·n + c)·channels + k."""
+    """Define SpaceToDepth: row r and column c of an n × n block become channel (r·n + c)·channels + k."""
     n = a("blocksize")
     m.require(x.rank == 4 and a("mode", b"DCR") == b"DCR")
     batch, channels, height, width = x.shape
@@ -227,7 +241,7 @@ def space_to_depth(m, a, x):
 
 
 def depth_to_space(m, a, x):
-    """Back again; by `mode` the channels run within the blocks (DCR) or the blocks within the channels (CRD)."""
+    """Define DepthToSpace. In mode DCR the channel index varies fastest, in mode CRD the block index does."""
     n = a("blocksize")
     m.require(x.rank == 4)
     batch, whole, height, width = x.shape

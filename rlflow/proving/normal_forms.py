@@ -1,4 +1,7 @@
-"""Numbers in normal form: equal terms gathered, divisors cancelled; two are equal if their terms pair off."""
+"""Bring symbolic numbers to normal form: gather equal terms and cancel divisors.
+
+Two numbers are equal if the terms of their difference cancel each other.
+"""
 
 import itertools
 from fractions import Fraction
@@ -25,19 +28,25 @@ from rlflow.proving.polynomials import (
 from rlflow.proving.ranges import regrouped
 from rlflow.proving.unknowns import Int, mentions, monomials
 
-MAX_TERMS = 400  # of one number
+MAX_TERMS = 400  # limit for one number
 POSITIVE_FUNCTIONS = ("exp",)
 
 
 class NormalForms(Reshapes):
-    """Sums of products over z3 integers; `assumptions` are z3 claims that hold throughout."""
+    """Sums of products over z3 integers.
+
+    Args:
+      assumptions: z3 claims that hold throughout.
+      budget: the number of z3 queries.
+    """
 
     def __init__(self, assumptions, budget: Budget):
-        self.divisors: list[Poly] = []  # what the left side divides by
-        self.closed = False  # whether the left side is read, so that `divisors` is complete
+        self.divisors: list[Poly] = []  # divisors of the left side
+        self.closed = False  # True once the left side is read and `divisors` is complete
         super().__init__(assumptions, budget)
 
     def number(self, value) -> Poly:
+        """Return a float, an integer or a number of the algebra as a number."""
         if isinstance(value, Poly):
             return value
         if isinstance(value, Int):
@@ -49,20 +58,25 @@ class NormalForms(Reshapes):
         return Poly(self, (Term(value, (), ()),) if value else ())
 
     def number_of(self, value: Int) -> Poly:
-        """An integer as a number; a product of sizes as a product of numbers, so that they cancel one by one."""
+        """Return an integer as a number. A product of sizes becomes a product of numbers, so that each factor can
+        cancel.
+        """
         if len(parts := monomials(value.term)) > 1:
             return Poly(self, (Term(Fraction(1), (), (Size(value.term),)),))
         coefficient, factors = parts[0]
         return Poly(self, (Term(Fraction(coefficient), (), tuple(map(Size, factors))),))
 
     def known(self, value: Poly) -> Fraction | None:
+        """Return the value of a known number, else None."""
         return value.number
 
     def element(self, name: str, index: tuple) -> Poly:
+        """Return an unknown element of a tensor."""
         index = tuple(z3.IntVal(k) if isinstance(k, int) else k.term for k in index)
         return Poly(self, (Term(Fraction(1), (), (Element(name, index),)),))
 
     def apply(self, name: str, *arguments: Poly) -> Poly:
+        """Return a function of numbers; roots of squares and exponentials are simplified."""
         known = arguments[0].number
         if name == "sqrt" and known is not None and known >= 0:
             for root in range(0, 1000):
@@ -73,7 +87,7 @@ class NormalForms(Reshapes):
         return Poly(self, (Term(Fraction(1), (), (Applied(name, tuple(arguments)),)),))
 
     def exponential(self, p: Poly) -> Poly:
-        """exp(a + b) = exp(a)·exp(b), exp(-a) = 1/exp(a)."""
+        """Return exp(p), with exp(a + b) = exp(a)·exp(b) and exp(-a) = 1/exp(a)."""
         result = self.number(1)
         for term in p.terms:
             one = Poly(self, (term._replace(coefficient=abs(term.coefficient)),))
@@ -87,6 +101,7 @@ class NormalForms(Reshapes):
         return a * self.inverse(b)
 
     def inverse(self, p: Poly) -> Poly:
+        """Return 1/p. The inverse of a product is the product of the inverses."""
         if p.number == 0:
             raise Infeasible
         if p.number is not None:
@@ -101,7 +116,7 @@ class NormalForms(Reshapes):
         return self.inverse_of(p)
 
     def inverse_of_sum(self, term: Term) -> Poly:
-        """1 / Σ f·g is 1/f · 1/Σ g for what does not depend on the sum's indices."""
+        """Return 1/(Σ f·g) as 1/f · 1/(Σ g) for a factor f without the sum's indices."""
         inner = [f for f in term.factors if any(atom_mentions(f, v) for v, _ in term.bound)]
         outer = [f for f in term.factors if not any(atom_mentions(f, v) for v, _ in term.bound)]
         result = self.inverse_of(Poly(self, (Term(Fraction(1), term.bound, tuple(inner)),)))
@@ -122,17 +137,18 @@ class NormalForms(Reshapes):
         return Poly(self, (Term(Fraction(1), (), (Applied("inverse", (p,)),)),))
 
     def note_divisor(self, p: Poly) -> None:
+        """Record a divisor of the left side. On the right side, raise Unprovable if the divisor may be 0."""
         if not self.closed:
             self.divisors.append(p)
         elif not self.is_divisor(p):
             raise Unprovable("the right side divides by what the left side does not")
 
     def is_divisor(self, p: Poly) -> bool:
-        """Whether p is not 0: by itself, or since the left side divides by it."""
+        """Return True if p is known not to be 0: p is positive, or the left side divides by it."""
         return self.nonzero(p) or any(self.same(p, other) for other in self.divisors)
 
     def nonzero(self, p: Poly) -> bool:
-        """Whether p is a sum of products of what is positive, summed over indices that exist."""
+        """Return True if p is a sum of products of positive atoms over indices that exist."""
         return bool(p.terms) and all(t.coefficient > 0 and self.positive(t) for t in p.terms)
 
     def positive(self, term: Term) -> bool:
@@ -148,7 +164,9 @@ class NormalForms(Reshapes):
         return isinstance(atom, Applied) and atom.name in POSITIVE_FUNCTIONS
 
     def some_index(self, bound: tuple, claims: list) -> bool:
-        """Whether some index meets all claims `position >= 0` and `position < size` (tried: the first not before 0)."""
+        """Return True if some index is proved to satisfy all claims. Only the first positions inside a window are
+        tried.
+        """
         witness = []
         for variable, size in bound:
             starts = [z3.IntVal(0)]
@@ -173,6 +191,7 @@ class NormalForms(Reshapes):
     # -- terms --
 
     def term_product(self, one: Term, two: Term) -> Term:
+        """Return the product of two terms, with common factors cancelled."""
         ours = {v.get_id() for v, _ in one.bound}
         if any(v.get_id() in ours for v, _ in two.bound):
             two = self.renamed(two)
@@ -181,12 +200,13 @@ class NormalForms(Reshapes):
         )
 
     def renamed(self, term: Term) -> Term:
+        """Return the term with new names for its bound indices."""
         pairs = [(v, self.fresh()) for v, _ in term.bound]
         factors = tuple(substituted(f, pairs) for f in term.factors)
         return Term(term.coefficient, tuple((n, s) for (_, n), (_, s) in zip(pairs, term.bound, strict=True)), factors)
 
     def cancelled(self, term: Term) -> Term:
-        """p · (1/p) is 1 where p is not 0; √n · √n is n; what is said twice counts once."""
+        """Simplify a term: p · (1/p) = 1 where p is not 0, √n · √n = n, and repeated claims count once."""
         claims = [f for f in term.factors if isinstance(f, Inside)]
         if len(claims) > 1:
             self.enter(term.bound)
@@ -215,7 +235,7 @@ class NormalForms(Reshapes):
         return term
 
     def without(self, term: Term, part: Term) -> Term | None:
-        """The term divided by a part of it, if it is a product of the two."""
+        """Return the term divided by `part`, or None if `part` is not a factor of it."""
         if len(part.bound) > len(term.bound) or len(part.factors) > len(term.factors):
             return None
         for chosen in itertools.permutations(term.bound, len(part.bound)):
@@ -232,6 +252,7 @@ class NormalForms(Reshapes):
         return None
 
     def take(self, factors: list, wanted) -> bool:
+        """Remove a factor that equals `wanted` from the list. Return False if no factor does."""
         for position, factor in enumerate(factors):
             if self.same_atom(factor, wanted):
                 del factors[position]
@@ -239,7 +260,7 @@ class NormalForms(Reshapes):
         return False
 
     def gathered(self, terms: tuple[Term, ...]) -> Poly:
-        """Equal terms become one. Cheap: only terms that look alike are compared."""
+        """Return the sum of terms, with equal terms added up. Only terms with the same skeleton are compared."""
         if len(terms) > MAX_TERMS:
             raise Unprovable("a number has too many terms")
         groups: dict = {}
@@ -254,10 +275,11 @@ class NormalForms(Reshapes):
         return Poly(self, tuple(t for alike in groups.values() for t in alike if t.coefficient))
 
     def minimal(self, p: Poly) -> Poly:
-        """The number with its sums regrouped, and no claim that its other claims imply."""
+        """Return the number with its sums regrouped (rlflow.proving.ranges) and without redundant claims."""
         return self.gathered(tuple(self.minimal_term(regrouped(self, term)) for term in p.terms))
 
     def minimal_term(self, term: Term) -> Term:
+        """Return the term without the claims that its other claims imply."""
         claims = [f for f in term.factors if isinstance(f, Inside)]
         others = [self.minimal_atom(f) for f in term.factors if not isinstance(f, Inside)]
         self.enter(term.bound)
@@ -279,10 +301,11 @@ class NormalForms(Reshapes):
     # -- equality --
 
     def same(self, one: Poly, two: Poly) -> bool:
+        """Return True if all terms of the difference cancel."""
         return not (one - two).terms
 
     def same_term(self, one: Term, two: Term) -> bool:
-        """Whether the terms are equal but for their coefficients."""
+        """Return True if two terms are equal up to their coefficients."""
         if len(one.bound) != len(two.bound):
             return False
         for order in itertools.permutations(two.bound):
@@ -329,5 +352,6 @@ class NormalForms(Reshapes):
         return False
 
     def same_index(self, one: tuple, two: tuple) -> bool:
+        """Return True if z3 proves that two indices are equal."""
         open_pairs = [a == b for a, b in zip(one, two, strict=True) if not a.eq(b)]
         return not open_pairs or self.entails(z3.simplify(z3.And(*open_pairs)))

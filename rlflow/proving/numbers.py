@@ -1,8 +1,8 @@
 """Compute operators and rules in plain numbers.
 
-`Numbers` is the algebra that computes every element, in fractions or in floats; tests compare the axioms with ONNX's
-reference implementation in it. `evaluate` computes one case of a rule with given sizes and drawn elements. A difference
-between the two sides refutes the rule.
+`Numbers` is the algebra that computes every element, in fractions or in floats. Tests compare the axioms with ONNX's
+reference implementation in it. `evaluate` computes one case of a rule with given sizes and random elements; a
+difference between the two sides refutes the rule.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from rlflow.proving.decisions import NotHere, Picks
 from rlflow.proving.semantics import Tensor
 from rlflow.rules.rule import Rule
 
-NOTHING = float("-inf")  # the greatest of no numbers
+NOTHING = float("-inf")  # maximum over no numbers
 CASTS = (
     "FLOAT",
     "FLOAT16",
@@ -38,6 +38,7 @@ CASTS = (
 
 
 def _cast_to(dtype: int) -> Callable:
+    """Return a function that rounds a number to a data type and back."""
     target = helper.tensor_dtype_to_np_dtype(dtype)
     return lambda value: np.asarray(float(value)).astype(target).astype(np.float64).item()
 
@@ -53,15 +54,15 @@ REAL = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "erf": math.erf, "p
 
 
 class Invalid(Exception):
-    """The inputs do not fit the operator."""
+    """The inputs do not fit the operator, or a result is not defined."""
 
 
 class Numbers:
-    """Exact fractions, or floats where `read` is float.
+    """The algebra of exact fractions, or of floats if `read` is float.
 
     Args:
-      read: makes a number of what a rule or an attribute says.
-      functions: what `apply` computes, by name.
+      read: converts a number of a rule or an attribute.
+      functions: the functions that `apply` computes, by name.
     """
 
     def __init__(self, read: Callable = Fraction, functions: dict[str, Callable] | None = None):
@@ -72,7 +73,7 @@ class Numbers:
             raise Invalid
 
     def windows(self, a, sizes: tuple, kernel: tuple) -> None:
-        """They are counted out."""
+        """Return None: the operator definitions compute the windows themselves."""
 
     def number(self, value):
         return self.read(Fraction(value)) if isinstance(value, str) else self.read(value)
@@ -142,15 +143,17 @@ class Numbers:
 
 
 def all_within(pairs) -> bool:
+    """Return True if every (position, size) pair has 0 ≤ position < size."""
     return all(0 <= position < size for position, size in pairs)
 
 
 def floats() -> Numbers:
+    """Return the algebra of floats."""
     return Numbers(float, REAL)
 
 
 TOLERANCE = 1e-6
-# Operators of which planning refuses inputs that do not fit (rlflow.graph.shapes.infer_types).
+# The planner refuses misfitting inputs of these operators (rlflow.graph.shapes.infer_types).
 CHECKED = frozenset((
     "Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "MatMul", "Concat", "Split", "Reshape", "Unsqueeze", "Gemm",
     "Transpose",
@@ -158,7 +161,13 @@ CHECKED = frozenset((
 
 
 class Numeric(Picks, Numbers):
-    """A case in numbers: its sizes are given, its elements random."""
+    """One case in plain numbers: the sizes are given, the elements are random.
+
+    Args:
+      picks: the decisions of the case.
+      sizes: the value of each size symbol.
+      seed: seeds the elements; even seeds give positive elements only.
+    """
 
     def __init__(self, picks: dict, sizes: dict[str, int], seed: int):
         base = floats()
@@ -178,7 +187,20 @@ class Numeric(Picks, Numbers):
 
 
 def evaluate(rule: Rule, world: Numeric, is_float: bool) -> str | None:
-    """A difference of the two sides in words; None if they are equal. Raises Invalid, NotHere where none is defined."""
+    """Compute both sides of a rule and compare them.
+
+    Args:
+      rule: the rule.
+      world: a case in plain numbers.
+      is_float: True for float tensors, False for int64.
+
+    Returns:
+      the first difference in words; None if both sides are equal.
+
+    Raises:
+      Invalid: if the left side is not defined for these inputs.
+      NotHere: if the rule does not fire.
+    """
     case = Case(rule, world, is_float)
     source = case.source()
     if not case.fires():
@@ -209,6 +231,7 @@ def _equal(a, b) -> bool:
 
 
 def _shown(case: Case, left: str, right: str) -> str:
+    """Return a counterexample in words: the inputs, the attributes and the two values."""
     tensors = []
     for name, tensor in sorted(case.tensors.items()):
         for t in tensor if isinstance(tensor, list) else [tensor]:

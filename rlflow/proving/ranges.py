@@ -1,15 +1,14 @@
-"""Sums over other indices: the same numbers, written in a form that more of them share.
+"""Rewrite sums over other indices, so that equal numbers get the same form.
 
-Each step replaces a term by an equal one. It uses that 0 ≤ v < size for an index v that a term sums over, and that the
-term counts only where all its claims hold. The sizes of such indices mention none of them.
+Each step replaces a term by an equal term. Two facts are used: 0 ≤ v < size for every summed index v, and a term counts
+only where all its claims hold. The sizes of summed indices mention no summed index.
 
-  flat      the position of several indices in row-major order is their sum of products; so is one of several that are
-            merged apart from the others
-  spread    an index whose positions under other sizes are read becomes those: k < n·m becomes i·m + j
-  joined    two indices that are read as i·m + j alone become one below n·m
-  begun     where a claim says v ≥ first, the sum begins there
-  ended     where a claim says v < last, the sum ends there
-  single    an index below 1 is 0
+  flat      replaces the row-major position of several indices, or of a group of them, by a sum of products
+  spread    splits an index that is read under other sizes: k < n·m becomes i·m + j
+  joined    merges two indices that are read only as i·m + j into one index below n·m
+  begun     starts the sum at `first` where a claim says v ≥ first
+  ended     ends the sum at `last` where a claim says v < last
+  single    replaces an index below 1 by 0
 """
 
 import itertools
@@ -22,11 +21,16 @@ import z3
 from rlflow.proving.polynomials import Element, Inside, Term, atom_mentions, substituted
 from rlflow.proving.unknowns import mentions, monomials, subterms, term_of
 
-NAME = re.compile(r"place (\d+) (\d+) (\d+)")  # of an unknown function of `Reshapes.moved`
+NAME = re.compile(r"place (\d+) (\d+) (\d+)")  # name of an uninterpreted function of `Reshapes.moved`
 
 
 def regrouped(world, term: Term) -> Term:
-    """The term after all steps, when none applies any more."""
+    """Apply the steps until none applies.
+
+    Args:
+      world: the algebra.
+      term: the term to rewrite.
+    """
     steps = (flat, spread, joined, begun, ended, single)
     while (made := next((made for step in steps if (made := step(world, term)) is not None), None)) is not None:
         term = made
@@ -34,7 +38,14 @@ def regrouped(world, term: Term) -> Term:
 
 
 def rewritten(world, term: Term, pairs: list, bound: tuple) -> Term:
-    """Summed over `bound`, with pairs of (old, new) put in; products and quotients are worked out again."""
+    """Substitute in a term and work out its products and quotients again.
+
+    Args:
+      world: the algebra.
+      term: the term.
+      pairs: (old, new) z3 terms.
+      bound: the (index, size) pairs of the new sum.
+    """
     world.enter(bound)
     factors = tuple(worked_out(world, substituted(factor, pairs)) for factor in term.factors)
     world.leave()
@@ -42,6 +53,7 @@ def rewritten(world, term: Term, pairs: list, bound: tuple) -> Term:
 
 
 def worked_out(world, factor):
+    """Return a factor whose products and quotients are multiplied out again."""
     match factor:
         case Element(name, index):
             return Element(name, tuple(world.rebuilt(k) for k in index))
@@ -52,7 +64,7 @@ def worked_out(world, factor):
 
 
 def is_bound(claim) -> bool:
-    """Whether it says d < 0 or d ≤ 0."""
+    """Return True if a claim has the form d < 0 or d ≤ 0."""
     return (z3.is_lt(claim) or z3.is_le(claim)) and z3.is_int_value(claim.arg(1)) and claim.arg(1).as_long() == 0
 
 
@@ -60,7 +72,7 @@ def is_bound(claim) -> bool:
 
 
 class Moved(NamedTuple):
-    """Index `part` of the position of (size, index) pairs under other sizes."""
+    """The index on axis `part` of a position under other sizes; the position is given as (size, index) pairs."""
 
     term: z3.ArithRef
     pairs: list
@@ -69,7 +81,7 @@ class Moved(NamedTuple):
 
 
 def moved_in(term: Term) -> list[Moved]:
-    """Those that elements and claims of the term read."""
+    """Return the converted positions that the elements and claims of a term read."""
     result: dict = {}
     for factor in term.factors:
         read = factor.index if isinstance(factor, Element) else (factor.claim,) if isinstance(factor, Inside) else ()
@@ -83,7 +95,7 @@ def moved_in(term: Term) -> list[Moved]:
 
 
 def row_major(world, pairs: list):
-    """The position of (size, index) pairs."""
+    """Return the row-major position of (size, index) pairs."""
     result = world.integer(0)
     for size, index in pairs:
         result = world.product(result, world.integer(size)) + world.integer(index)
@@ -91,6 +103,7 @@ def row_major(world, pairs: list):
 
 
 def flat(world, term: Term) -> Term | None:
+    """Replace positions whose pairs merge into one axis by a sum of products; None if nothing changes."""
     replaced = []
     for one in moved_in(term):
         for pairs, parts in groups(world, one.pairs, list(range(len(one.sizes))), one.sizes):
@@ -100,7 +113,7 @@ def flat(world, term: Term) -> Term | None:
 
 
 def groups(world, pairs: list, parts: list[int], sizes: list) -> list[tuple]:
-    """The pairs and parts, cut where the sizes so far have the same product: each group moves by itself."""
+    """Split pairs and parts where the sizes so far have equal products; each group is then converted by itself."""
 
     def product(some):
         return term_of(world.product_of_all(list(map(world.integer, some))))
@@ -113,6 +126,7 @@ def groups(world, pairs: list, parts: list[int], sizes: list) -> list[tuple]:
 
 
 def spread(world, term: Term) -> Term | None:
+    """Replace a summed index by the indices that it is read as under other sizes; None if nothing changes."""
     moved = moved_in(term)
     for (v, size), one in itertools.product(term.bound, moved):
         if len(one.pairs) > 1 or not one.pairs[0][1].eq(v):
@@ -129,6 +143,7 @@ def spread(world, term: Term) -> Term | None:
 
 
 def joined(world, term: Term) -> Term | None:
+    """Merge two summed indices that are read as outer · size + inner; None if nothing changes."""
     for (outer, count), (inner, size) in itertools.permutations(term.bound, 2):
         if not read_as_one(term, outer, inner, size) or not world.entails(count >= 0):
             continue
@@ -144,7 +159,7 @@ def joined(world, term: Term) -> Term | None:
 
 
 def read_as_one(term: Term, outer, inner, size) -> bool:
-    """Whether elements are read at outer · size + inner, by the look of the indices that mention both."""
+    """Return True if all elements that mention both indices read them as outer · size + inner."""
     read = [k for factor in term.factors if isinstance(factor, Element) for k in factor.index]
     together = [k for k in read if mentions(k, outer) and mentions(k, inner)]
     times, within = monomials(size)[0]
@@ -157,7 +172,9 @@ def read_as_one(term: Term, outer, inner, size) -> bool:
 
 
 def scaled(world, factor, outer, inner, size):
-    """A claim about `outer` alone as one about outer · size + inner: no multiple of the size lies between them."""
+    """Restate a claim about `outer` as a claim about outer · size + inner. No multiple of the size lies between the
+    two.
+    """
     if not isinstance(factor, Inside) or not is_bound(factor.claim) or mentions(factor.claim, inner):
         return factor
     difference = factor.claim.arg(0) + (1 if z3.is_lt(factor.claim) else 0)  # ≤ 0
@@ -169,7 +186,7 @@ def scaled(world, factor, outer, inner, size):
 
 
 def slope_of(difference, variable) -> int | None:
-    """1 or -1 if it is the variable, or its opposite, and what does not mention it."""
+    """Return 1 or -1 if a difference is the variable or its opposite plus terms without it; else None."""
     slopes = []
     for coefficient, factors in monomials(z3.simplify(difference, som=True)):
         if any(mentions(factor, variable) for factor in factors):
@@ -181,10 +198,15 @@ def slope_of(difference, variable) -> int | None:
 
 
 def limits(term: Term, sign: int) -> Iterator[tuple]:
-    """(index, its size, first, the claim) of claims index ≥ first (sign -1), or index < last (1)."""
+    """Yield (index, size, limit, claim) for claims that bound a summed index.
+
+    Args:
+      term: the term.
+      sign: -1 for claims index ≥ limit, 1 for claims index < limit.
+    """
     for factor in term.factors:
         if isinstance(factor, Inside) and is_bound(factor.claim):
-            strict = z3.is_lt(factor.claim) == (sign == 1)  # as d < 0 it tells the last, as d ≤ 0 the first
+            strict = z3.is_lt(factor.claim) == (sign == 1)  # d < 0 gives an end, d ≤ 0 gives a start
             difference = factor.claim.arg(0) - (0 if strict else sign)
             for v, size in term.bound:
                 limit = z3.simplify(v - sign * difference, som=True)
@@ -193,6 +215,7 @@ def limits(term: Term, sign: int) -> Iterator[tuple]:
 
 
 def begun(world, term: Term) -> Term | None:
+    """Shift a sum so that it starts where a claim allows; None if no claim does."""
     for v, size, first, claim in limits(term, -1):
         if world.entails(z3.And(first >= 0, first <= size)):
             rest = z3.simplify(size - first, som=True)
@@ -201,6 +224,7 @@ def begun(world, term: Term) -> Term | None:
 
 
 def ended(world, term: Term) -> Term | None:
+    """Shorten a sum to where a claim allows; None if no claim does."""
     for v, size, last, claim in limits(term, 1):
         if world.entails(z3.And(last >= 0, last <= size)):
             return without(term, claim)._replace(bound=resized(term, v, last))
@@ -208,6 +232,7 @@ def ended(world, term: Term) -> Term | None:
 
 
 def single(world, term: Term) -> Term | None:
+    """Replace a summed index of size 1 by 0; None if nothing changes."""
     for v, size in term.bound:
         if world.entails(size == 1):
             bound = tuple(pair for pair in term.bound if not pair[0].eq(v))
@@ -216,8 +241,10 @@ def single(world, term: Term) -> Term | None:
 
 
 def without(term: Term, claim: Inside) -> Term:
+    """Return the term without one of its claims."""
     return term._replace(factors=tuple(factor for factor in term.factors if factor is not claim))
 
 
 def resized(term: Term, variable, size) -> tuple:
+    """Return the bound indices with a new size for one of them."""
     return tuple((v, size if v.eq(variable) else old) for v, old in term.bound)

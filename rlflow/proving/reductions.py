@@ -1,7 +1,7 @@
 """Define operators that sum or take the maximum: along axes, and under sliding windows.
 
 The first part holds matrix products, reductions, global pools, softmax and the normalisations. The second part holds
-convolutions and pools, with windows as ONNX Runtime lays them (`windows_of`).
+convolutions and pools; `windows_of` places their windows as ONNX Runtime does.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from rlflow.proving.tensors import Attributes, Tensor, broadcast_shape, only_as,
 
 
 def matmul(m, a, x, y):
+    """Define MatMul: (*batch, rows, depth) × (*batch, depth, columns), or vectors; batches are broadcast."""
     m.require(x.rank > 0 and y.rank > 0)
     depth = x.shape[-1]
     m.require(depth == y.shape[-2 if y.rank > 1 else 0])
@@ -35,6 +36,7 @@ def matmul(m, a, x, y):
 
 
 def gemm(m, a, x, y, c=None):
+    """Define Gemm: alpha · x y + beta · c. The summand c must not enlarge the product."""
     x = transpose(m, Attributes(), x) if a("transA", 0) else x
     y = transpose(m, Attributes(), y) if a("transB", 0) else y
     m.require(x.rank == 2 and y.rank == 2)
@@ -49,6 +51,7 @@ def gemm(m, a, x, y, c=None):
 
 
 def axes_of(m, x: Tensor, a, axes: Tensor | None) -> list[int]:
+    """Return the axes that a reduction removes; an empty list means all axes or none (`noop_with_empty_axes`)."""
     given = axes.content if axes is not None else a("axes")
     if given is None or len(given) == 0:
         return [] if a("noop_with_empty_axes", 0) else list(range(x.rank))
@@ -56,7 +59,12 @@ def axes_of(m, x: Tensor, a, axes: Tensor | None) -> list[int]:
 
 
 def reduced(how: Callable, of_integers: Callable | None = None) -> Callable:
-    """A reduction; `how(m, sizes, body)` of the elements body(k) over all k in sizes; of integers it may be another."""
+    """Make a reduction along axes.
+
+    Args:
+      how: `how(m, sizes, body)` combines body(k) over all indices k.
+      of_integers: the combination for integer tensors; None for `how`.
+    """
 
     def apply(m, a, x, axes=None):
         gone = sorted(axes_of(m, x, a, axes))
@@ -81,23 +89,27 @@ def reduced(how: Callable, of_integers: Callable | None = None) -> Callable:
 
 
 def mean(m, sizes, body):
+    """Return the mean of `body(k)` over all indices k."""
     return m.quotient(m.total(sizes, body), m.number(prod(sizes)))
 
 
 def integer_mean(m, sizes, body):
-    """Rounded towards 0, as ONNX Runtime does."""
+    """Return the mean rounded towards 0, as ONNX Runtime computes it for integers."""
     return m.apply("integer quotient", m.total(sizes, body), m.number(prod(sizes)))
 
 
 def greatest(m, sizes, body):
+    """Return the maximum of `body(k)` over all indices k."""
     return m.greatest(sizes, body, lambda k: [])
 
 
 def least(m, sizes, body):
+    """Return the minimum of `body(k)` over all indices k."""
     return -m.greatest(sizes, lambda k: -body(k), lambda k: [])
 
 
 def global_pool(how: Callable) -> Callable:
+    """Make a global pool: a reduction of all axes after the channels to size 1."""
     def apply(m, a, x):
         m.require(x.rank > 2)
         shape = (*x.shape[:2], *(1 for _ in x.shape[2:]))
@@ -117,7 +129,7 @@ def softmax(m, a, x):
 
 
 def batch_normalization(m, a, x, scale, offset, mu, variance):
-    """Of inference: mean and variance are given."""
+    """Define BatchNormalization at inference, with given mean and variance."""
     for t in (scale, offset, mu, variance):
         m.require(t.rank == 1)
         m.require(t.shape[0] == (x.shape[1] if x.rank > 1 else 1))
@@ -131,7 +143,14 @@ def batch_normalization(m, a, x, scale, offset, mu, variance):
 
 
 def normalized(m, a, x, centre: Callable) -> Tensor:
-    """(x - centre) / √(mean of (x - centre)² + epsilon), over the axes from `axis` on, as `centre` is."""
+    """Return (x - centre) / √(mean of (x - centre)² + epsilon), over the axes from `axis` on.
+
+    Args:
+      m: the algebra.
+      a: the attributes `axis` and `epsilon`.
+      x: the tensor.
+      centre: `centre(m, sizes, element)` returns the number to subtract.
+    """
     axis = axis_of(m, a("axis", -1), x.rank)
     sizes = x.shape[axis:]
 
@@ -145,7 +164,7 @@ def normalized(m, a, x, centre: Callable) -> Tensor:
 
 
 def scaled(m, normal: Tensor, scale: Tensor, offset: Tensor | None = None) -> Tensor:
-    """Scale and offset must not enlarge it."""
+    """Return normal · scale + offset. Neither factor nor offset may enlarge the tensor."""
     only_as(m, scale, normal)
     result = pointwise(m, lambda p, q: p * q, normal, scale)
     if offset is None:
@@ -166,16 +185,16 @@ def rms_normalization(m, a, x, scale):
 class Windows:
     """Sliding windows: output o and kernel position k of an axis read input position o·stride + k·dilation - begin."""
 
-    sizes: tuple  # of the input
+    sizes: tuple  # spatial sizes of the input
     kernel: tuple
     strides: tuple
     dilations: tuple
     begin: tuple
     end: tuple
-    outputs: tuple  # how many windows along each axis
+    outputs: tuple  # number of windows along each axis
 
     def positions(self, o: tuple, k: tuple) -> list[tuple]:
-        """(position, size) along each axis."""
+        """Return the (position, size) pair of each axis for output o and kernel position k."""
         result = []
         for j, size in enumerate(self.sizes):
             result.append((o[j] * self.strides[j] + k[j] * self.dilations[j] - self.begin[j], size))
@@ -183,16 +202,25 @@ class Windows:
 
 
 def indices_of(positions: list[tuple]) -> tuple:
-    """The positions of (position, size) pairs."""
+    """Return the positions of (position, size) pairs."""
     return tuple(position for position, _ in positions)
 
 
 def windows_of(m, a, sizes: tuple, kernel: tuple, pools: bool = False) -> Windows:
-    """The windows of a convolution or a pool, as ONNX Runtime lays them.
+    """Return the windows of a convolution or a pool, as ONNX Runtime places them.
 
-    It asks that the padding of a pool is less than its kernel, and that a convolution with automatic padding is not
-    dilated. In a pool automatic padding does not count the dilation, which ONNX's text does; where it would be negative
-    (strides beyond the kernel) versions of the operator differ, and this one asks that it is not.
+    ONNX Runtime requires that a pool's padding is smaller than its kernel, and that a convolution with automatic
+    padding is
+    not dilated. Automatic padding of a pool ignores the dilation, unlike ONNX's text. Versions of the operator differ
+    where
+    automatic padding would be negative (strides larger than the kernel), so it is required not to be.
+
+    Args:
+      m: the algebra.
+      a: the attributes of the operator.
+      sizes: the spatial sizes of the input.
+      kernel: the spatial sizes of the kernel.
+      pools: True for a pool.
     """
     own = m.windows(a, sizes, kernel)
     if own is not None:
@@ -226,13 +254,14 @@ def windows_of(m, a, sizes: tuple, kernel: tuple, pools: bool = False) -> Window
 
 
 def halves(m, missing, automatic: bytes) -> tuple:
-    """Padding of that size (none if negative) as (begin, end); where it is odd `automatic` says which gets more."""
+    """Split a padding into (begin, end); nothing if it is negative. `automatic` says which end gets the odd element."""
     missing = m.choose(missing > 0, missing, 0)
     first = missing // 2 if automatic == b"SAME_UPPER" else missing - missing // 2
     return first, missing - first
 
 
 def conv(m, a, x, w, bias=None):
+    """Define Conv: x (batch, group · depth, *spatial), w (outputs, depth, *kernel), bias (outputs,)."""
     m.require(x.rank == w.rank and x.rank > 2)
     groups, outputs, depth = a("group", 1), w.shape[0], w.shape[1]
     m.require(x.shape[1] == depth * groups)
@@ -242,7 +271,7 @@ def conv(m, a, x, w, bias=None):
         m.require(bias.rank == 1 and bias.shape[0] == outputs)
 
     def at(i):
-        first = (i[1] // (outputs // groups)) * depth  # of the channels of the group
+        first = (i[1] // (outputs // groups)) * depth  # first channel of the group
 
         def term(k):
             positions = windows.positions(i[2:], k[1:])
@@ -256,9 +285,10 @@ def conv(m, a, x, w, bias=None):
 
 
 def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
-    """The windows of ConvTranspose: of its output, with the input's positions as the windows.
+    """Return the windows of ConvTranspose: windows over its output, one per position of its input.
 
-    Where automatic padding is less than nothing ONNX Runtime's output is smaller than ONNX says; its meaning is taken.
+    If automatic padding is negative, ONNX Runtime's output is smaller than ONNX says; this function follows ONNX
+    Runtime.
     """
     n, automatic, wanted = len(sizes), a("auto_pad", b"NOTSET"), a("output_shape")
     strides = a("strides") or (1,) * n
@@ -283,7 +313,9 @@ def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
 
 
 def conv_transpose(m, a, x, w, bias=None):
-    """Every output sums what reaches it: kernel position k of input q lands at q·stride + k·dilation - begin."""
+    """Define ConvTranspose: kernel position k of input position q adds to output position q·stride + k·dilation -
+    begin.
+    """
     m.require(x.rank == w.rank and x.rank > 2)
     groups, depth, outputs = a("group", 1), w.shape[0], w.shape[1]
     m.require(x.shape[1] == depth)
@@ -293,7 +325,7 @@ def conv_transpose(m, a, x, w, bias=None):
         m.require(bias.rank == 1 and bias.shape[0] == outputs * groups)
 
     def at(i):
-        first = (i[1] // outputs) * (depth // groups)  # of the channels of the group
+        first = (i[1] // outputs) * (depth // groups)  # first channel of the group
         channel = i[1] - (i[1] // outputs) * outputs
 
         def term(k):
@@ -302,7 +334,7 @@ def conv_transpose(m, a, x, w, bias=None):
             for o, offset, stride, dilation, begin, size in steps:
                 reached = o + begin - offset * dilation
                 positions.append((reached // stride, size))
-                left.append((reached - (reached // stride) * stride, 1))  # a multiple of the stride
+                left.append((reached - (reached // stride) * stride, 1))  # the remainder must be 0
             source = (i[0], first + k[0], *indices_of(positions))
             return m.inside(positions + left, lambda: x.at(source)) * w.at((first + k[0], channel, *k[1:]))
 
@@ -334,7 +366,8 @@ def average_pool(m, a, x):
             return windows.positions(i[2:], k)
 
         def counted(k):
-            """The positions that count: with padding if it is included; what ceil_mode adds never is."""
+            """Return the positions that count. Padding counts if included; positions that ceil_mode adds never count.
+            """
             if not a("count_include_pad", 0):
                 return positions(k)
             result = []

@@ -1,22 +1,24 @@
 """Define what every operator means: the axioms of all proofs.
 
-Each operator is defined by an equation on elements: a tensor is a shape and a function from an index to a number, and
-`at=lambda i: …` gives the element at index i. An equation is written for an algebra `m`, so that one text serves
-numbers (rlflow.proving.numbers), formal numbers (rlflow.proving.formal) and symbols (rlflow.proving.symbolic). The
-table OPERATORS names all equations. Elementwise operators, attention and the fused operators of com.microsoft stand
-here; the others stand in layout.py and reductions.py. Masks, past keys and transposed batches are required away or have
-no definition. An algebra provides
+An operator is a function `f(m, a, *inputs)`: `m` is the algebra, `a` the Attributes, and the inputs are Tensors (None
+for an absent one). It returns a Tensor, or a list for several outputs. A tensor is a shape and a function from an index
+to a number; `at=lambda i: …` gives the element at index i. The table OPERATORS names all operators. Elementwise
+operators, attention and the fused operators of com.microsoft stand here; the others stand in layout.py and
+reductions.py. Masks, past keys and transposed batches are excluded by a requirement or have no definition.
+
+One definition serves three algebras: numbers (rlflow.proving.numbers), formal numbers (rlflow.proving.formal) and
+symbols (rlflow.proving.symbolic). An algebra provides
 
     m.total(sizes, body), m.greatest(sizes, body, inside)   sum and maximum of body(k) over all indices k
     m.inside(pairs, value)     value() if 0 ≤ position < size for every (position, size), else 0
     m.choose(c, a, b)          the integer a if c, else b
-    m.wider(a, b)              of two sizes that are equal or one of them 1: the one that is not 1
-    m.met(size, whole, k)      index k of an axis of size `whole`, on an axis of that size or of size 1
+    m.wider(a, b)              the broadcast size of two sizes: they are equal, or one of them is 1
+    m.met(size, whole, k)      the index that broadcasting from `size` to `whole` maps k to
     m.number(n)  m.quotient(a, b)  m.larger(a, b)  m.apply("exp", a)     numbers
     m.position(shape, index), m.index(position, shape)   the position in row-major order, and back
     m.reshaped(shape, wanted, allowzero)         the shape that Reshape makes of `wanted`, with 0 and -1 filled in
     m.require(c)               a requirement of the operator on its inputs
-    m.windows(a, sizes, kernel)   windows that the algebra reads in its own way, or None
+    m.windows(a, sizes, kernel)   the algebra's own windows, or None for the ordinary ones
 
 and its integers and numbers have +, -, *, // and comparisons. `if` on a comparison is allowed everywhere.
 
@@ -37,7 +39,7 @@ from rlflow.proving.tensors import Attributes, Tensor, only_as, pointwise
 
 
 def folded(f: Callable) -> Callable:
-    """An operator of any number of inputs from one of two."""
+    """Make an operator on any number of inputs from a function of two elements, applied from left to right."""
 
     def apply(m, a, *tensors):
         def all_of(first, *rest):
@@ -51,11 +53,12 @@ def folded(f: Callable) -> Callable:
 
 
 def unary(f: Callable) -> Callable:
-    """An operator on single numbers; `f(m, a, x)` with its attributes."""
+    """Make an elementwise operator from `f(m, a, x)`, a function of the algebra, the attributes and one element."""
     return lambda m, a, x, *others: pointwise(m, lambda e: f(m, a, e), x)
 
 
 def function(name: str) -> Callable:
+    """Make an elementwise operator from a function that the algebra knows by name."""
     return unary(lambda m, a, e: m.apply(name, e))
 
 
@@ -87,6 +90,7 @@ def hard_sigmoid(m, e, slope, offset):
 
 
 def leaky(m, e, slope):
+    """Return LeakyRelu of one element."""
     return m.larger(e, m.number(0)) + m.number(slope) * smaller(m, e, m.number(0))
 
 
@@ -99,12 +103,14 @@ def clip(m, a, x, low=None, high=None):
 
 
 def divide(m, a, x, y):
+    """Define Div. The quotient of integers is a function of its own: ONNX rounds it towards 0."""
     if x.floats:
         return pointwise(m, m.quotient, x, y)
     return pointwise(m, lambda p, q: m.apply("integer quotient", p, q), x, y)
 
 
 def power(m, a, x, y):
+    """Define Pow. Known integer exponents become products, and 1/2 becomes a root."""
     def one(base, exponent):
         known = m.known(exponent)
         if not x.floats or known is None:
@@ -123,7 +129,7 @@ def power(m, a, x, y):
     return pointwise(m, one, x, y)
 
 
-# (from, to) of onnx.TensorProto: every number of the first type is one of the second.
+# (from, to) pairs of onnx.TensorProto types: the second type can hold every value of the first.
 WIDENING = frozenset(
     (narrow, wide)
     for wide, narrows in {
@@ -138,7 +144,9 @@ WIDENING = frozenset(
 
 
 def cast(m, a, x):
-    """A number that the other type has stays; of others it is a function of the number and that type only."""
+    """Define Cast. A value that the target type can hold is unchanged; any other becomes an unknown function of the
+    value.
+    """
     to, source = a("to"), x.origin or x.dtype
     if to == source or (source, to) in WIDENING:
         return Tensor(x.shape, x.at, to, origin=source)
@@ -146,6 +154,7 @@ def cast(m, a, x):
 
 
 def where(m, a, condition, x, y):
+    """Define Where as chosen · x + (1 - chosen) · y, with `chosen` 0 or 1."""
     def one(c, p, q):
         chosen = m.number(c) if isinstance(c, int) else m.apply("flag", c)  # 1 or 0
         return chosen * p + (m.number(1) - chosen) * q
@@ -154,7 +163,7 @@ def where(m, a, condition, x, y):
 
 
 def truth(name: str) -> Callable:
-    """A question to two numbers, of which proofs know only that equal ones have equal answers."""
+    """Make a comparison of two tensors that proofs do not interpret: equal operands give equal answers."""
 
     def apply(m, a, x, y):
         return replace(pointwise(m, lambda p, q: m.apply(name, p, q), x, y), dtype=TensorProto.BOOL)
@@ -163,7 +172,7 @@ def truth(name: str) -> Callable:
 
 
 def never(m, a, x):
-    """Of no real number; see rlflow.proving.semantics."""
+    """Define IsNaN: no real number is NaN."""
     return Tensor(x.shape, lambda i: 0, TensorProto.BOOL)
 
 
@@ -171,7 +180,14 @@ def never(m, a, x):
 
 
 def activated(m, kind: bytes | None, parameters: list, x: Tensor) -> Tensor:
-    """What the attribute `activation` of com.microsoft's FusedConv and FusedGemm says."""
+    """Apply the activation of com.microsoft's FusedConv and FusedGemm.
+
+    Args:
+      m: the algebra.
+      kind: the attribute `activation`; None for no activation.
+      parameters: the parameters of the activation, in the order of ONNX Runtime.
+      x: the tensor before the activation.
+    """
     one = {
         None: lambda e: e,
         b"Relu": lambda e: m.larger(e, m.number(0)),
@@ -185,11 +201,18 @@ def activated(m, kind: bytes | None, parameters: list, x: Tensor) -> Tensor:
 
 
 def turned(m, x: Tensor, *perm: int) -> Tensor:
+    """Return the tensor with its axes permuted."""
     return transpose(m, Attributes({"perm": perm}), x)
 
 
 def scaled_products(m, q: Tensor, k: Tensor, v: Tensor, scale) -> Tensor:
-    """softmax(q kᵀ · scale) v over batch and head; `scale` None is 1/√(the size of a head)."""
+    """Return softmax(q kᵀ · scale) v for each batch entry and head.
+
+    Args:
+      m: the algebra.
+      q, k, v: tensors (batch, heads, positions, features).
+      scale: the factor of the scores; None for 1/√(features of a head).
+    """
     if scale is None:
         scale = m.quotient(m.number(1), m.apply("sqrt", m.number(q.shape[3])))
     scores = pointwise(m, lambda e: e * m.number(scale), matmul(m, None, q, turned(m, k, 0, 1, 3, 2)))
@@ -197,7 +220,10 @@ def scaled_products(m, q: Tensor, k: Tensor, v: Tensor, scale) -> Tensor:
 
 
 def attention(m, a, q, k, v):
-    """Of inputs (batch, heads, positions, features) without a mask; several heads of q may share one of k and v."""
+    """Define Attention without a mask, for inputs (batch, heads, positions, features).
+
+    Several heads of q may share one head of k and v (grouped-query attention).
+    """
     m.require(q.rank == 4 and k.rank == 4 and v.rank == 4)
     m.require(not a("is_causal", 0) and not a("softcap", 0.0))
     m.require(a("left_window_size", -1) == -1 and a("right_window_size", -1) == -1)
@@ -214,7 +240,7 @@ def attention(m, a, q, k, v):
 
 
 def multi_head_attention(m, a, q, k, v):
-    """Of inputs (batch, positions, heads · features), without bias or mask."""
+    """Define MultiHeadAttention for inputs (batch, positions, heads · features), without bias or mask."""
     m.require(q.rank == 3 and k.rank == 3 and v.rank == 3)
     m.require(not a("unidirectional", 0))
     for one, other in ((q.shape[0], k.shape[0]), (q.shape[0], v.shape[0]), (q.shape[2], k.shape[2])):
@@ -229,7 +255,10 @@ def multi_head_attention(m, a, q, k, v):
 
 
 def fused_matmul(m, a, x, y):
-    """A vector is not transposed. On the left of a vector ONNX Runtime asks for a square and does not transpose it."""
+    """Define FusedMatMul. A vector is never transposed.
+
+    If y is a vector, ONNX Runtime requires a square x for transA = 1 and does not transpose x.
+    """
     m.require(not a("transBatchA", 0) and not a("transBatchB", 0))
     flip = lambda t: turned(m, t, *range(t.rank - 2), t.rank - 1, t.rank - 2)  # noqa: E731
     if a("transA", 0) and x.rank > 1:
@@ -273,7 +302,7 @@ def quick_gelu(m, a, x):
 
 
 def skipped(m, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
-    """x + skip + bias; the skip may be broadcast along the batch, the bias is one number per feature."""
+    """Return x + skip + bias. The skip may be broadcast along the batch; the bias holds one number per feature."""
     m.require(x.rank == 3 and skip.rank in (2, 3))
     only_as(m, skip, x)
     m.require(skip.shape[-1] == x.shape[-1])
@@ -286,12 +315,13 @@ def skipped(m, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def per_feature(m, t: Tensor, x: Tensor) -> None:
+    """Require that `t` holds one number per feature of `x`."""
     m.require(t.rank == 1)
     m.require(t.shape[0] == x.shape[-1])
 
 
 def skip_layer_normalization(m, a, x, skip, scale, offset=None, bias=None):
-    """The first output only."""
+    """Define the first output of SkipLayerNormalization."""
     for t in (scale, offset):
         if t is not None:
             per_feature(m, t, x)
@@ -300,7 +330,7 @@ def skip_layer_normalization(m, a, x, skip, scale, offset=None, bias=None):
 
 
 def skip_rms_normalization(m, a, x, skip, scale, bias=None):
-    """The first output only."""
+    """Define the first output of SkipSimplifiedLayerNormalization."""
     per_feature(m, scale, x)
     return rms_normalization(m, Attributes({"epsilon": a("epsilon", 1e-12)}), skipped(m, x, skip, bias), scale)
 
@@ -371,7 +401,7 @@ STANDARD: dict[str, Callable] = {
     "MaxPool": reductions.max_pool,
     "AveragePool": reductions.average_pool,
 }
-MICROSOFT: dict[str, Callable] = {  # of the domain com.microsoft
+MICROSOFT: dict[str, Callable] = {  # operators of the domain com.microsoft
     "Gelu": STANDARD["Gelu"],
     "BiasGelu": bias_gelu,
     "FastGelu": fast_gelu,
@@ -387,10 +417,26 @@ OPERATORS: dict[str, Callable] = STANDARD | MICROSOFT
 
 
 def is_defined(op: str, domain: str) -> bool:
+    """Return True if the operator of this domain has a definition.
+
+    Args:
+      op: the operator's type.
+      domain: "" for ONNX, or com.microsoft.
+    """
     return op in (MICROSOFT if domain else STANDARD)
 
 
 def outputs_of(m, op: str, a: Attributes, inputs: list[Tensor | None]) -> list[Tensor]:
-    """The outputs of one operator. Raises KeyError for one that has no definition."""
+    """Return the outputs of one operator.
+
+    Args:
+      m: the algebra.
+      op: the operator's type.
+      a: its attributes.
+      inputs: its inputs; None for an absent one.
+
+    Raises:
+      KeyError: if the operator has no definition.
+    """
     result = OPERATORS[op](m, a, *inputs)
     return result if isinstance(result, list) else [result]

@@ -19,7 +19,7 @@ class Tensor:
       dtype: a data type of onnx.TensorProto; only Cast and the division of integers depend on it.
       content: the integers of a shape or a list of axes; None if they are not known.
       flat: returns the element at a row-major position; None if `at` is the only source of elements.
-      origin: a narrower data type that can hold all elements, too; None if there is none.
+      origin: a narrower data type that can hold all elements, too, or None.
       below: for a tensor of unknown indices, a size with -below ≤ index < below.
     """
 

@@ -33,7 +33,7 @@ def sorting_key(term) -> tuple:
 
 
 def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
-    """Return the factors without those of the divisor, or None if a factor of the divisor is missing.
+    """Remove the divisor's factors from `factors`; return None if one of them is missing.
 
     Args:
       factors: z3 terms, a factor of a product each.

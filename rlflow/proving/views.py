@@ -1,8 +1,8 @@
 """Evaluate expressions of the rule language in a case of a proof.
 
-`View` shows a tensor of a case as the rule language sees it, `Rest` holds the attributes that `**a` takes, and
-`value_of` evaluates an expression. `min`, `max`, `abs`, `all` and `any` have definitions of their own here: Python's
-would ask for the order of every two unknown sizes and split the case each time; these make one term and one question.
+`View` shows a tensor of a case as the rule language sees it, `Rest` holds the attributes that `**a` binds, and
+`value_of` evaluates an expression. `min`, `max`, `abs`, `all` and `any` are redefined here. Python's versions would
+compare every two unknown sizes and split the case each time; these build one term and one comparison.
 """
 
 import ast
@@ -22,14 +22,22 @@ from rlflow.rules.expressions import Unknown, compile_expression
 
 
 def larger(a, b):
+    """Return the larger of two integers as one conditional term."""
     return (a if isinstance(a, Int) else b).world.choose(a >= b, a, b)
 
 
 def smaller(a, b):
+    """Return the smaller of two integers as one conditional term."""
     return (a if isinstance(a, Int) else b).world.choose(a <= b, a, b)
 
 
 def extreme(of_two, of_many):
+    """Make `min` or `max` for unknown integers.
+
+    Args:
+      of_two: the extreme of two integers, at least one of them unknown.
+      of_many: Python's function for known numbers.
+    """
     def result(*values):
         items = builtins.list(values[0]) if len(values) == 1 else values
         if not builtins.any(isinstance(item, Int) for item in items):
@@ -47,6 +55,7 @@ def absolute(value):
 
 
 def every(items):
+    """Return the conjunction of bools and open comparisons."""
     result = True
     for item in items:
         if item is False or not (isinstance(item, Truth) or item):
@@ -56,6 +65,7 @@ def every(items):
 
 
 def some(items):
+    """Return the disjunction of bools and open comparisons."""
     result = False
     for item in items:
         if not isinstance(item, Truth) and item:
@@ -74,7 +84,15 @@ SIZE_FUNCTIONS = {
 
 
 class Rest:
-    """What `**a` holds: pairs for the rule language, values for the semantics."""
+    """The attributes that `**a` binds: pairs for the rule language, a mapping for the operator definitions.
+
+    Args:
+      case: the case that draws the values.
+      name: the name in the rule.
+      op: the operator's type.
+      rank: the rank of the operator's first input.
+      named: the attributes that the rule names itself.
+    """
 
     def __init__(self, case: Any, name: str, op: str, rank: int, named: set[str]):
         self.case, self.name, self.op, self.rank = case, name, op, rank
@@ -93,6 +111,7 @@ class Rest:
         return self.case.draw(f"{self.name}.{key}", kind, default, self.rank)
 
     def _clash(self, key: str) -> bool:
+        """Return True for `pads` if automatic padding excludes it."""
         return key == "pads" and "auto_pad" in self.spec and self["auto_pad"] != b"NOTSET"
 
     def _default(self, kind: str, default):
@@ -100,9 +119,11 @@ class Rest:
         return default if count is None else (default,) * count
 
     def keys(self) -> list[str]:
+        """Return the names of the attributes that are given in this case."""
         return [key for key in self.spec if self.is_given(key)]
 
     def is_given(self, key: str) -> bool:
+        """Return True if an attribute is given and differs from its default."""
         kind, default = self.spec[key]
         if kind == "pick":
             return self[key] != default[0]
@@ -128,7 +149,7 @@ class _Type(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A list of integers instead of a NumPy array."""
+    """A list of integers with the interface of a small NumPy array."""
 
     content: tuple
 
@@ -151,7 +172,7 @@ class _Held(NamedTuple):
 
 
 class View:
-    """A tensor as the rule language sees it (instead of rlflow.rules.expressions.Tensor)."""
+    """A tensor as the rule language sees it; it takes the part of rlflow.rules.expressions.Tensor."""
 
     def __init__(self, case: Any, name: str, tensor: Tensor | None):
         self.case, self.id, self.tensor, self.graph, self.constants = case, name, tensor, self, self
@@ -183,7 +204,8 @@ def _scalar(view: View):
 
 
 def _scalar_is(view: View, value, text: str) -> bool:
-    """Whether the one element of a constant is that number; in symbols it is replaced by it then."""
+    """Return True if the only element of a constant equals a number. In symbols that number then replaces the element.
+    """
     world, result = view.case.world, _scalar(view)
     if not isinstance(world, Symbols):
         return result == value
@@ -194,7 +216,8 @@ def _scalar_is(view: View, value, text: str) -> bool:
 
 
 class _ScalarEquality(ast.NodeTransformer):
-    """`scalar(c) == n` as a question of its own: symbols cannot assume that an element is a number."""
+    """Rewrites `scalar(c) == n` to a call of `scalar_is`: the symbolic algebra cannot assume the value of an element.
+    """
 
     def visit_Compare(self, node: ast.Compare):
         match node:
@@ -204,7 +227,7 @@ class _ScalarEquality(ast.NodeTransformer):
 
 
 def _finite(*views: View) -> bool:
-    """Numbers of proofs are real."""
+    """Return True: the numbers of proofs are real."""
     return True
 
 
@@ -216,11 +239,17 @@ def _compiled(text: str):
 
 
 def value_of(text: str, scope: dict):
+    """Return the value of an expression of the rule language.
+
+    Args:
+      text: the expression.
+      scope: the values of its names.
+    """
     return _compiled(text)(scope)
 
 
 def _attributes(pairs, name: bytes, default=None):
-    """One attribute of what `**a` holds, without asking for the others."""
+    """Return one attribute of `**a` and leave the decisions about the others open."""
     if isinstance(pairs, Rest):
         key = name.decode()
         return pairs[key] if key in pairs and pairs.is_given(key) else default
