@@ -1,7 +1,7 @@
 """Prove rules for all shapes: in each case all sizes, strides and pads are symbols.
 
-The left side and the conditions are assumed. The elements of both sides are compared at an index that is a symbol, too.
-Where the symbols do not suffice, numbers are put in for them; a number that tells the sides apart refutes the rule.
+The left side and the conditions are assumed, and the elements of both sides are compared at a symbolic index. If the
+symbols do not suffice, the case is computed in plain numbers; a difference between the sides refutes the rule.
 
 `OpaqueWindows` have one known property: equal attributes and sizes give equal windows. A proof with
 opaque windows holds for every padding, stride and dilation at once, and it is quick. Rules that merge, split or scale
@@ -41,40 +41,54 @@ KEYS = ("auto_pad", "strides", "dilations", "pads", "ceil_mode")
 
 @dataclass(frozen=True)
 class OpaqueWindows:
-    """Stands for rlflow.proving.semantics.Windows."""
+    """Windows whose positions are uninterpreted functions; they take the part of rlflow.proving.reductions.Windows."""
 
     world: object
     name: str
-    sizes: tuple  # of the input
+    sizes: tuple  # spatial sizes of the input
     kernel: tuple
-    values: tuple  # attributes that a rule names, as z3 terms
-    padded: bool  # whether a window may reach beyond the input
+    values: tuple  # the attributes that the rule names, as z3 terms
+    padded: bool  # True if a window may reach beyond the input
 
     def arguments(self, axis: int) -> list:
+        """Return the z3 terms that determine the windows along one axis."""
         return [term_of(self.sizes[axis]), term_of(self.kernel[axis]), *self.values]
 
     def unknown(self, what: str, axis: int, arguments: list, least: int | None = None) -> Int:
+        """Return an uninterpreted integer of the windows.
+
+        Args:
+          what: the name of the quantity.
+          axis: the axis.
+          arguments: the z3 terms that it depends on.
+          least: the smallest possible value; None for no bound.
+        """
         made = UNKNOWN[f"{what} of {self.name}, axis {axis} of {len(self.sizes)}", len(arguments)](*arguments)
         if least is not None:
             self.world.lemma(made >= least)
         return Int(self.world, made)
 
     def each(self, what: str, least: int) -> tuple:
+        """Return one uninterpreted integer per axis, at least `least`."""
         return tuple(self.unknown(what, axis, self.arguments(axis), least) for axis in range(len(self.sizes)))
 
     @property
     def outputs(self) -> tuple:
+        """The number of windows along each axis."""
         return self.each("count", 1)
 
     @property
     def begin(self) -> tuple:
+        """The padding before each axis."""
         return self.each("begin", 0)
 
     @property
     def end(self) -> tuple:
+        """The padding after each axis."""
         return self.each("end", 0)
 
     def positions(self, o: tuple, k: tuple) -> list[tuple]:
+        """Return the (position, size) pair of each axis for output o and kernel position k."""
         result = []
         for axis, size in enumerate(self.sizes):
             window, offset = term_of(o[axis]), term_of(k[axis])
@@ -89,9 +103,15 @@ class OpaqueWindows:
 
 
 def opaque_windows(world, a: Attributes, sizes: tuple, kernel: tuple) -> OpaqueWindows | None:
-    """The windows of one operator, None if all its attributes are known anyway.
+    """Return opaque windows for one operator, or None if all its attributes are known.
 
-    On the right side of a rule they must be those of an operator on the left.
+    On the right side of a rule they are required to equal the windows of an operator on the left side.
+
+    Args:
+      world: the case.
+      a: the attributes of the operator.
+      sizes: the spatial sizes of the input.
+      kernel: the spatial sizes of the kernel.
     """
     sources = {key: next((source for source in a.sources if key in source), None) for key in KEYS}
     if all(is_known(world, key, source, kernel) for key, source in sources.items()):
@@ -118,7 +138,7 @@ def opaque_windows(world, a: Attributes, sizes: tuple, kernel: tuple) -> OpaqueW
 
 
 def is_known(world, key: str, source, kernel: tuple) -> bool:
-    """Whether an attribute is absent, named by the rule, or decided in this case."""
+    """Return True if an attribute is absent, named by the rule, or decided in this case."""
     if source is None or isinstance(source, dict):
         return True
     if key == "dilations" and all(world.entails(size == 1) for size in kernel):
@@ -127,6 +147,7 @@ def is_known(world, key: str, source, kernel: tuple) -> bool:
 
 
 def _unpadded(world, key: str, source) -> bool:
+    """Return True if an attribute cannot let a window reach beyond the input."""
     if source is None:
         return True
     if isinstance(source, dict):
@@ -138,13 +159,19 @@ def _unpadded(world, key: str, source) -> bool:
     )
 
 
-MAX_FAILURES = 3  # cases that could not be shown, before a rule is given up
-POINTS = 6  # numbers tried in one case
-LARGEST = 4  # size in a counterexample
+MAX_FAILURES = 3  # unproved cases after which a rule is given up
+POINTS = 6  # points tried in one case
+LARGEST = 4  # largest size in a counterexample
 
 
 class Outcome(NamedTuple):
-    """`proof` is all-shapes, refuted or unproved; `cases` fired, or `how` says why none did or what fails."""
+    """The result of a proof for all shapes.
+
+    Attributes:
+      proof: all-shapes, refuted or unproved.
+      cases: the number of cases in which the rule fires.
+      how: the method of the proof, or the reason for failing.
+    """
 
     proof: str
     cases: int
@@ -152,7 +179,12 @@ class Outcome(NamedTuple):
 
 
 class Symbolic(Picks, Symbols):
-    """One case; `steps` are its decisions and assumptions."""
+    """One case in symbols.
+
+    Args:
+      steps: its decisions, (key, value) pairs, and its assumptions, z3 claims.
+      budget: the number of z3 queries.
+    """
 
     def __init__(self, steps: tuple, budget: Budget):
         self.picks = dict(step for step in steps if isinstance(step, tuple))
@@ -160,7 +192,7 @@ class Symbolic(Picks, Symbols):
 
 
 class Opaque(Symbolic):
-    """Windows are what the left side says, whatever that is."""
+    """One case in symbols with opaque windows."""
 
     def __init__(self, steps: tuple, budget: Budget):
         self.windows_seen: dict[tuple, list] = {}
@@ -174,9 +206,13 @@ HOW = {Symbolic: "equal normal forms", Opaque: "equal normal forms, whatever the
 
 
 def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic], budget: Budget) -> Outcome:
-    """Shows all cases of a rule in symbols of that kind; numbers are tried where windows are not opaque.
+    """Prove a rule for all shapes.
 
-    `readings` says whether the tensors are of floats: (True, False) for a rule that integers may take, too.
+    Args:
+      rule: the rule.
+      readings: (True,) for float tensors only, (True, False) for int64 as well.
+      kind: Opaque or Symbolic; only Symbolic looks for counterexamples.
+      budget: the number of z3 queries.
     """
     failures, fired = [], 0
     try:
@@ -204,7 +240,17 @@ def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic
 def explore(
     rule: Rule, is_float: bool, kind: type[Symbolic], budget: Budget
 ) -> Iterable[tuple[Symbolic, bool, str | None]]:
-    """(world, whether the rule fires, why it could not be shown) for every case."""
+    """Yield (world, fires, reason) for every case of a rule.
+
+    Args:
+      rule: the rule.
+      is_float: True for float tensors, False for int64.
+      kind: the kind of world.
+      budget: the number of z3 queries.
+
+    Yields:
+      the case, True if the rule fires in it, and the reason why it is not proved (None if it is).
+    """
     waiting: list[tuple] = [()]
     while waiting:
         steps = waiting.pop()
@@ -222,7 +268,19 @@ def explore(
 
 
 def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
-    """Whether the rule fires in this case; then its sides are shown equal. Raises Unprovable where they are not."""
+    """Prove one case of a rule.
+
+    Args:
+      rule: the rule.
+      world: the case in symbols.
+      is_float: True for float tensors, False for int64.
+
+    Returns:
+      True if the rule fires and both sides are equal, False if it does not fire.
+
+    Raises:
+      Unprovable: if the rule fires and the sides are not proved equal.
+    """
     try:
         case = Case(rule, world, is_float)
         source = case.source()
@@ -253,7 +311,8 @@ def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
 
 
 def _allowed(world: Symbols, claim) -> bool:
-    """Shapes that differ are refused when the rule is planned, so equal ones may be assumed."""
+    """Assume that two sizes are equal; return False if they are not. The planner refuses rewrites that change a shape.
+    """
     if isinstance(claim, Truth):
         world.assume(claim)
         return True
@@ -261,7 +320,7 @@ def _allowed(world: Symbols, claim) -> bool:
 
 
 def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
-    """Raises Unprovable if output `number` of the two sides is not seen to be equal at every index."""
+    """Raise Unprovable unless output `number` of both sides is proved equal at every index."""
     index = []
     for k, size in enumerate(one.shape):
         position = world.index_symbol(f"i{number}.{k}")
@@ -272,7 +331,7 @@ def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
     world.closed = False
     try:
         left = world.number(one.at(tuple(index)))
-    except Infeasible:  # what the left side divides by is 0: it has no value
+    except Infeasible:  # The left side divides by 0, so it has no value here.
         return
     world.closed = True
     try:
@@ -289,7 +348,7 @@ def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
 
 
 def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:
-    """A difference of the two sides in numbers that the case allows, in words."""
+    """Return a difference between the two sides in plain numbers, in words, or None if none is found."""
     for seed in range(POINTS):
         sizes = some_sizes(world, seed)
         if sizes is None:
@@ -304,7 +363,7 @@ def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:
 
 
 def some_sizes(world: Symbolic, seed: int) -> dict[str, int] | None:
-    """Small sizes that the case's assumptions allow."""
+    """Return small sizes that the assumptions of a case allow, or None if z3 finds none in two seconds."""
     solver, chance = z3.Solver(), random.Random(seed)
     solver.set("timeout", 2000)
     solver.add(world.solver.assertions())

@@ -1,4 +1,7 @@
-"""What may stand at each input of an operator, as far as the cases of a rule draw it; `coverage` says it in words."""
+"""List the ranks, lists and attributes that the cases of a rule draw for each operator input.
+
+`coverage` says in words what the cases of a rule cover.
+"""
 
 import itertools
 import re
@@ -11,14 +14,14 @@ from rlflow.rules.patterns import Bind, Literal, Op, Output, Star, Var, print_pa
 from rlflow.rules.rule import Rule
 
 MAX_RANK = 4
-MAX_SLICED = 2  # axes that one Slice cuts
+MAX_SLICED = 2  # axes per Slice
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-# Data types, where a rule casts.
+# Data types of the tensors in rules that cast.
 TYPES = (
     FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, INT64, TensorProto.INT32, TensorProto.INT8, TensorProto.UINT8,
     TensorProto.BOOL,
 )  # fmt: skip
-SAME_RANK = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool")  # whose `**a` holds a number per axis
+SAME_RANK = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool")  # `**a` holds one number per axis
 VARIADIC = ("Concat", "Sum", "Max", "Min")
 ANY = tuple(range(MAX_RANK + 1))
 SOME = ANY[1:]
@@ -44,7 +47,7 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
        for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
        for slot, ranks in enumerate(((3,), (2, 3), (1,), (1,), (1,)))},
 }  # fmt: skip
-# Inputs that are lists of integers, and what they list.
+# Inputs that are lists of integers, and the kind of each list.
 LISTS: dict[tuple[str, int], str] = {
     ("Reshape", 1): "shape", ("Expand", 1): "sizes", ("Tile", 1): "repeats", ("Split", 1): "parts",
     ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
@@ -58,7 +61,7 @@ WINDOW = {"strides": ("sizes", 1), "dilations": ("sizes", 1), "pads": ("pads", 0
 CONV = {"group": ("size", 1), **WINDOW}
 GEMM = {"alpha": ("real", 1.0), "beta": ("real", 1.0), "transA": ("pick", (0, 1)), "transB": ("pick", (0, 1))}
 ACTIVATION = {"activation": ("pick", (None, b"Relu", b"Tanh", b"Sigmoid"))}
-# Attributes that `**a` may hold: how values are drawn, and the default (None: there is none).
+# Attributes that `**a` may bind: (how the value is drawn, its default or None).
 REST: dict[str, dict[str, tuple]] = {
     "Conv": CONV,
     "FusedConv": CONV | ACTIVATION,
@@ -103,7 +106,7 @@ REST: dict[str, dict[str, tuple]] = {
 
 @cache
 def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
-    """Where the left side reads each variable: (operator, slot)."""
+    """Return the (operator, input position) pairs at which the left side reads each variable."""
     result: dict[str, list] = {}
     for op in rule.ops:
         for slot, pattern in enumerate(op.inputs):
@@ -114,7 +117,7 @@ def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
 
 @cache
 def demanded(rule: Rule) -> tuple[int, ...]:
-    """Ranks beyond the usual that the left side or a condition asks for by number."""
+    """Return the ranks above MAX_RANK that the left side or a condition names."""
     perms = [
         len(value.compute({})) for op in rule.ops for name, value in op.attributes
         if name == "perm" and isinstance(value, Literal)
@@ -125,7 +128,10 @@ def demanded(rule: Rule) -> tuple[int, ...]:
 
 @cache
 def settled(rule: Rule, name: str) -> bool:
-    """Whether of a Reshape's list only the shape matters that it gives: one with no 0 and -1 then stands for all."""
+    """Return True if the rule reads only the resulting shape of a Reshape's list.
+
+    A list without 0 and -1 then stands for all lists.
+    """
     read = set()
     for op in rule.ops:
         if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var):
@@ -138,7 +144,7 @@ def settled(rule: Rule, name: str) -> bool:
 
 @cache
 def max_rank(rule: Rule) -> int:
-    """The largest rank in the cases: one less where many tensors may have any rank."""
+    """Return the largest rank in the cases of a rule. It is one less if more than two tensors may have any rank."""
     uses = uses_of(rule)
     free = [name for name, result in uses.items() if all(use not in RANKS and use not in LISTS for use in result)]
     fixed = {r for result in uses.values() for use in result for r in RANKS.get(use, ANY)}
@@ -146,7 +152,12 @@ def max_rank(rule: Rule) -> int:
 
 
 def ranks_of(rule: Rule, uses: list[tuple[str, int]]) -> tuple[int, ...]:
-    """The ranks of a tensor that is read so."""
+    """Return the ranks of a tensor.
+
+    Args:
+      rule: the rule.
+      uses: the (operator, input position) pairs that read the tensor.
+    """
     fitting = tuple(r for r in ANY if all(r in RANKS.get(use, ANY) for use in uses))
     most = max_rank(rule)
     beyond = demanded(rule) if all(RANKS.get(use, ANY) in (ANY, SOME, ANY[:-1]) for use in uses) else ()
@@ -154,13 +165,14 @@ def ranks_of(rule: Rule, uses: list[tuple[str, int]]) -> tuple[int, ...]:
 
 
 def max_count(rule: Rule) -> int:
-    """How many inputs `*xs` of a variadic operator stands for at most: 2, or 1 where there are several such."""
+    """Return the largest number of inputs of `*xs` of a variadic operator: 2, or 1 if there are several such operators.
+    """
     stars = [op for op in rule.ops for i in op.inputs if isinstance(i, Star) and op.op in VARIADIC]
     return 2 if len(stars) < 2 else 1
 
 
 def counts_of(rule: Rule, op: Op) -> tuple[int, ...]:
-    """How many inputs the `*xs` of an operator stands for."""
+    """Return the possible numbers of inputs that the `*xs` of an operator stands for."""
     if op.op in VARIADIC:
         return tuple(range(max_count(rule) + 1))
     if op.domain:
@@ -170,14 +182,14 @@ def counts_of(rule: Rule, op: Op) -> tuple[int, ...]:
 
 
 def may_be_absent(op: Op, slot: int) -> bool:
-    """Whether an input of an operator of fixed inputs may be left out before another."""
+    """Return True if an input may be left out before another input of the same operator."""
     if op.domain or op.op in VARIADIC:
         return False
     return onnx.defs.get_schema(op.op).inputs[slot].option == onnx.defs.OpSchema.FormalParameterOption.Optional
 
 
 def part_counts(rule: Rule, op: Op) -> tuple[int, ...]:
-    """Into how many parts a Split cuts."""
+    """Return the possible numbers of parts of a Split."""
     slots = [o.slot for _, o in rule.source if o.op.key == op.key]
     slots += [i.slot for other in rule.ops for i in other.inputs if isinstance(i, Output) and i.op.key == op.key]
     return (1, 2, 3) if None in slots else (1 + max(slots), 2 + max(slots))
@@ -187,14 +199,14 @@ def part_counts(rule: Rule, op: Op) -> tuple[int, ...]:
 
 
 def sets_of_axes(rank: int) -> tuple[tuple[int, ...], ...]:
-    """Every set of axes in ascending order, none as well; single ones from either end, and the last two turned."""
+    """Return every ascending set of axes, the empty one included; also each axis counted from the end, and (-1, -2)."""
     result = [chosen for count in range(rank + 1) for chosen in itertools.combinations(range(rank), count)]
     result += [(k - rank,) for k in range(rank)]
     return (*result, (-1, -2)) if rank > 1 else tuple(result)
 
 
 def new_axes(rank: int) -> tuple[tuple[int, ...], ...]:
-    """One or two axes that Unsqueeze adds, counted from either end."""
+    """Return one or two axes for Unsqueeze, counted from either end."""
     result: list[tuple[int, ...]] = []
     for count in (1, 2):
         for chosen in itertools.combinations(range(rank + count), count):
@@ -203,7 +215,7 @@ def new_axes(rank: int) -> tuple[tuple[int, ...], ...]:
 
 
 def cut_axes(rank: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """The sets of so many axes."""
+    """Return the sets of axes with `count` members."""
     return tuple(axes for axes in sets_of_axes(rank) if len(axes) == count)
 
 
@@ -211,7 +223,7 @@ def cut_axes(rank: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def coverage(rule: Rule) -> str:
-    """Which ranks, counts and values the cases of a rule draw; sizes, strides, pads and numbers are symbols instead."""
+    """Return in words which ranks, counts and values the cases of a rule draw. All other quantities are symbols."""
     result = [f"ranks to {max_rank(rule)}" + "".join(f" and {n}" for n in demanded(rule)), "sizes from 1"]
     ops = {op.op for op in rule.ops}
     if ops & set(SAME_RANK):
@@ -246,16 +258,23 @@ def coverage(rule: Rule) -> str:
 
 
 def _read_values(rule: Rule) -> bool:
+    """Return True if the rule reads the values of a Gather's indices."""
     names = [name for name, uses in uses_of(rule).items() if ("Gather", 1) in uses]
     return any(reads_values(rule, name) for name in names)
 
 
 def reads_values(rule: Rule, name: str) -> bool:
-    """Whether the rule asks what a list holds."""
+    """Return True if the rule reads the values of a list.
+
+    Args:
+      rule: the rule.
+      name: the variable of the list.
+    """
     return f"value({name})" in rule.text
 
 
 def _may_pad_by_itself(rule: Rule) -> bool:
+    """Return True if a pool of the left side may have automatic padding."""
     pools = [op for op in rule.ops if op.op in ("MaxPool", "AveragePool")]
     return any(
         op.rest is not None or any(n == "auto_pad" and isinstance(v, Bind) for n, v in op.attributes) for op in pools

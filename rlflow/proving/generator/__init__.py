@@ -1,2 +1,2 @@
-"""Rules by enumeration: small graphs of equal value, generalised to rules that the prover then has to accept."""
+"""Enumerate small graphs of equal value and generalise them to rules, which the prover must then accept."""
 

@@ -1,7 +1,8 @@
 """Name the attributes of the side to match, and express the other side's attributes in these names.
 
-`name_attributes` gives equal values of one kind one name. `values_of` computes terms whose attributes are such texts,
-and `holds` evaluates conditions. `targets` lists the right sides whose expressions give the original attributes.
+`name_attributes` gives equal values of one kind one name. `values_of` computes terms whose attributes are such
+expressions, and `holds` evaluates conditions. `targets` lists the right sides whose expressions give the original
+attributes.
 """
 
 import ast
@@ -23,7 +24,13 @@ WINDOWS = frozenset(("Conv", "MaxPool", "AveragePool"))
 
 
 class Apart(NamedTuple):
-    """An attribute of convolutions that a rule may change: its name in the rule, its default, what it may become."""
+    """An attribute of convolutions that a rule may change.
+
+    Attributes:
+      name: its name in the rule.
+      default: its default value.
+      texts: expressions for its new value.
+    """
 
     name: str
     default: int | tuple
@@ -37,20 +44,24 @@ APART = {
 
 
 class Names(NamedTuple):
-    """What attribute values are called: (kind, value) → name.
+    """The names of attribute values.
 
-    apart: the attribute of convolutions that the two sides have different values of; it is named beside the others.
+    Attributes:
+      of: (kind, value) → name.
+      apart: the attribute of convolutions in which the two sides differ; it gets a name of its own. None if there is no
+        such attribute.
     """
 
     of: dict[tuple, str]
     apart: str | None = None
 
     def all(self, kind: str) -> list[str]:
+        """Return all names of one kind."""
         return [name for (result, _), name in self.of.items() if result == kind]
 
 
 def name_attributes(source: list[Term]) -> Names:
-    """Equal values of one kind have one name; the sizes of a Split are named by its axis."""
+    """Name the attributes of the source terms. The sizes of a Split are named by its axis."""
     result: dict[tuple, str] = {}
 
     def name(kind: str, value, letters: str) -> None:
@@ -78,7 +89,12 @@ def name_attributes(source: list[Term]) -> Names:
 
 
 def attribute_apart(strange: list[Label], source: list[Term]) -> str | None:
-    """The attribute in which convolutions of the target differ from the only one of the source."""
+    """Return the one attribute in which the target's convolution differs from the source's, or None.
+
+    Args:
+      strange: the window operators of the target that the source does not have.
+      source: the source terms.
+    """
     labels = [result for result in labels_of(source) if result.op in WINDOWS]
     if len(labels) != 1 or len(strange) != 1 or strange[0].op != labels[0].op:
         return None
@@ -87,6 +103,7 @@ def attribute_apart(strange: list[Label], source: list[Term]) -> str | None:
 
 
 def with_names(result: Label, known: Names) -> Label:
+    """Return the label with names for its attributes."""
     if result.op in WINDOWS:
         apart = ((known.apart, Named(APART[known.apart].name)),) if known.apart else ()
         return Label(result.op, (*apart, ("rest", Named(known.of["rest", result]))))
@@ -97,9 +114,18 @@ def with_names(result: Label, known: Names) -> Label:
 
 
 def values_of(terms: tuple[Term, ...], scope: dict) -> list[np.ndarray]:
-    """The values of terms with named attributes: int64 [samples, *shape].
+    """Compute terms with named attributes.
 
-    Raises Misfit, and IndexError where an expression has no value.
+    Args:
+      terms: the terms.
+      scope: the values of variables and attribute names.
+
+    Returns:
+      one int64 array [samples, *shape] per term.
+
+    Raises:
+      Misfit: if an operator does not take its inputs.
+      IndexError: if an expression has no value.
     """
     filled: dict[Label, Label] = {}
     known: dict[tuple, tuple] = {}
@@ -120,7 +146,7 @@ def values_of(terms: tuple[Term, ...], scope: dict) -> list[np.ndarray]:
 
 
 def with_numbers(result: Label, scope: dict) -> Label:
-    """The label with numbers for its attributes; those that are named beside a window's rest count first."""
+    """Return the label with values for its attributes. Attributes named beside `**rest` override it."""
     named = {name: evaluated(value.text, scope) for name, value in result.attributes if name != "rest"}
     if result.get("rest") is not None:
         for name, value in named.items():
@@ -131,18 +157,27 @@ def with_numbers(result: Label, scope: dict) -> Label:
 
 @cache
 def compiled(text: str):
+    """Compile an expression of the rule language."""
     return compile_expression(ast.parse(text, mode="eval").body, "generated")
 
 
 def evaluated(text: str, scope: dict):
-    """The value of an expression. Raises IndexError where it has none."""
+    """Return the value of an expression.
+
+    Args:
+      text: the expression.
+      scope: the values of its names.
+
+    Raises:
+      IndexError: if the expression has no value.
+    """
     if text in scope:
         return scope[text]
     return compiled(text)(Scope(scope))
 
 
 class Scope(dict):
-    """Variables as tensors of the rule language, sizes as its constants."""
+    """A scope that shows variables as tensors and sizes as constants of the rule language."""
 
     def __getitem__(self, name):
         result = super().__getitem__(name)
@@ -154,6 +189,7 @@ class Scope(dict):
 
 
 def holds(text: str, scope: dict) -> bool:
+    """Return True if a condition holds in a scope; False if it has no value."""
     try:
         return bool(compiled(text)(Scope(scope)))
     except (Unknown, IndexError):
@@ -161,7 +197,13 @@ def holds(text: str, scope: dict) -> bool:
 
 
 def gives(text: str, scope: dict, wanted) -> bool:
-    """Whether the expression has the wanted value."""
+    """Return True if the expression has the wanted value.
+
+    Args:
+      text: the expression.
+      scope: the values of its names.
+      wanted: the value.
+    """
     try:
         result = evaluated(text, scope)
         return (tuple(result) if isinstance(result, list) else result) == wanted
@@ -170,7 +212,14 @@ def gives(text: str, scope: dict, wanted) -> bool:
 
 
 def targets(target: list[Term], known: Names, names: tuple[str, ...], origin: dict) -> Iterator[tuple[Term, ...]]:
-    """The right side with every choice of expressions for its attributes that gives the original ones."""
+    """Yield the right side with every choice of attribute expressions that gives the original attributes.
+
+    Args:
+      target: the terms with numbers as attributes.
+      known: the attribute names.
+      names: the variables.
+      origin: the values of all names in the original equality.
+    """
     labels = labels_of(target)
     options = [list(_options(result, known, names, origin)) for result in labels]
     for chosen in product(*options):
@@ -179,7 +228,7 @@ def targets(target: list[Term], known: Names, names: tuple[str, ...], origin: di
 
 
 def _options(result: Label, known: Names, names: tuple[str, ...], origin: dict) -> Iterator[Label]:
-    """The labels that a label may become; one that has no attribute stays as it is."""
+    """Yield the labels that may stand for a label. A label without attributes stays as it is."""
     if result.op in WINDOWS:
         yield from _windows(result, known, origin)
     elif result.op == "Split":
@@ -198,7 +247,7 @@ def _options(result: Label, known: Names, names: tuple[str, ...], origin: dict) 
 
 
 def _windows(result: Label, known: Names, origin: dict) -> Iterator[Label]:
-    """The attributes of the side to match, or these with another value of the one that differs."""
+    """Yield the source's attributes for a window operator, or the same with another value of the attribute `apart`."""
     if ("rest", result) in known.of:
         yield with_names(result, known)
     elif known.apart:
@@ -210,11 +259,14 @@ def _windows(result: Label, known: Names, origin: dict) -> Iterator[Label]:
 
 
 def _axes(result: Label, known: Names, names: tuple[str, ...], origin: dict) -> list[Named]:
+    """Return the axis expressions that give the original axis."""
     return [Named(text) for text in _axis_texts(known, names) if gives(text, origin, result.get("axis"))]
 
 
 def _axis_texts(known: Names, names: tuple[str, ...]) -> list[str]:
-    """Expressions for an axis: one that has a name, where a permutation moves it, one counted from the end."""
+    """Return expressions for an axis: a named axis, a named axis moved by a permutation, or an axis counted from the
+    end.
+    """
     axes, perms = known.all("axis"), known.all("perm")
     texts = list(axes)
     for i in axes:
@@ -226,7 +278,7 @@ def _axis_texts(known: Names, names: tuple[str, ...]) -> list[str]:
 
 
 def _parts(known: Names, names: tuple[str, ...]) -> list[Named]:
-    """Expressions for the sizes of a Split: those that have a name, else the sizes of two variables along an axis."""
+    """Return expressions for the sizes of a Split: named sizes, or else the sizes of two variables along an axis."""
     sizes = [Named(text) for text in known.all("sizes")]
     if sizes:
         return sizes
@@ -239,7 +291,8 @@ def _parts(known: Names, names: tuple[str, ...]) -> list[Named]:
 
 
 def _perm_texts(result: Label, known: Names) -> list[str]:
-    """Expressions for a permutation: one that has a name, its inverse, two composed; the number where none has one."""
+    """Return expressions for a permutation: named ones, their inverses and compositions; its value if none has a name.
+    """
     perms = known.all("perm")
     if not perms:
         return [str(result.get("perm"))]

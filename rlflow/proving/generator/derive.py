@@ -1,7 +1,7 @@
-"""Whether equalities that are known already make two terms equal: a small e-graph.
+"""Decide if known equalities imply that two terms are equal, with a small e-graph.
 
-It holds classes of equal terms. Known equalities are matched in it and add what they say, until the two terms are in
-one class or a bound is reached. Beyond the bound a term counts as not derived: then a rule too many is kept.
+The e-graph holds classes of equal terms. Known equalities are matched in it and applied until the two terms are in one
+class or a limit is reached. Beyond the limit a term counts as not derived, so that a redundant rule may be kept.
 """
 
 from collections import defaultdict
@@ -13,6 +13,13 @@ from rlflow.proving.generator.operators import COMMUTATIVE, SCALARS, Label, Node
 
 
 class Bounds(NamedTuple):
+    """The limits of saturation.
+
+    Attributes:
+      iterations: the largest number of iterations.
+      nodes: the largest number of nodes.
+    """
+
     iterations: int
     nodes: int
 
@@ -23,24 +30,27 @@ Equality = tuple[Term, Term]
 
 
 class EGraph:
-    """Terms up to equality. A node is (label or variable, slot, classes of its inputs)."""
+    """Classes of equal terms. A node is (label or variable, slot, classes of its inputs)."""
 
     def __init__(self):
         self.parent: list[int] = []
-        self.scalar: list[bool] = []  # whether the class is one of single numbers
+        self.scalar: list[bool] = []  # by class: True if it holds single numbers
         self.classes: dict[tuple, int] = {}  # node → class
 
     def find(self, result: int) -> int:
+        """Return the representative of a class."""
         while self.parent[result] != result:
             self.parent[result] = result = self.parent[self.parent[result]]
         return result
 
     def canonical(self, node: tuple) -> tuple:
+        """Return the node with representative input classes, sorted for a commutative operator."""
         label, slot, children = node
         children = tuple(map(self.find, children))
         return label, slot, tuple(sorted(children)) if _commutes(label) else children
 
     def node(self, node: tuple) -> int:
+        """Add a node and return its class."""
         node = self.canonical(node)
         if node not in self.classes:
             self.classes[node] = len(self.parent)
@@ -50,17 +60,23 @@ class EGraph:
         return self.find(self.classes[node])
 
     def add(self, term: Term, scope: dict[str, int] | None = None) -> int:
-        """The class of a term whose variables stand for classes, or for themselves."""
+        """Add a term and return its class.
+
+        Args:
+          term: the term.
+          scope: the classes that its variables stand for; None if they stand for themselves.
+        """
         if isinstance(term, str):
             return self.find(scope[term]) if scope is not None else self.node((term, 0, ()))
         return self.node((term.label, term.slot, tuple(self.add(child, scope) for child in term.inputs)))
 
     def join(self, one: int, other: int) -> None:
+        """Merge two classes."""
         one, other = sorted((self.find(one), self.find(other)))
         self.parent[other] = one
 
     def rebuild(self) -> None:
-        """Joins the classes of nodes that have become alike."""
+        """Merge the classes of nodes that have become equal."""
         changed = True
         while changed:
             changed, classes = False, {}
@@ -73,7 +89,7 @@ class EGraph:
             self.classes = classes
 
     def by_root(self) -> dict:
-        """(class, label, slot) → inputs of the nodes there; label → classes where it stands."""
+        """Return two tables: (class, label, slot) → inputs of its nodes, and (label, slot) → classes that hold it."""
         nodes, positions = defaultdict(list), defaultdict(dict)
         for (label, slot, children), result in self.classes.items():
             result = self.find(result)
@@ -87,16 +103,25 @@ def _commutes(label: Label | str) -> bool:
 
 
 def derivable(one: Term, other: Term, known: list[Equality], bounds: Bounds = QUICK) -> bool:
-    """Whether `known` joins the two within the bounds."""
+    """Return True if known equalities imply that two terms are equal.
+
+    Args:
+      one, other: the terms.
+      known: the equalities.
+      bounds: the limits of saturation.
+    """
     graph = EGraph()
     ends = graph.add(one), graph.add(other)
     return any(graph.find(ends[0]) == graph.find(ends[1]) for _ in _saturated(graph, known, bounds))
 
 
 def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Equality], merges: list[tuple]) -> bool:
-    """Whether rewriting a graph with several outputs leads to another one, whose operators it need not have.
+    """Return True if rewriting turns a graph with several outputs into another one.
 
-    merges: (outputs, the same outputs out of one Split) pairs that are known.
+    Args:
+      source, target: the outputs of both graphs; the target may have operators that the source does not have.
+      known: the equalities.
+      merges: known (outputs, the same outputs as parts of one Split) pairs.
     """
     graph = EGraph()
     ends = [graph.add(term) for term in source]
@@ -115,7 +140,7 @@ def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Eq
 
 
 def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator[None]:
-    """Adds what `known` says until there is nothing new or a bound is reached, and pauses after every iteration."""
+    """Apply the known equalities until nothing changes or a limit is reached. Yield after every iteration."""
     steps = [
         (source, target)
         for pair in known
@@ -138,7 +163,7 @@ def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator
 
 
 def _matches(nodes: dict, graph: EGraph, pattern: Term, position: int, scope: dict[str, int]) -> Iterator[dict]:
-    """The ways in which the pattern occurs in the class."""
+    """Yield the assignments of classes to variables for which a pattern occurs in a class."""
     if isinstance(pattern, str):
         if scope.get(pattern, position) == position and (pattern not in SCALARS or graph.scalar[position]):
             yield {**scope, pattern: position}
@@ -150,6 +175,7 @@ def _matches(nodes: dict, graph: EGraph, pattern: Term, position: int, scope: di
 
 
 def _matches_all(nodes: dict, graph: EGraph, patterns: tuple, positions: tuple, scope: dict) -> Iterator[dict]:
+    """Yield the assignments for which every pattern occurs in its class."""
     if not patterns:
         yield scope
         return
@@ -158,7 +184,16 @@ def _matches_all(nodes: dict, graph: EGraph, patterns: tuple, positions: tuple, 
 
 
 def instance(pattern: Term, term: Term, scope: dict[str, Term]) -> dict[str, Term] | None:
-    """What the pattern's variables stand for if the term is an instance of it as it is written."""
+    """Match a pattern against a term syntactically.
+
+    Args:
+      pattern: the pattern.
+      term: the term.
+      scope: the terms that variables stand for already.
+
+    Returns:
+      the extended scope, or None if the term is not an instance.
+    """
     if isinstance(pattern, str):
         fits = pattern not in SCALARS or SCALARS.issuperset(variables(term))
         return {**scope, pattern: term} if fits and scope.get(pattern, term) == term else None

@@ -1,7 +1,7 @@
-"""Find rules by enumeration: graphs of a few operators of equal value, and among these the few that matter.
+"""Find rules by enumeration: compare small graphs by value and keep the equalities that no other equality implies.
 
 In each world graphs grow by one operator at a time (graphs.py). A graph whose value was met before is a candidate. A
-candidate is kept unless it follows from what is kept already (derive.py). Each direction that pays (`paying`) becomes a
+candidate is kept unless the kept equalities imply it (derive.py). Each direction that pays (`paying`) becomes a
 rule under the conditions that make it true for other shapes and attributes, too (generalise.py). The equalities of all
 worlds are made minimal together, and the rules that the prover accepts are written (selection.py).
 """
@@ -44,9 +44,20 @@ COSTLY = frozenset(("MatMul", "Conv"))
 
 
 def paying(source: tuple[Term, ...], target: tuple[Term, ...]) -> tuple[str, ...] | None:
-    """The fewest variables that must be weights so that `target` has no more operators to run; None if it never pays.
+    """Return the fewest variables that must be weights so that the direction from `source` to `target` pays.
 
-    One operator more is a stepping stone, unless it is a product. What is not under every output must be a weight.
+    A direction pays if the target has no more operators to run; computing on weights costs nothing. Without any
+    weights,
+    one more operator is allowed as a stepping stone unless it is a product. A variable that is not under every output
+    must
+    be a weight.
+
+    Args:
+      source: the outputs of the side to match.
+      target: the outputs of the side to write.
+
+    Returns:
+      the variables, or None if the direction never pays.
     """
     names = variables(*source)
     if not set(variables(*target)) <= set(names):
@@ -66,22 +77,22 @@ def paying(source: tuple[Term, ...], target: tuple[Term, ...]) -> tuple[str, ...
 
 
 def _run_ops(side: tuple[Term, ...], constants: tuple[str, ...]) -> list[str]:
-    """The operators that are left to run when these variables are weights."""
+    """Return the operators that remain at run time if these variables are weights."""
     return [result.op for result, inputs in operators(*side) if not set(variables(*inputs)) <= set(constants)]
 
 
-CHECKPOINT = 1000  # candidates between two writes of what is kept
+CHECKPOINT = 1000  # candidates between two checkpoints
 
 @dataclass
 class Report:
-    """What was done.
+    """The result of an enumeration.
 
     Attributes:
-      worlds: for each, in order: its name, the graphs of each size by operator, the verdicts on its candidates.
-      finished: whether the time reached for all worlds; if not, a call with the same folder goes on.
-      derived: rules left out at the end because those of other worlds imply them.
-      unwritten: why rules were not written, with how many.
-      rules: the text of the rules, "" if not finished.
+      worlds: per world its name, the number of graphs of each size by operator, and the verdicts on its candidates.
+      finished: True if every world was finished; if not, a call with the same folder continues.
+      derived: the number of entries dropped at the end because entries of other worlds imply them.
+      unwritten: the number of rules that were not written, by reason.
+      rules: the text of the rules; "" if not finished.
     """
 
     worlds: list[dict]
@@ -93,11 +104,13 @@ class Report:
 
 @dataclass
 class BestSoFar:
-    """What is kept of one world.
+    """The equalities and rules kept in one world.
 
     Attributes:
-      kept: (equalities, rules that they became) for each candidate kept, in turn.
-      merges: (outputs, the same outputs out of one Split) that are known.
+      kept: (equalities, rules made of them) per kept candidate, in order.
+      merges: known (outputs, the same outputs as parts of one Split) pairs.
+      equalities: all kept equalities.
+      by_root: (label, slot) → equalities whose left side has this root.
     """
 
     kept: list[tuple[list[tuple[Term, Term]], list[Pattern]]] = field(default_factory=list)
@@ -106,6 +119,7 @@ class BestSoFar:
     by_root: dict = field(default_factory=lambda: defaultdict(list))
 
     def keep(self, pairs: list[tuple[Term, Term]], patterns: list[Pattern]) -> None:
+        """Add the equalities and rules of one candidate."""
         self.kept.append((pairs, patterns))
         self.equalities += pairs
         for source, target in [*pairs, *(pair[::-1] for pair in pairs)]:
@@ -117,16 +131,18 @@ def enumerate_rules(
     max_ops: int = 4, worlds: Sequence[World] = WORLDS, folder: Path | str | None = None, workers: int = 1,
     seconds: float = 1800.0, known: RuleSet | None = None,
 ) -> Report:
-    """All rules whose sides have up to `max_ops` operators of a world.
+    """Enumerate all rules whose sides have up to `max_ops` operators of a world.
 
     Args:
-      folder: where checkpoints are kept; a call with the same arguments goes on from there.
-      workers: processes; each does one world at a time.
-      seconds: after which no further candidate is looked at.
-      known: rules that are not to be written again; None for those of the hand-written families.
+      max_ops: the largest number of operators of a side.
+      worlds: the worlds to enumerate.
+      folder: the folder of the checkpoints; a call with the same arguments continues from them. None keeps none.
+      workers: the number of processes; each works on one world at a time.
+      seconds: the time after which no further candidate is considered.
+      known: rules that are not written again; None for the hand-written families.
 
     Returns:
-      the report; its `rules` are the same bytes whatever the number of workers or interruptions.
+      the report; its `rules` do not depend on the number of workers or interruptions.
     """
     with tempfile.TemporaryDirectory() as temporary:
         paths = [Path(folder or temporary) / f"{world.name}-{max_ops}.json".replace(" ", "-") for world in worlds]
@@ -147,7 +163,7 @@ def enumerate_rules(
 
 
 def _minimal(kept: list) -> list:
-    """What is kept, without the equalities that the others imply; the later ones are asked first."""
+    """Drop the entries that the others imply, trying later entries first."""
     left = list(kept)
     for entry in reversed(kept):
         others = [pair for other in left if other is not entry for pair in other[0]]
@@ -157,7 +173,7 @@ def _minimal(kept: list) -> list:
 
 
 def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
-    """One world, from its checkpoint on, until it is finished or the time is over."""
+    """Continue one world from its checkpoint until it is finished or the time is over. Return the new checkpoint."""
     started = monotonic()
     state = read_json(path) if path.exists() else None
     if state is not None and state["finished"]:
@@ -189,7 +205,8 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
 
 
 def _candidates(world: World, max_ops: int) -> tuple[Graphs, list[dict], list[tuple[Node, Term]]]:
-    """(the representatives below the largest size, counts for each size, equalities, general ones first)."""
+    """Return (representatives below the largest size, counts per size, candidate equalities from general to special).
+    """
     graphs, sizes, candidates = Graphs(world), [], []
     for size in range(1, max_ops + 1):
         counts: Counter = Counter()
@@ -202,7 +219,7 @@ def _candidates(world: World, max_ops: int) -> tuple[Graphs, list[dict], list[tu
 
 
 def _encoded(result):
-    """Terms and patterns as JSON: names of variables stay, all else is a list that begins with its kind."""
+    """Encode terms and patterns as JSON: variables as strings, everything else as a list that begins with its kind."""
     match result:
         case Named():
             return ["named", result.text]
@@ -218,6 +235,7 @@ def _encoded(result):
 
 
 def _decoded(result):
+    """Decode terms and patterns from JSON."""
     match result:
         case ["named", text]:
             return Named(text)
@@ -233,6 +251,7 @@ def _decoded(result):
 
 
 def _result(state: dict) -> BestSoFar:
+    """Restore what a checkpoint keeps."""
     result = BestSoFar(merges=list(_decoded(state["merges"])))
     for pairs, patterns in map(_decoded, state["kept"]):
         result.keep(list(pairs), list(patterns))
@@ -243,7 +262,9 @@ def _result(state: dict) -> BestSoFar:
 
 
 def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[Term, Term]]:
-    """The candidates among graphs of `size` operators; the others become representatives if `keep`."""
+    """Return the candidates among graphs of `size` operators. The other graphs become representatives if `keep` is
+    True.
+    """
     batches = list(graphs.batches(size))
     hashes = [graphs.hashes_of(batch) for batch in batches]
     for batch, result in zip(batches, hashes, strict=True):
@@ -278,7 +299,7 @@ def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[
 
 
 def _generality(source: Term, target: Term) -> tuple[int, int, int]:
-    """Small and flat equalities first; among them those of many variables, which others are instances of."""
+    """Return the key that sorts candidates: small and flat equalities first, then those with many variables."""
     return _written(source) + _written(target), _depth(source) + _depth(target), -len(variables(source))
 
 
@@ -287,13 +308,13 @@ def _depth(term: Term) -> int:
 
 
 def _written(term: Term) -> int:
-    """Operators of the term as one writes it down: what occurs twice counts twice."""
+    """Return the number of operators in a term as written; shared parts count each time."""
     return 1 + sum(map(_written, term.inputs)) if isinstance(term, Node) else 0
 
 
 @lru_cache(maxsize=1 << 20)
 def _order(term: Term) -> tuple:
-    """Terms in order: fewer operators first. Operands that may be exchanged count in their own order."""
+    """Return the key that orders terms: fewer operators first. Operands of sums and products count in sorted order."""
     if isinstance(term, str):
         return 0, term, (), 0
     children = tuple(_order(child) for child in term.inputs)
@@ -306,7 +327,7 @@ def _order(term: Term) -> tuple:
 
 
 def _consider(graphs: Graphs, result: BestSoFar, max_ops: int, source: Node, target: Term) -> str:
-    """Keeps the candidate or says why not."""
+    """Keep a candidate or reject it; return the verdict."""
     if _follows_at_the_root(result, source):
         return "instance of a rule"
     merge = _merge(graphs, source, target)
@@ -337,7 +358,7 @@ def _consider(graphs: Graphs, result: BestSoFar, max_ops: int, source: Node, tar
 
 
 def _true(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...]) -> bool:
-    """Whether the equality holds for other integers, and for real numbers up to rounding."""
+    """Return True if the equality also holds for other integers, and for real numbers up to rounding."""
     whole, real = graphs.world.inputs(sample=1), graphs.world.real_inputs()
     return all(
         np.array_equal(value(one, whole), value(other, whole)) and np.allclose(value(one, real), value(other, real))
@@ -350,14 +371,14 @@ def _pattern(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...])
 
 
 def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
-    """Two graphs as the outputs of one Split, where that pays: (both, their merged form)."""
+    """Return two graphs and their merged form, the two outputs of one Split, if merging pays; else None."""
     if source.label.op != "Split" or source.slot or not isinstance(target, Node) or target.label.op == "Split":
         return None
     sibling = source._replace(slot=1)
     other = graphs.representative(value(sibling, graphs.world.inputs()))
     both, merged = (target, other), (source, sibling)
     if not isinstance(other, Node) or set(variables(target)) == set(variables(other)):
-        return None  # no weight of its own to be joined with the other's
+        return None  # Neither graph has a weight of its own to be joined.
     if not _can_merge(target.label.op, operators(*both)):
         return None
     if _half_used(both) or _half_used(merged) or paying(both, merged) is None:
@@ -366,13 +387,15 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
 
 
 def _can_merge(op: str, result: frozenset[tuple]) -> bool:
-    """Two products of one input, or what reads the parts of a Split; longer chains are merged step by step."""
+    """Return True for two products, or for two operators that read the parts of a Split. Longer chains merge step by
+    step.
+    """
     splits = sum(label.op == "Split" for label, _ in result)
     return len(result) - splits == 2 and (op in COSTLY or (splits > 0 and op in COMMUTATIVE))
 
 
 def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
-    """Whether a kept equality turns the term into one that comes earlier in the order."""
+    """Return True if a kept equality turns the term into one that comes earlier in the order."""
     for source, target in result.by_root[term.label, term.slot]:
         scope = instance(source, term, {})
         if scope is not None and _order(rename(target, scope)) < _order(term):
@@ -381,7 +404,7 @@ def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
 
 
 def _half_used(terms: Sequence[Term]) -> set[tuple]:
-    """The Splits of which only one output is used."""
+    """Return the Splits with a single used output."""
     slots = defaultdict(set)
 
     def visit(term: Term) -> None:
@@ -397,7 +420,7 @@ def _half_used(terms: Sequence[Term]) -> set[tuple]:
 
 
 def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, Term]]:
-    """What holds of the other outputs of the Splits."""
+    """Return the equality of the other outputs of half-used Splits, or nothing."""
     if not _half_used([source]) | _half_used([target]):
         return []
     inputs = graphs.world.inputs()
@@ -411,6 +434,7 @@ def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, T
 
 
 def _other_outputs(term: Term) -> Term:
+    """Return the term with each output of a Split exchanged for the other output."""
     if isinstance(term, str):
         return term
     inputs = tuple(_other_outputs(child) for child in term.inputs)

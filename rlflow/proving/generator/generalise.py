@@ -1,11 +1,11 @@
 """Generalise an equality at one set of shapes and attributes to a rule.
 
-Attributes of the side to match become names; the other side's attributes are looked for among a few expressions of
-these names. Both sides are then computed exactly for many drawn shapes, ranks and attributes (`draws`). Where the other
-side has another shape, or does not fit an operator that ONNX checks, the engine refuses the match by itself. Where it
-has other values a condition must refuse the match: of the conjunctions of simple conditions, `separating` takes the one
-that lets most true cases through. An equality that no conjunction separates gives no rule. `variants` lists the
-equalities that a rule implies for other axes and permutations.
+Attributes of the side to match become names; the other side's attributes become simple expressions of these names. Both
+sides are then computed exactly for many random shapes, ranks and attributes (`draws`). If the other side has another
+shape, or misfits an operator that ONNX checks, the engine refuses the match without a condition. If it has other
+values, a condition must refuse the match. `separating` chooses the conjunction of simple conditions that keeps most
+true cases. An equality that no conjunction separates gives no rule. `variants` lists the equalities that a rule implies
+for other axes and permutations.
 """
 
 import zlib
@@ -42,15 +42,23 @@ from rlflow.proving.generator.operators import (
 from rlflow.proving.numbers import CHECKED
 from rlflow.rules.expressions import Unknown
 
-DRAWS = 1500  # tries to find shapes and attributes that the side to match takes
-ENOUGH = 250  # of them that it did take
-SAMPLES = 2  # of values for each variable
+DRAWS = 1500  # attempts to draw shapes and attributes that fit the side to match
+ENOUGH = 250  # draws that fit, after which no more are made
+SAMPLES = 2  # values of each variable
 
 
 def draws(source: tuple[Term, ...], known: Names, origin: dict[str, tuple[int, ...]]) -> Iterator[tuple]:
-    """(names → what they stand for, values of the source): first the original shapes, then others, at random.
+    """Yield (scope, values of the source) for the original shapes and then for random ones.
 
-    Tensors are int64 [SAMPLES, *shape]; the seed is made of the source's text.
+    Args:
+      source: terms with named attributes.
+      known: the attribute names.
+      origin: the original shape of each variable.
+
+    Yields:
+      the scope, name → int64 [SAMPLES, *shape] or attribute, and one array per source term. The seed is a checksum of
+      the
+      source's text.
     """
     rng = np.random.default_rng(zlib.crc32(repr(source).encode()))
     result = 0
@@ -63,7 +71,7 @@ def draws(source: tuple[Term, ...], known: Names, origin: dict[str, tuple[int, .
         if draw and windows:
             for name, value in windows.items():
                 scope[name] = _rest_near(rng, value)
-            if rng.random() < 0.6:  # a convolution has few axes of use
+            if rng.random() < 0.6:  # Few axes are useful in a convolution.
                 scope |= {name: first[name] for name in known.all("axis")}
         if known.apart:
             apart, rest = APART[known.apart], known.all("rest")[0]
@@ -83,7 +91,7 @@ def draws(source: tuple[Term, ...], known: Names, origin: dict[str, tuple[int, .
 
 
 def _attributes(rng: np.random.Generator, known: Names) -> dict:
-    """Axes and permutations for tensors of one rank."""
+    """Return random axes and permutations for tensors of one rank."""
     rank = int(rng.integers(1, 5))
     scope: dict = {}
     for name in known.all("axis"):
@@ -94,14 +102,14 @@ def _attributes(rng: np.random.Generator, known: Names) -> dict:
 
 
 def _shapes(rng: np.random.Generator, origin: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Shapes that often fit each other: one shape with a few sizes changed and leading axes dropped."""
+    """Return random shapes that often fit each other: one shape with a few sizes changed and leading axes dropped."""
     common = max(map(len, origin.values())) > 2
-    few = rng.random() < 0.3  # axes that broadcast
+    few = rng.random() < 0.3  # draw axes of size 1 that broadcast
     rank = int(rng.integers(1, 5))
     base = [int(rng.integers(1, 4))] * rank if rng.random() < 0.5 else [int(n) for n in rng.integers(1, 4, rank)]
     result = {}
     for v, shape in origin.items():
-        if common and rng.random() < 0.8:  # a convolution takes few shapes: stay near those of the candidate
+        if common and rng.random() < 0.8:  # Few shapes fit a convolution, so stay near the candidate's.
             result[v] = tuple(int(n if rng.random() < 0.8 else rng.integers(1, 5)) for n in shape)
             continue
         sizes = [n if rng.random() < 0.85 else int(rng.integers(1, 4)) for n in base]
@@ -114,7 +122,7 @@ def _shapes(rng: np.random.Generator, origin: dict[str, tuple[int, ...]]) -> dic
 
 
 def _fitting_groups(shapes: dict, source: tuple[Term, ...], scope: dict, first: dict) -> dict:
-    """The shapes with weights that fit the number of groups that was drawn."""
+    """Adapt the shapes of convolution weights to the number of groups that was drawn."""
     result = dict(shapes)
     for convolution, inputs in operators(*source):
         if convolution.op != "Conv":
@@ -128,7 +136,7 @@ def _fitting_groups(shapes: dict, source: tuple[Term, ...], scope: dict, first: 
 
 
 def rest_of(result: Label) -> tuple:
-    """The attributes as `**rest` binds them: those that are not at their default."""
+    """Return the attributes as `**rest` binds them: only values that differ from the default."""
     kernels, others = [], []
     for name, value in result.attributes:
         if name == "kernel_shape":
@@ -139,7 +147,7 @@ def rest_of(result: Label) -> tuple:
 
 
 def _rest_near(rng: np.random.Generator, result: Label) -> tuple:
-    """Attributes of a window like the candidate's, a few of them changed."""
+    """Return the attributes of a window operator with a few of them changed at random."""
     pairs = dict(rest_of(result))
     if rng.random() < 0.3:
         pairs["pads"] = tuple(int(k) for k in rng.integers(0, 2, 4))
@@ -157,6 +165,7 @@ def _rest_near(rng: np.random.Generator, result: Label) -> tuple:
 
 
 def _is_default(name: str, value) -> bool:
+    """Return True if the value is the default of the attribute."""
     if name == "pads":
         return not any(value)
     if name == "strides":
@@ -165,7 +174,7 @@ def _is_default(name: str, value) -> bool:
 
 
 def _sizes(rng, source: tuple[Term, ...], scope: dict, arrays: dict, known: Names) -> list[dict]:
-    """What the sizes of the Splits may be: sizes of the variables and random ones."""
+    """Return possible sizes of the Splits: sizes of variables, halves and random pairs."""
     names = known.all("sizes")
     if not names:
         return [{}]
@@ -176,18 +185,29 @@ def _sizes(rng, source: tuple[Term, ...], scope: dict, arrays: dict, known: Name
 
 
 MOST_CONDITIONS = 3  # in one conjunction
-ATTRIBUTES = ("group", "pads", "strides", "dilations")  # of convolutions
+ATTRIBUTES = ("group", "pads", "strides", "dilations")  # attributes of convolutions
 
 
 class Case(NamedTuple):
-    """Shapes and attributes, and whether the two sides are equal there."""
+    """One draw of shapes and attributes.
+
+    Attributes:
+      scope: the values of all names.
+      holds: True if the two sides are equal.
+    """
 
     scope: dict
     holds: bool
 
 
 def untried(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]) -> tuple[str, ...]:
-    """That attributes of convolutions are missing which they have in no case: what was not tried is not claimed."""
+    """Return conditions that exclude attributes of convolutions that occur in no case.
+
+    Args:
+      source: the terms with named attributes.
+      cases: the cases in which the rule holds.
+      known: conditions that the rule has already.
+    """
     texts = set()
     for rest in {result.get("rest").text for result in labels_of(source) if result.op == "Conv"}:
         for name in ATTRIBUTES:
@@ -197,12 +217,21 @@ def untried(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...])
 
 
 def separating(cases: list[Case], known: Names, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The conjunction that no wrong case meets, but the original one and most true ones; None if there is none."""
+    """Return the conjunction of conditions that excludes every wrong case and keeps most true ones.
+
+    Args:
+      cases: the judged cases; the first one is the original and true.
+      known: the attribute names.
+      names: the variables.
+
+    Returns:
+      the conditions, or None if no conjunction excludes all wrong cases.
+    """
     wrong = [case for case in cases if not case.holds]
     if not wrong:
         return ()
     true = [case for case in cases if case.holds]
-    useful = []  # (condition, bool [true cases] that meet it, bool [wrong cases] that meet it)
+    useful = []  # (condition, bool [true cases] it keeps, bool [wrong cases] it keeps)
     for text in _conditions(known, names):
         if holds(text, true[0].scope):
             passed = np.array([holds(text, case.scope) for case in true])
@@ -224,7 +253,7 @@ def separating(cases: list[Case], known: Names, names: tuple[str, ...]) -> tuple
 
 
 def _conditions(known: Names, names: tuple[str, ...]) -> Iterator[str]:
-    """Simple conditions, those that are tried first before the others."""
+    """Yield simple conditions in the order in which they are tried."""
     yield from _of_permutations(known.all("perm"))
     yield from _of_axes(known.all("axis"), known.all("sizes"), names)
     yield from _of_shapes(names)
@@ -255,7 +284,7 @@ def _of_axes(axes: list[str], sizes: list[str], names: tuple[str, ...]) -> Itera
     for i, j in combinations(axes, 2):
         yield f"{i} != {j}"
     for i in axes:
-        yield from (f"{i} == 1", f"{i} == 0", f"{i} < 2")  # where windows are, axes are counted from the front
+        yield from (f"{i} == 1", f"{i} == 0", f"{i} < 2")  # Axes of images are counted from the front.
 
 
 def _of_shapes(names: tuple[str, ...]) -> Iterator[str]:
@@ -268,7 +297,13 @@ def _of_shapes(names: tuple[str, ...]) -> Iterator[str]:
 
 
 def stricter(known: Names, origin: dict[str, tuple[int, ...]], scope: dict) -> tuple[tuple[str, ...], ...]:
-    """Equal ranks; equal ranks, and the axes of the original; equal shapes."""
+    """Return further conditions in three levels: equal ranks, equal ranks with the original axes, equal shapes.
+
+    Args:
+      known: the attribute names.
+      origin: the original shape of each variable.
+      scope: the values of all names in the original equality.
+    """
     first, *others = origin
     near = [v for v in others if len(origin[v]) == len(origin[first])]
     ranks = (" and ".join(f"rank({first}) == rank({v})" for v in near),) if near else ()
@@ -283,16 +318,17 @@ def stricter(known: Names, origin: dict[str, tuple[int, ...]], scope: dict) -> t
     return ranks, (*ranks, *axes), tuple(shapes)
 
 
-SCREENED, PROMISING = 40, 4  # so many cases choose so many right sides
+SCREENED, PROMISING = 40, 4  # number of first cases, and of right sides that these cases select
 
 
 def generalise(
     source: tuple[Term, ...], target: tuple[Term, ...], shapes: dict[str, tuple[int, ...]], constants: tuple[str, ...]
 ) -> Pattern | None:
-    """The rule from `source` to `target`, or None where no conditions make it true.
+    """Return the rule from `source` to `target`, or None if no conditions make it true.
 
     Args:
-      source, target: terms with attributes as numbers; equal at `shapes`.
+      source, target: terms with numbers as attributes; equal at `shapes`.
+      shapes: the shape of each variable.
       constants: the variables that are weights.
     """
     names = dict(zip(variables(*source), DATA, strict=False))
@@ -319,7 +355,7 @@ def generalise(
         passed = [case for case in judged if all(holds(text, case.scope) for text in conditions)]
         conditions += untried(patterned, passed, conditions)
         kept = sum(case.holds for case in passed)
-        if best is None or kept * 0.95 > most:  # a later candidate must hold in clearly more cases
+        if best is None or kept * 0.95 > most:  # A later candidate must hold in clearly more cases.
             most = kept
             weights = tuple(sorted(names[v] for v in constants))
             ranks = tuple((v, len(shape)) for v, shape in origin.items())
@@ -328,7 +364,7 @@ def generalise(
 
 
 def _promising(candidates: Iterator[tuple[Term, ...]], cases: list[tuple]) -> list[tuple[Term, ...]]:
-    """The few right sides that are equal in most of the first cases, the earlier ones first."""
+    """Return the few right sides that are equal in most of the first cases."""
     result = []
     for candidate in candidates:
         judged = _judge(candidate, cases[:SCREENED])
@@ -345,7 +381,7 @@ def _renamed(term: Term, names: dict[str, str]) -> Term:
 
 
 def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:
-    """The cases in which the target fits and has the same shapes; None if it is not equal in the original one."""
+    """Return the cases in which the target has the same shapes; None if the sides differ in the original case."""
     judged = []
     for number, (scope, values) in enumerate(cases):
         try:
@@ -368,7 +404,12 @@ def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:
 
 
 def variants(pattern: Pattern, labels: tuple[Label, ...]) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ...]]]:
-    """The equality with other axes and permutations, made of the given operators, for the same ranks."""
+    """Yield the equality with other axes and permutations.
+
+    Args:
+      pattern: the rule, without conditions on shapes and without windows.
+      labels: the operators that may occur.
+    """
     if any("shape" in text or "dim" in text or "size" in text for text in pattern.conditions):
         return
     if any(result.get("rest") is not None for result in labels_of(pattern.source)):
@@ -398,7 +439,7 @@ def variants(pattern: Pattern, labels: tuple[Label, ...]) -> Iterator[tuple[tupl
 
 
 def _with_plain_attributes(term: Term, scope: dict) -> Term:
-    """The term with numbers for its attributes, its Splits in equal halves."""
+    """Return the term with numbers for its attributes and with Splits into equal halves."""
 
     def fill(result: Label) -> Label:
         pairs = [(name, named) for name, named in result.attributes if name != "parts"]

@@ -1,13 +1,13 @@
-"""Enumerate the graphs of one world, one operator more at a time, and find graphs of equal value.
+"""Enumerate the graphs of one world, one operator at a time, and find graphs of equal value.
 
 A *representative* is the first graph of its value, in the order of size, operator and inputs. Only representatives are
-extended: a graph with another part equals an earlier graph by the equality of that part. Two inputs of an operator may
-share one variable if both come out of the same kind of operator: x · y + x · z. Equalities that hold only for x + x or
-x · (x · y) are not looked for.
+extended: a graph that contains another part equals an earlier graph by the equality of that part. Two inputs of an
+operator may share one variable if both are outputs of the same kind of operator: x · y + x · z. Equalities that hold
+only for x + x or x · (x · y) are not searched for.
 
-WORLDS lists the small worlds that are enumerated: tensors and the operators between them, among them TASO's operators
-(Jia et al., SOSP 2019). Four tensors of a shape are enough to state that an operator associates and commutes; with
-fewer these laws would appear as their many instances.
+WORLDS lists the small worlds to enumerate: tensors and the operators between them, including TASO's operators
+(Jia et al., SOSP 2019). Four tensors of a shape suffice to state that an operator associates and commutes; with
+fewer tensors these laws would appear as many instances.
 """
 
 from collections import defaultdict
@@ -23,16 +23,17 @@ from rlflow.proving.generator.operators import COMMUTATIVE, Label, Misfit, Node,
 SAMPLES = 4
 LARGEST = 4  # inputs are integers from -LARGEST to LARGEST
 CHUNK = 1 << 16  # graphs evaluated at once
-MIN_SIZE, MAX_SIZE = 2, 4  # of an axis that an operator makes: as in the paper, and without the exceptions of size 1
+MIN_SIZE, MAX_SIZE = 2, 4  # sizes of axes that an operator makes, as in TASO; size 1 would add exceptions
 UNARY = frozenset(("Neg", "Relu", "Split", "Transpose", "ReduceSum", "ReduceMean", "MaxPool", "AveragePool", "Pad"))
 
 
 @dataclass(frozen=True)
 class World:
-    """What graphs are made of: variables with their shapes, and operators with their attributes.
+    """The material of graphs: variables with shapes, and operators with attributes.
 
-    The variables of `operators.SCALARS`, and no others, have no axes: laws that hold only for single numbers know them
-    by their names.
+    Exactly the variables named in `operators.SCALARS` have rank 0: laws that hold only for single numbers recognise
+    them by
+    name.
     """
 
     name: str
@@ -40,26 +41,32 @@ class World:
     labels: tuple[Label, ...]
 
     def inputs(self, sample: int = 0) -> dict[str, np.ndarray]:
-        """Random integers [samples, *shape] for every variable."""
+        """Return random integers [samples, *shape] for every variable."""
         rng = np.random.default_rng(sample)
         return {v: rng.integers(-LARGEST, LARGEST + 1, (SAMPLES, *shape)) for v, shape in self.variables}
 
     def real_inputs(self) -> dict[str, np.ndarray]:
-        """Real numbers, for which x·x ≥ x is wrong."""
+        """Return random real numbers [16, *shape]; they refute integer laws such as x·x ≥ x."""
         rng = np.random.default_rng(0)
         return {v: rng.uniform(-1, 1, (16, *shape)) for v, shape in self.variables}
 
 
 class Batch(NamedTuple):
-    """Graphs of one root operator over inputs of given shapes; rows of `inputs` are representatives."""
+    """Graphs of one root operator over inputs of given shapes.
+
+    Attributes:
+      label: the position of the operator in the world's labels.
+      shapes: the number of each input's shape.
+      inputs: int64 [graphs, arity], positions of representatives.
+    """
 
     label: int
     shapes: tuple[int, ...]
-    inputs: np.ndarray  # int32 [graphs, arity]
+    inputs: np.ndarray  # [graphs, arity]
 
 
 def hashed(values: np.ndarray) -> np.ndarray:
-    """A number for each graph's value: [graphs, samples, *shape] → uint64 [graphs]."""
+    """Hash the value of each graph: [graphs, samples, *shape] → uint64 [graphs]."""
     shape = values.shape[1:]
     rng = np.random.default_rng((len(shape), *shape))
     factors = rng.integers(1, 2**63, int(np.prod(shape)) + 1, np.uint64) * np.uint64(2) + np.uint64(1)
@@ -67,7 +74,10 @@ def hashed(values: np.ndarray) -> np.ndarray:
 
 
 def _proper(label: Label, shapes: list[tuple[int, ...]]) -> bool:
-    """Whether images (of one sample) are convolved, pooled and clamped, and kernels joined and padded, only."""
+    """Return True if images and kernels are used as such.
+
+    Images (batch size 1) are convolved, pooled and clamped; kernels are concatenated along axis 0 and padded.
+    """
     images = [shape[0] == 1 for shape in shapes if len(shape) == 4]
     if label.op == "Conv":
         return images == [True, False]
@@ -77,7 +87,7 @@ def _proper(label: Label, shapes: list[tuple[int, ...]]) -> bool:
 
 
 def _parts(result: frozenset[int]) -> Iterator[frozenset[int]]:
-    """The subsets that are not empty."""
+    """Yield the non-empty subsets of a set."""
     for count in range(1, len(result) + 1):
         yield from map(frozenset, combinations(sorted(result), count))
 
@@ -86,8 +96,11 @@ class Graphs:
     """The representatives of a world, in their order.
 
     Attributes:
-      terms, hashes: of each representative.
-      values: number of a shape → int64 [graphs, samples, *shape];  members: the same → their positions in `terms`.
+      terms: the term of each representative.
+      hashes: the hash of each representative's value.
+      shapes: the distinct shapes.
+      values: per shape, int64 [graphs, samples, *shape].
+      members: per shape, the positions of its representatives in `terms`.
     """
 
     def __init__(self, world: World):
@@ -99,15 +112,15 @@ class Graphs:
         self.members: list[np.ndarray] = []
         self._operators: dict[tuple, int] = {}  # (label, inputs) → number
         self._sets: list[frozenset[int]] = []
-        self._variables = np.zeros(0, np.int64)  # of each representative, a bit each
-        self._splits = np.zeros(0, np.int32)  # number of the Split that each is an output of, -1 for others
-        self._kinds = np.zeros(0, np.int32)  # number of the operator that each comes out of, -1 for variables
+        self._variables = np.zeros(0, np.int64)  # variables of each representative, one bit each
+        self._splits = np.zeros(0, np.int32)  # per representative: number of its root Split, else -1
+        self._kinds = np.zeros(0, np.int32)  # per representative: number of its root's type, -1 for variables
         inputs = world.inputs()
         order = sorted(inputs, key=lambda name: inputs[name].shape)
         self._extend(order, [inputs[name] for name in order], [frozenset()] * len(order))
 
     def _extend(self, terms: list[Term], values: list[np.ndarray], sets: list[frozenset]) -> None:
-        """New representatives with their values [samples, *shape] and their operators."""
+        """Add representatives with their values [samples, *shape] and their sets of operators."""
         bits = {v: 1 << k for k, (v, _) in enumerate(self.world.variables)}
         masks = [sum(bits[v] for v in variables(term)) for term in terms]
         splits = [self._operators[t[:2]] if isinstance(t, Node) and t.label.op == "Split" else -1 for t in terms]
@@ -135,14 +148,14 @@ class Graphs:
         self._sets += sets
         self._sizes = np.array([len(result) for result in self._sets], np.int32)
         self._orders = None
-        self._positions = np.zeros(len(self.terms), np.int64)  # of each representative among those of its shape
+        self._positions = np.zeros(len(self.terms), np.int64)  # position of each representative within its shape
         for members in self.members:
             self._positions[members] = np.arange(len(members))
 
     # -- candidates for the next size --------------------------------------------------------------
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """All graphs of `size` operators over representatives."""
+        """Yield all graphs of `size` operators over representatives."""
         unary = [members[self._sizes[members] == size - 1][:, None] for members in self.members]
         binary = dict(self._pairs(size - 1))
         for number, operator in enumerate(self.world.labels):
@@ -157,11 +170,12 @@ class Graphs:
                     yield Batch(number, shapes, rows[start : start + CHUNK])
 
     def _fits(self, label: Label, shapes: tuple[int, ...]) -> bool:
+        """Return True if an operator takes inputs of these shapes and gives axes of allowed sizes."""
         sizes = {self.shapes[k] for k in shapes}
         if not _proper(label, [self.shapes[k] for k in shapes]):
             return False
         if label.op in COMMUTATIVE and len(sizes - {()}) > 1:
-            return False  # sums and products of tensors of one shape, or with a number
+            return False  # Operands of sums and products have one shape, or one is a scalar.
         try:
             result = outputs(label, [self.values[k][0] for k in shapes])
         except Misfit:
@@ -171,7 +185,7 @@ class Graphs:
         return all(MIN_SIZE <= n <= MAX_SIZE or n in known for n in sizes)
 
     def _pairs(self, size: int) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-        """(numbers of two shapes, pairs of representatives of these shapes that have `size` operators together)."""
+        """Yield (numbers of two shapes, pairs of representatives) with `size` operators together."""
         shape_of = np.zeros(len(self.terms), np.int32)
         for k, members in enumerate(self.members):
             shape_of[members] = k
@@ -184,7 +198,9 @@ class Graphs:
             yield divmod(int(keys[start]), len(self.shapes)), result
 
     def _sensible(self, pairs: np.ndarray) -> np.ndarray:
-        """The pairs that an operator may join: see above; or they are the two parts of one Split."""
+        """Return the pairs that an operator may join: with the sharing that the module docstring allows, or both parts
+        of a Split.
+        """
         one, other = self._variables[pairs].T
         kinds, splits = self._kinds[pairs].T, self._splits[pairs].T
         common = one & other
@@ -193,7 +209,7 @@ class Graphs:
         return pairs[(common == 0) | alike | parts]
 
     def _apart(self, size: int) -> np.ndarray:
-        """Pairs that share no operator."""
+        """Return pairs of representatives that share no operator."""
         result = [np.zeros((0, 2), np.int64)]
         for left in range(size + 1):
             a, b = np.flatnonzero(self._sizes == left), np.flatnonzero(self._sizes == size - left)
@@ -204,7 +220,7 @@ class Graphs:
         return np.concatenate(result)
 
     def _sharing(self, size: int) -> np.ndarray:
-        """Pairs that share operators: one has all of the other's, or each has some of its own."""
+        """Return pairs that share operators: one contains the other's operators, or each has some of its own."""
         exactly, holding = defaultdict(list), defaultdict(list)  # operators → representatives
         for k, result in enumerate(self._sets):
             exactly[result].append(k)
@@ -227,7 +243,7 @@ class Graphs:
         return pairs[self._sizes[pairs].sum(1) - self._shared(pairs) == size]
 
     def _shared(self, pairs: np.ndarray) -> np.ndarray:
-        """How many operators two representatives have in common."""
+        """Return the number of operators that both representatives of each pair contain."""
         table = np.full((len(self.terms), max(1, int(self._sizes.max()))), -1, np.int32)
         for k, result in enumerate(self._sets):
             table[k, : len(result)] = sorted(result)
@@ -238,7 +254,9 @@ class Graphs:
         return shared
 
     def canonical(self, batch: Batch) -> np.ndarray:
-        """Whether variables of one shape occur in their order, bool [graphs]: one of all renamings of a graph."""
+        """Return bool [graphs]: True if variables of one shape occur in their order, as in one of all renamings of a
+        graph.
+        """
         if self._orders is None:
             self._orders = self._variable_orders()
         codes, table = self._orders
@@ -248,7 +266,9 @@ class Graphs:
         return table[one, other] | table[other, one] if commutes else table[one, other]
 
     def _variable_orders(self) -> tuple[np.ndarray, np.ndarray]:
-        """(number of the order in which each representative meets variables, whether two in a row are canonical)."""
+        """Return (number of the variable order of each representative, table of pairs of orders that are canonical in a
+        row).
+        """
         orders: dict[tuple, int] = {}
         codes = np.array([orders.setdefault(variables(term), len(orders)) for term in self.terms])
         shapes = dict(self.world.variables)
@@ -262,29 +282,34 @@ class Graphs:
         return codes, np.array(table)
 
     def representative(self, value: np.ndarray) -> Term | None:
-        """The graph that has this value [samples, *shape] for the world's inputs."""
+        """Return the representative with this value [samples, *shape] for the world's inputs, or None."""
         result = np.flatnonzero(self.hashes == hashed(value[None])[0])
         return self.terms[result[0]] if len(result) else None
 
     # -- evaluation --------------------------------------------------------------------------------
 
     def hashes_of(self, batch: Batch) -> np.ndarray:
-        """The hash of every output of every graph, uint64 [graphs, outputs]."""
+        """Return the hash of every output of every graph, uint64 [graphs, outputs]."""
         return np.stack([hashed(array) for array in self._outputs(batch)], 1)
 
     def _outputs(self, batch: Batch) -> list[np.ndarray]:
-        """[graphs, samples, *shape] for every output."""
+        """Return [graphs, samples, *shape] for every output."""
         arrays = [self.values[k][self._positions[batch.inputs[:, i]]] for i, k in enumerate(batch.shapes)]
         n = len(batch.inputs)
         result = outputs(self.world.labels[batch.label], [a.reshape(n * SAMPLES, *a.shape[2:]) for a in arrays])
         return [array.reshape(n, SAMPLES, *array.shape[1:]) for array in result]
 
     def term(self, batch: Batch, row: int, slot: int) -> Node:
+        """Return output `slot` of one graph of a batch as a term."""
         inputs = tuple(self.terms[k] for k in batch.inputs[row])
         return Node(self.world.labels[batch.label], inputs, int(slot))
 
     def grow(self, new: list[tuple[Batch, np.ndarray]]) -> None:
-        """Makes representatives of graphs: batches with (row, slot) pairs [n, 2]."""
+        """Make representatives of graphs.
+
+        Args:
+          new: batches with the (row, slot) pairs [n, 2] of their new graphs.
+        """
         terms, values, sets = [], [], []
         for batch, positions in new:
             rows = np.unique(positions[:, 0])
@@ -308,7 +333,7 @@ IMAGE, KERNEL, GROUPED, POINT = (1, 2, 3, 3), (2, 2, 3, 3), (2, 1, 3, 3), (2, 2,
 
 
 def tensors(**shapes: tuple[int, ...]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """(name, shape) for every letter of each name."""
+    """Return (name, shape) for every letter of each keyword."""
     return tuple((name, shape) for names, shape in shapes.items() for name in names)
 
 

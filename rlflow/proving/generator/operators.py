@@ -2,8 +2,8 @@
 
 A term is a graph of ONNX operators. Its values are residues modulo a prime, centred around 0. So sums, products and
 means are exact, and small integers keep their order, which Relu and MaxPool need. Every array has a leading axis of
-samples: int64 [samples, *shape]. A `Pattern` is one direction of an equality whose attributes are texts of the rule
-language (`Named`), with its conditions.
+samples: int64 [samples, *shape]. A `Pattern` is one direction of an equality with its conditions; its attributes are
+texts of the rule language (`Named`).
 """
 
 from collections.abc import Callable
@@ -15,22 +15,23 @@ import numpy as np
 
 PRIME = 2**31 - 1  # a product of two residues fits int64
 COMMUTATIVE = frozenset(("Add", "Mul"))
-SCALARS = frozenset("kl")  # variables that stand for single numbers
+SCALARS = frozenset("kl")  # names of scalar variables
 
 
 class Misfit(Exception):
-    """The operator `op` does not take such inputs."""
+    """The operator `op` does not take these inputs."""
 
     op = ""
 
 
 class Label(NamedTuple):
-    """An operator with its attributes; Split's `parts` are its second input in ONNX (equal halves if missing)."""
+    """An operator with its attributes. The `parts` of Split are its second input in ONNX; equal halves if missing."""
 
     op: str
     attributes: tuple[tuple[str, Any], ...] = ()
 
     def get(self, name: str, default=None):
+        """Return the value of an attribute, or a default if it is absent."""
         return next((value for key, value in self.attributes if key == name), default)
 
 
@@ -46,11 +47,12 @@ Term = Node | str
 
 
 def label(op: str, **attributes) -> Label:
+    """Return the label of an operator with sorted attributes."""
     return Label(op, tuple(sorted(attributes.items())))
 
 
 def operators(*terms: Term) -> frozenset[tuple]:
-    """The distinct operators of a graph with these outputs: what two terms share is counted once."""
+    """Return the distinct operators of a graph with these outputs. Operators that outputs share count once."""
     result: set[tuple] = set()
     for term in terms:
         if isinstance(term, Node):
@@ -59,7 +61,7 @@ def operators(*terms: Term) -> frozenset[tuple]:
 
 
 def variables(*terms: Term) -> tuple[str, ...]:
-    """The variables in the order in which one meets them."""
+    """Return the variables in the order of their first occurrence."""
     result: dict[str, None] = {}
     for term in terms:
         result |= {term: None} if isinstance(term, str) else dict.fromkeys(variables(*term.inputs))
@@ -67,13 +69,19 @@ def variables(*terms: Term) -> tuple[str, ...]:
 
 
 def rename(term: Term, names: dict[str, Term]) -> Term:
+    """Return a term with variables replaced.
+
+    Args:
+      term: the term.
+      names: variable → term; other variables stay.
+    """
     if isinstance(term, str):
         return names.get(term, term)
     return term._replace(inputs=tuple(rename(child, names) for child in term.inputs))
 
 
 def centred(array: np.ndarray) -> np.ndarray:
-    """The residues; real numbers stay as they are."""
+    """Return the residues of integers, centred around 0; floats stay as they are."""
     if array.dtype.kind == "f":
         return array
     array = array % PRIME
@@ -81,7 +89,16 @@ def centred(array: np.ndarray) -> np.ndarray:
 
 
 def value(term: Term, scope: dict[str, np.ndarray], known: dict | None = None) -> np.ndarray:
-    """The value of a term, every operator computed once. Raises Misfit."""
+    """Return the value of a term; each operator is computed once.
+
+    Args:
+      term: the term.
+      scope: the value [samples, *shape] of each variable.
+      known: a cache of the outputs of operators.
+
+    Raises:
+      Misfit: if an operator does not take its inputs.
+    """
     known = {} if known is None else known
     if isinstance(term, str):
         return scope[term]
@@ -94,7 +111,15 @@ def value(term: Term, scope: dict[str, np.ndarray], known: dict | None = None) -
 
 
 def outputs(label: Label, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """What an operator gives. Raises Misfit."""
+    """Return the outputs of an operator.
+
+    Args:
+      label: the operator.
+      inputs: arrays [samples, *shape].
+
+    Raises:
+      Misfit: if the operator does not take the inputs.
+    """
     try:
         return _OPERATORS[label.op](label, *inputs)
     except Misfit as misfit:
@@ -106,7 +131,7 @@ def outputs(label: Label, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 
 def _aligned(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both with the same number of axes, new ones after that of the samples, if they broadcast."""
+    """Return both arrays with equally many axes, new ones after the samples; raise Misfit if they do not broadcast."""
     rank = max(a.ndim, b.ndim)
     a, b = (x.reshape(x.shape[:1] + (1,) * (rank - x.ndim) + x.shape[1:]) for x in (a, b))
     if any(m != n and 1 not in (m, n) for m, n in zip(a.shape, b.shape, strict=True)):
@@ -137,7 +162,7 @@ def _matmul(label, a, b):
 
 
 def _axis(label: Label, array: np.ndarray) -> int:
-    """The attribute as an axis of the array with its samples."""
+    """Return the attribute `axis` as an axis of the array with samples."""
     axis = label.get("axis")
     if not 0 <= axis < array.ndim - 1:
         raise Misfit(f"no axis {axis}")
@@ -177,7 +202,7 @@ def _reduce(mean: bool) -> Callable:
 
 
 def _windows(label: Label, spatial: tuple[int, ...], kernel: tuple[int, ...]):
-    """(pads, offset → slices of the padded positions under it). Raises Misfit where no window fits."""
+    """Return (pads, offset → slices of the padded positions at this offset). Raise Misfit if no window fits."""
     n = len(spatial)
     pads = label.get("pads", (0,) * 2 * n)
     strides, dilations = label.get("strides", (1,) * n), label.get("dilations", (1,) * n)
@@ -237,16 +262,18 @@ def _pool(mean: bool) -> Callable:
 
 
 def _divided(total: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the exact quotient: a modular one for integers."""
     return total / counts if total.dtype.kind == "f" else centred(total * _inverses()[counts])
 
 
 @cache
 def _inverses() -> np.ndarray:
+    """Return the inverses modulo PRIME of 1 to 199; entry 0 is unused."""
     return np.array([0] + [pow(n, -1, PRIME) for n in range(1, 200)])
 
 
 def _widen(label, w):
-    """A kernel with one ring of zeros around it: ONNX's Pad."""
+    """Define Pad: a kernel with one ring of zeros around it."""
     if w.ndim < 4:
         raise Misfit("no kernel")
     return (np.pad(w, [(0, 0)] * 3 + [(1, 1)] * (w.ndim - 3)),)
@@ -272,17 +299,21 @@ _OPERATORS: dict[str, Callable] = {
 
 
 class Named(NamedTuple):
-    """An attribute's value as text of the rule language."""
+    """The value of an attribute as a text of the rule language."""
 
     text: str
 
 
 class Pattern(NamedTuple):
-    """One direction of an equality. Labels hold `Named` values; outputs correspond by their position.
+    """One direction of an equality. Labels hold `Named` values; outputs of both sides correspond by position.
 
-    constants: variables that must be weights for the direction to pay.
-    ranks: of the variables in the world that the equality comes from.
-    stricter: further conditions, more and more of them, for when the rule is refuted.
+    Attributes:
+      source: the outputs of the side to match.
+      target: the outputs of the side to write.
+      conditions: texts of the rule language.
+      constants: the variables that must be weights for the direction to pay.
+      ranks: the rank of each variable in the world of the equality.
+      stricter: levels of further conditions to try if the rule is refuted.
     """
 
     source: tuple[Node, ...]
@@ -294,14 +325,14 @@ class Pattern(NamedTuple):
 
 
 def with_labels(term: Term, change) -> Term:
-    """The term with `change(label)` for every label."""
+    """Return the term with `change(label)` for every label."""
     if isinstance(term, str):
         return term
     return Node(change(term.label), tuple(with_labels(child, change) for child in term.inputs), term.slot)
 
 
 def labels_of(terms) -> list[Label]:
-    """The different labels of terms, those of inputs first."""
+    """Return the distinct labels of terms, labels of inputs first."""
     result: dict[Label, None] = {}
     for term in terms:
         if isinstance(term, Node):

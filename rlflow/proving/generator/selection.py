@@ -1,4 +1,4 @@
-"""Which of the enumerated rules are written: those that are proved and that no hand-written family has already."""
+"""Select the enumerated rules to write: rules that are proved and that no hand-written family contains."""
 
 import re
 from collections import Counter
@@ -14,26 +14,27 @@ from rlflow.rules.patterns import Literal, Output, Star, Var
 from rlflow.rules.rule import Rule, RuleSet
 
 FAMILY = "generated"
-FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # the others are sizes, pads and axes
+FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # further inputs are attributes
 MOST_CONDITIONS = 4
 REPAIRED = ("refuted", "bounded")
-MOST_REPAIRED = 3  # operators: a larger rule that is not true without further conditions is a curiosity
-LEVELS = 6  # how often a rule is tried, with other conditions each time
+MOST_REPAIRED = 3  # operators; a larger rule that needs further conditions is too special
+LEVELS = 6  # attempts to prove a rule, each with other conditions
 HEADER = "# Rules found by enumeration (run.py rules enumerate), not written by hand.\n"
 
 
 def by_hand() -> RuleSet:
-    """The families that were not generated."""
+    """Load the hand-written families."""
     return load_rules([name for name in families() if name != FAMILY])
 
 
 def write(patterns: Iterable[Pattern], known: RuleSet, reasons: Counter, workers: int = 1) -> str:
-    """The file of the rules, in their order.
+    """Return the text of the rules file.
 
     Args:
-      patterns: what was enumerated; what is another one in other letters counts once.
+      patterns: the enumerated rules; rules that differ only in letters count once.
       known: rules whose equations are not written again.
-      reasons: counts why rules were not written.
+      reasons: a counter of the reasons why rules were not written; updated in place.
+      workers: the number of processes that prove rules.
     """
     taken: dict = {form(rule): f"{rule.name} ({rule.family}.rules)" for rule in known}
     names, chosen, elsewhere = {rule.name for rule in known}, [], set()
@@ -62,7 +63,7 @@ def write(patterns: Iterable[Pattern], known: RuleSet, reasons: Counter, workers
 
 
 def too_special(pattern: Pattern) -> str | None:
-    """Why no exporter's graph would hold the left side."""
+    """Return the reason why no exported graph would match the left side, or None."""
     if len(pattern.conditions) > MOST_CONDITIONS:
         return "too many conditions"
     if any(op.op == "Pad" for op, _ in operators(*pattern.source)):
@@ -79,9 +80,10 @@ def too_special(pattern: Pattern) -> str | None:
 
 
 def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -> list[str]:
-    """The texts of the rules that are proved, of which refuted ones get stricter conditions if that helps.
+    """Return the texts of the rules that are proved for all shapes. Refuted rules are tried again with stricter
+    conditions.
 
-    For all shapes: an equality of small ones that holds up to a bound may be true of small ones only.
+    A bounded proof does not count: the equality comes from small shapes and may hold for small shapes only.
     """
     proved: dict[str, str] = {}
     verdicts: dict[str, str] = {}
@@ -98,7 +100,7 @@ def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -
 
 
 def _stricter(pattern: Pattern, level: int) -> Pattern | None:
-    """The rule with further conditions; the last are those of the number of axes in its world."""
+    """Return the rule with the conditions of a level; the last level fixes the ranks. None if no level is left."""
     ranks = tuple(f"rank({v}) == {rank}" for v, rank in pattern.ranks if rank)
     levels = (*pattern.stricter, sum(pattern.stricter[1:], ()), ranks)
     if level >= len(levels) or len(operators(*pattern.source)) > MOST_REPAIRED:
@@ -110,7 +112,9 @@ def _stricter(pattern: Pattern, level: int) -> Pattern | None:
 
 
 def form(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """The rule's equation, equal for rules that differ in letters, order of outputs or operands, or attributes."""
+    """Return the equation of a rule, equal for rules that differ in letters, order of outputs or operands, or
+    attributes.
+    """
     if isinstance(rule, Pattern):
         sides = [tuple(map(_of_term, side)) for side in (rule.source, rule.target)]
     else:
@@ -125,21 +129,23 @@ def form(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
 
 
 def _of_term(term: Term) -> Term:
+    """Return a term without attributes."""
     return term if isinstance(term, str) else Node(label(term.label.op), tuple(map(_of_term, term.inputs)), term.slot)
 
 
 def _of_rule(pattern) -> Term:
+    """Return a pattern of the rule language as a term without attributes."""
     if not isinstance(pattern, Output):
         return pattern.name if isinstance(pattern, Var) else str(pattern)
     inputs = pattern.op.inputs[: 1 if pattern.op.op in FIRST_INPUT else None]
     parts = [part for child in inputs if not isinstance(child, Star | Literal) for part in _outputs(child)]
     if pattern.op.op == "Concat" and len(parts) == 1 < len(inputs):
-        return _of_rule(parts[0])  # with nothing around it
+        return _of_rule(parts[0])  # A Concat with one part stands for that part.
     return Node(label(pattern.op.op), tuple(map(_of_rule, parts)), pattern.slot or 0)
 
 
 def _outputs(pattern) -> list:
-    """All outputs of an operator, of which the generator knows two, or the one that is meant."""
+    """Return one pattern per output of an operator. The generator knows two outputs of a Split."""
     return (
         [pattern._replace(slot=k) for k in (0, 1)]
         if isinstance(pattern, Output) and pattern.slot is None
@@ -148,7 +154,7 @@ def _outputs(pattern) -> list:
 
 
 def _arrangements(term: Term) -> Iterator[Term]:
-    """The term with the operands of every sum and product in either order."""
+    """Yield the term with the operands of every sum and product in either order."""
     if isinstance(term, str):
         yield term
         return
@@ -159,6 +165,7 @@ def _arrangements(term: Term) -> Iterator[Term]:
 
 
 def _sorted(term: Term) -> Term:
+    """Return the term with the operands of sums and products sorted."""
     if isinstance(term, str):
         return term
     children = tuple(map(_sorted, term.inputs))

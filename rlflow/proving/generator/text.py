@@ -22,13 +22,14 @@ COUNTS = ("none", "one", "two", "three", "four", "five", "six")
 
 
 def names_of(pattern: Pattern) -> Iterator[str]:
-    """What is matched, in words (conv-by-sum is a convolution whose weight is a sum); then with what it becomes."""
+    """Yield possible names of a rule: its left side in words, then with its right side, then numbered."""
     name, result = _name_of_side(pattern.source), _name_of_side(pattern.target)
     yield from (name, f"{name}-as-{result}")
     yield from (f"{name}-as-{result}-{number}" for number in count(2))
 
 
 def _name_of_side(roots: tuple[Term, ...]) -> str:
+    """Return one side of a rule in words."""
     roots = list(dict.fromkeys(root[:2] for root in roots if isinstance(root, Node)))
     if not roots:
         return "input"
@@ -41,6 +42,7 @@ def _name_of_side(roots: tuple[Term, ...]) -> str:
 
 
 def _phrase(term: Node) -> str:
+    """Return a term in words, such as conv-by-sum."""
     noun = NOUNS[term.label.op]
     parts = [child for child in term.inputs if isinstance(child, Node)]
     if not parts:
@@ -60,7 +62,7 @@ def _plural(phrase: str) -> str:
 
 
 def _shared(terms: tuple[Node, ...]) -> str | None:
-    """Which operand the terms have in common."""
+    """Return the operand that the terms have in common, or None."""
     binary = {"Conv": ("input", "weight"), "MatMul": ("left", "right")}
     if {term.label.op for term in terms} <= {"Add", "Mul"}:
         return "operand" if set.intersection(*(set(term.inputs) for term in terms)) else None
@@ -71,7 +73,7 @@ def _shared(terms: tuple[Node, ...]) -> str | None:
 
 
 def why(pattern: Pattern) -> str:
-    """What becomes of the operators that run; those on weights only do not."""
+    """Return in words what becomes of the operators at run time. Operators on weights only are not counted."""
     before, after = (_running(side, pattern.constants) for side in (pattern.source, pattern.target))
     if not after:
         return "they undo each other" if before.total() > 1 else "it does nothing"
@@ -95,6 +97,7 @@ def why(pattern: Pattern) -> str:
 
 
 def _running(side: tuple[Term, ...], constants: tuple[str, ...]) -> Counter:
+    """Count the operators at run time, by type."""
     result = [op[0].op for op in sorted(operators(*side), key=repr) if not set(variables(*op[1])) <= set(constants)]
     return Counter(result)
 
@@ -141,11 +144,20 @@ REASONS = (
 
 
 def reason_of(condition: str) -> str:
+    """Return the refusal message of a condition."""
     return next(reason for form, reason in REASONS if re.fullmatch(form, condition))
 
 
 def rule_text(pattern: Pattern, name: str) -> str:
-    """The rule in the rule language, parsed once. Raises RLFlowError if the language refuses it."""
+    """Return the rule in the rule language.
+
+    Args:
+      pattern: the rule.
+      name: its name.
+
+    Raises:
+      RLFlowError: if the parser of the language refuses the text.
+    """
     source, target = _lines_of_side(pattern.source, "source"), _lines_of_side(pattern.target, "target")
     if len(source) == len(target) == 1:
         equation = [f"{source[0].removeprefix('result = ')} => {target[0].removeprefix('result = ')}"]
@@ -158,8 +170,9 @@ def rule_text(pattern: Pattern, name: str) -> str:
 
 
 def _clauses(pattern: Pattern):
+    """Yield (condition, refusal message) of a rule."""
     constants = set(pattern.constants)
-    if len(pattern.source) > 1:  # the language asks it of tensors that are not under every output
+    if len(pattern.source) > 1:  # The language requires it of tensors that are not under every output.
         constants |= set(variables(*pattern.source)) - set.intersection(
             *(set(variables(root)) for root in pattern.source)
         )
@@ -183,7 +196,13 @@ def _labels(terms: tuple[Term, ...]) -> list[Label]:
 
 
 def _lines_of_side(roots: tuple[Term, ...], side: str) -> list[str]:
-    """Lines that define the outputs: result, or y1, y2 …; Splits and what is used twice have lines of their own."""
+    """Return the lines that define the outputs: `result`, or y1, y2 …. A Split or a shared operator gets a line of its
+    own.
+
+    Args:
+      roots: the outputs.
+      side: "source" or "target".
+    """
     outputs = {root: f"y{k + 1}" if len(roots) > 1 else "result" for k, root in enumerate(roots)}
     uses = Counter(child[:2] for op in operators(*roots) for child in set(op[1]) if isinstance(child, Node))
     names: dict[Node, str] = {}
@@ -191,7 +210,7 @@ def _lines_of_side(roots: tuple[Term, ...], side: str) -> list[str]:
     inner = iter("mnocdefv")
 
     def define(term: Node) -> None:
-        """A line for a Split, or for what is used twice."""
+        """Add a line for a Split or a shared operator."""
         if term.label.op == "Split":
             both = [term._replace(slot=k) for k in (0, 1)]
             for one in both:
