@@ -1,12 +1,15 @@
 """What agents that learn by PPO (Schulman et al. 2017) share: the step that they descend, and what they keep of it."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controllers.base import Learner, same_shapes
+from controllers.base import Learner, StopReason, same_shapes
+from worldmodel.checkpoint import apply_clipped, with_slots
+from worldmodel.trainer import Diverged, Trainer, check_finite
 
 
 class ActorCritic(Learner):
@@ -17,11 +20,29 @@ class ActorCritic(Learner):
 
     def begin(self, learning_rate: float | tf.Variable) -> None:
         """Makes the optimiser of `learner`, and the counters."""
-        self.optimizer = snt.optimizers.Adam(learning_rate, epsilon=1e-5)
-        variables = self.learner.trainable_variables
-        self.optimizer.apply([tf.zeros_like(v) for v in variables], variables)  # makes the slots, changes nothing
-        self.optimizer.step.assign(0)
+        adam = snt.optimizers.Adam(learning_rate, epsilon=1e-5)
+        self.optimizer = with_slots(adam, self.learner.trainable_variables)
         self.iterations, self.env_steps, self.best_return = 0, 0, -np.inf
+
+    def improve(self, trainer: Trainer, update: Callable[[], dict]) -> dict:
+        """Make the remaining updates, and return the results of `controllers.base.Controller.train`.
+
+        update: makes the next update, calls `count` and returns what to log.
+        """
+        stop, detail = StopReason.BUDGET, f"{self.config.updates} updates"
+        try:
+            trainer.run(update, lambda: self.iterations, self.config.updates, at=lambda: self.env_steps)
+        except Diverged:
+            stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.iterations + 1}"
+        return {
+            "stop_reason": stop, "detail": detail, "best_return": self.best_return, "iterations": self.iterations,
+            "env_steps": self.env_steps,
+        }  # fmt: skip
+
+    def count(self, scalars: dict[str, float]) -> None:
+        """Count an update with these scalars. Raises Diverged if its gradients are not finite."""
+        check_finite({"gradient_norm": scalars["gradient_norm"]}, self.iterations)
+        self.iterations += 1
 
     def loss(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
         """Of what `clipped` gave."""
@@ -33,9 +54,8 @@ class ActorCritic(Learner):
     def descend(self, tape: tf.GradientTape, loss: tf.Tensor) -> dict[str, tf.Tensor]:
         """One gradient step. Returns what to log."""
         variables = self.learner.trainable_variables
-        gradients, norm = tf.clip_by_global_norm(tape.gradient(loss, variables), self.config.max_gradient_norm)
-        self.optimizer.apply(gradients, variables)
-        return {"gradient_norm": norm}
+        gradients = tape.gradient(loss, variables)
+        return {"gradient_norm": apply_clipped(gradients, variables, self.optimizer, self.config.max_gradient_norm)}
 
     def arrays(self):
         return {key: value.numpy() for key, value in self.variables().items()} | {

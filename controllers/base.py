@@ -29,9 +29,9 @@ from controllers.config import LearnerConfig
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import Observes
+from worldmodel.trainer import Log, Trainer
 
 MakeEnv = Callable[[int], VectorEnv]  # n -> n copies of the environment
-Log = Callable[[int, Mapping[str, float]], None]  # (environment steps so far, scalars)
 Progress = Callable[[int, int], None]  # (iterations done, iterations in all)
 
 
@@ -166,6 +166,31 @@ class Learner:
                 )
             self.load(folder)
         self.training_seed = seed
+
+    def trainer(
+        self, folder: Path | str, seed: int, total: int, log: Log | None = None, progress: Progress | None = None,
+        every: int = 1,
+    ) -> Trainer:  # fmt: skip
+        """Return the trainer of a training in the folder, which goes on with the one that the folder holds.
+
+        total: the position that `progress` is told as the end. every: positions between two checkpoints.
+        """
+        report = None if progress is None else lambda done, _: progress(done, total)
+        return Trainer(_Saved(self, folder, seed), every=every, log=log, progress=report)
+
+
+class _Saved:
+    """The folder of a learner as the checkpoint of its trainer. Its counters are among its arrays."""
+
+    def __init__(self, learner: Learner, folder: Path | str, seed: int):
+        self.learner, self.folder, self.seed = learner, folder, seed
+
+    def read(self) -> dict:
+        self.learner.resume(self.folder, self.seed)
+        return {}
+
+    def write(self, record: dict) -> None:
+        self.learner.save(self.folder)
 
 
 class Controller(Learner):

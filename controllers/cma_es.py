@@ -111,35 +111,37 @@ class CMAES(Controller):
         return config.popsize * config.dreams * (RANDOM_STEPS + min(RANDOM_STEPS, config.max_steps))
 
     def train(self, make_env, seed, folder, log=None, progress=None):
-        self.resume(folder, seed)
         config = self.config
+        trainer = self.trainer(folder, seed, config.generations, log, progress)
         env = self.open(make_env, config.popsize * config.dreams)
         try:
             if not len(self.history):
                 self.explore(env, seed)
             search = self.replayed(seed)
-            while len(self.history) + search.size <= config.generations * config.popsize:
+
+            def position() -> int:
+                """The generations so far; all of them if the next one would exceed the budget."""
+                is_last = len(self.history) + search.size > config.generations * config.popsize
+                return config.generations if is_last else self.iterations
+
+            def update() -> dict:
                 individuals, before = search.ask(), self.iterations
                 fitness = self.fitness(env, individuals, derive_seed(seed, 1, before))
                 search.tell(fitness)
                 self.history = np.concatenate([self.history, fitness])
                 self.mean = search.mean
-
                 scalars = {
                     "best_individual": fitness.max(),
                     "population_return": fitness.mean(),
                     "generation": self.iterations,
                     **search.scalars,
                 }
-                last = len(self.history) + search.size > config.generations * config.popsize
                 due = before // config.evaluate_every < self.iterations // config.evaluate_every
-                if last or search.stop or due:
+                if due or search.stop or position() == config.generations:
                     scalars |= self.keep(env, [self.mean, individuals[fitness.argmax()]], seed)
-                self.save(folder)
-                if log:
-                    log(self.env_steps, {key: float(value) for key, value in scalars.items()})
-                if progress:
-                    progress(config.generations if last else self.iterations, config.generations)
+                return scalars
+
+            trainer.run(update, position, config.generations, at=lambda: self.env_steps)
         finally:
             env.close()
         return {

@@ -48,27 +48,29 @@ class LinearScores(Learner):
         Returns what `Controller.train` does. best_return: percent by which the best objective is below that of the
         instance's control.
         """
-        self.resume(folder, seed)
-        seen, config = features(instance.arrays()), self.config
+        config = self.config
+        trainer = self.trainer(folder, seed, config.generations, log, progress)
+        seen = features(instance.arrays())
         control = int(instance.evaluate(instance.control()[None]).objectives[0])
         start = np.zeros(self.weights.size)
         search = Evolution(start, config.sigma0, config.popsize, FULL_COVARIANCE, config.patience, seed)
-        known, self.history = self.history, np.zeros(0)
-        for generation in range(config.generations):
+        generation, known = 0, 0
+        while known < len(self.history) and generation < config.generations:
+            size = len(search.ask())
+            search.tell(self.history[known : known + size])
+            generation, known = generation + 1, known + size
+        self.history = self.history[:known]
+
+        def update() -> dict:
+            nonlocal generation
             individuals = search.ask()
-            fitness = known[len(self.history) : len(self.history) + len(individuals)]
-            if not len(fitness):
-                fitness = self._fitness(instance, seen, individuals, control)
+            fitness = self._fitness(instance, seen, individuals, control)
             search.tell(fitness)
-            self.history = np.append(self.history, fitness)
-            if len(self.history) > len(known):
-                self.save(folder)
-            if log is not None:
-                returns = {"return": 1.0 + fitness.mean(), "best_return": 1.0 - self.best / control}
-                log(len(self.history), {name: 100.0 * value for name, value in returns.items()})
-            if progress is not None:
-                progress(generation + 1, config.generations)
-        self.save(folder)
+            self.history, generation = np.append(self.history, fitness), generation + 1
+            returns = {"return": 1.0 + fitness.mean(), "best_return": 1.0 - self.best / control}
+            return {name: 100.0 * value for name, value in returns.items()}
+
+        trainer.run(update, lambda: generation, config.generations, at=lambda: len(self.history))
         return {
             "stop_reason": StopReason.BUDGET,
             "detail": f"{config.generations} generations",

@@ -28,6 +28,7 @@ from controllers.random import uniform_actions
 from controllers.search_progress import SearchProgress
 from rlflow.search.base import Limits, SearchResult, numbered, run_search, uninterrupted
 from worldmodel.base import DreamtState
+from worldmodel.trainer import Trainer
 
 SHOTS = 64  # episodes sampled side by side
 LEAVE = 2.0  # times that a sampled episode would leave the plan, on average, if it came back
@@ -88,19 +89,19 @@ class Planner(Controller):
     def train(self, make_env, seed, folder, log=None, progress=None):
         """Samples on where `folder` holds samples' plan. Searches plan anew: their plan is a function of the dream and
         the seed."""
-        self.resume(folder, seed)
+        trainer = self.trainer(folder, seed, self.config.steps, log, progress)
         reported = SearchProgress(self.config.steps, log, progress)
         env = self.open(make_env, SHOTS)
         try:
             start = env.searchable(self.config.uncertainty_limit) if isinstance(env, DreamOfOneStart) else None
             if start is None:
-                detail = self.shoot(env, seed, folder, reported)
+                detail = self.shoot(env, seed, trainer)
             else:
                 detail = self.search(start, seed, reported)
         finally:
             env.close()
         reported.finish()
-        self.save(folder)
+        trainer.write()
         return {
             "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.best_return,
             "iterations": self.iterations, "env_steps": self.env_steps, "dreamt_steps": len(self.plan.actions),
@@ -159,19 +160,19 @@ class Planner(Controller):
 
     # -- where they cannot ---------------------------------------------------------------------------
 
-    def shoot(self, env, seed: int, folder, progress: SearchProgress) -> str:
-        """Takes the best of sampled episodes again and again, and keeps it in the folder; returns a line about it."""
-        progress.update(self.env_steps)
-        while self.env_steps < self.config.steps:
-            before = self.env_steps
-            plans = self.sampled(env, derive_seed(seed, before))
+    def shoot(self, env, seed: int, trainer: Trainer) -> str:
+        """Takes the best of sampled episodes again and again, and keeps it; returns a line about it."""
+
+        def update() -> dict[str, float]:
+            plans = self.sampled(env, derive_seed(seed, self.env_steps))
             for plan in plans:
                 if plan.dreamt_return > self.plan.dreamt_return:
                     self.plan = plan
-            self.save(folder)
-            progress.update(self.env_steps - before)
             mean = float(np.mean([plan.dreamt_return for plan in plans]))
-            progress.log([(self.env_steps, {"return": mean, "best_return": self.plan.dreamt_return})])
+            return {"return": mean, "best_return": self.plan.dreamt_return}
+
+        steps = self.config.steps
+        trainer.run(update, lambda: min(self.env_steps, steps), steps, at=lambda: self.env_steps)
         return f"{len(self.plan.actions)} actions, the best of sampled episodes"
 
     def sampled(self, env, seed: int) -> list[Plan]:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from controllers.actor_critic import ActorCritic, clipped, copy, standardised
-from controllers.base import Controller, StopReason, derive_seed
+from controllers.base import Controller, derive_seed
 from controllers.config import PPOConfig
 from controllers.evaluation import play
 from controllers.policies import MatchClassPolicy, TwoStagePolicy
@@ -105,42 +105,29 @@ class PPO(ActorCritic, Controller):
         return self.config.evaluate_every * self.config.envs * self.config.steps
 
     def train(self, make_env, seed, folder, log=None, progress=None):
-        self.resume(folder, seed)
         config = self.config
+        trainer = self.trainer(folder, seed, config.updates, log, progress, config.evaluate_every)
         env, evaluation_env = self.open(make_env, config.envs), self.open(make_env, config.evaluation_dreams)
-        stop, detail = StopReason.BUDGET, f"{config.updates} updates"
+
+        def update() -> dict:
+            rng = np.random.default_rng([seed, self.iterations])
+            if self.iterations % config.evaluate_every == 0:
+                self.start(env, derive_seed(seed, 1, self.iterations))
+            batch, scalars = self.collect(env, rng)
+            scalars |= self.learn(batch, rng)
+            self.count(scalars)
+            if self.iterations % config.evaluate_every == 0:
+                scalars |= self.evaluate(evaluation_env, seed)
+            return scalars
+
         try:
             if self.best_return == -np.inf:
                 self.evaluate(evaluation_env, seed)  # what it is before it learns is not lost
-                self.save(folder)
-            while self.iterations < config.updates:
-                rng = np.random.default_rng([seed, self.iterations])
-                if self.iterations % config.evaluate_every == 0:
-                    self.start(env, derive_seed(seed, 1, self.iterations))
-                batch, scalars = self.collect(env, rng)
-                scalars |= self.learn(batch, rng)
-                if not np.isfinite(scalars["gradient_norm"]):
-                    stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.iterations + 1}"
-                    break
-                self.iterations += 1
-
-                if self.iterations % config.evaluate_every == 0:
-                    scalars |= self.evaluate(evaluation_env, seed)
-                    self.save(folder)
-                if log:
-                    log(self.env_steps, {key: float(value) for key, value in scalars.items()})
-                if progress:
-                    progress(self.iterations, config.updates)
+                trainer.write()
+            return self.improve(trainer, update)
         finally:
             env.close()
             evaluation_env.close()
-        return {
-            "stop_reason": stop,
-            "detail": detail,
-            "best_return": self.best_return,
-            "iterations": self.iterations,
-            "env_steps": self.env_steps,
-        }
 
     def evaluate(self, env, seed):
         """Plays the learner greedily and keeps it if it is the best so far. Returns what to log."""

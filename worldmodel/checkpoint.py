@@ -1,6 +1,9 @@
-"""Modules to named arrays and back."""
+"""Weights of TensorFlow modules: as named arrays, and one clipped gradient step."""
+
+from collections.abc import Sequence
 
 import numpy as np
+import sonnet as snt
 import tensorflow as tf
 
 from rlflow.common.errors import RLFlowError
@@ -27,6 +30,22 @@ def restore_arrays(module: tf.Module, arrays: dict[str, np.ndarray], source: str
             )
     for name, variable in variables.items():
         variable.assign(arrays[name])
+
+
+def with_slots(optimiser: snt.Optimizer, variables: Sequence[tf.Variable]) -> snt.Optimizer:
+    """Create the optimiser's slots for these variables, so that a checkpoint can fill them. Changes no variable."""
+    optimiser.apply([tf.zeros_like(variable) for variable in variables], variables)
+    optimiser.step.assign(0)
+    return optimiser
+
+
+def apply_clipped(
+    gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], optimiser: snt.Optimizer, limit: float
+) -> tf.Tensor:
+    """Apply gradients whose global norm is cut to `limit`. Returns the norm before it was cut, float32 []."""
+    gradients, norm = tf.clip_by_global_norm(gradients, limit)
+    optimiser.apply(gradients, variables)
+    return norm
 
 
 def _variables(module: tf.Module, prefix: str) -> dict[str, tf.Variable]:

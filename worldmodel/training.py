@@ -5,6 +5,7 @@ for each a `train(config, spec, source, folder, seed, log, progress) -> Trained`
 folder.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,10 +20,10 @@ from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.base import WorldModel
 from worldmodel.config import WorldModelConfig
 from worldmodel.description import read_description
+from worldmodel.trainer import Log
 
 HOLDOUT = 0  # the stream of random numbers that chooses the held-out episodes
 
-Log = Callable[[int, dict[str, float]], None]
 MiniBatches = Callable[[int, int], Iterator[Sequence[Episode]]]
 Source = Sequence[Episode] | MiniBatches
 
@@ -94,6 +95,19 @@ def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tu
     random = np.random.default_rng([seed, HOLDOUT, 0])
     held = set(random.permutation(len(episodes))[:size].tolist())
     return [e for i, e in enumerate(episodes) if i not in held], [episodes[i] for i in sorted(held)]
+
+
+def training_description(config: WorldModelConfig, spec: EncodingSpec, source: Source, seed: int) -> dict:
+    """Return all that the steps of a training depend on, by name: what a resumed training must have in common with the
+    one that wrote the checkpoint."""
+    options = {name: value for name, value in config.to_dict().items() if name not in ("checkpoint_seconds", "threads")}
+    data = "stream"
+    if not callable(source):
+        digest = hashlib.blake2b(digest_size=16)
+        for episode in source:
+            digest.update(episode.actions.tobytes() + episode.rewards.tobytes())
+        data = digest.hexdigest()
+    return {"configuration": options, "encoding": spec.to_dict(), "seed": seed, "set of episodes": data}
 
 
 def prepare_tensorflow(seed: int, threads: int = 0) -> None:

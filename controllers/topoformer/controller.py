@@ -86,18 +86,18 @@ class Topoformer(Learner):
         Returns what `Controller.train` does. best_return: percent by which the best network's greedy orders need less
         than the control's, on graphs that it did not learn on.
         """
-        self.resume(folder, seed)
-        config, evaluation = self.config, self.evaluation(instance, seed)
+        trainer = self.trainer(folder, seed, self.config.epochs, log, progress)
+        evaluation = self.evaluation(instance, seed)
         if not len(self.costs):
-            self.begin(instance, folder, evaluation)
-        while self.epoch < config.epochs:
+            self.begin(evaluation)
+            trainer.write()
+
+        def update() -> dict[str, float]:
             scalars = self.learn(instance, seed) | self.compare(evaluation)
             self.epoch += 1
-            self.save(folder)
-            if log is not None:
-                log(self.orders, scalars)
-            if progress is not None:
-                progress(self.epoch, config.epochs)
+            return scalars
+
+        trainer.run(update, lambda: self.epoch, self.config.epochs, at=lambda: self.orders)
         return {
             "stop_reason": StopReason.BUDGET,
             "detail": f"{self.epoch} epochs",
@@ -110,11 +110,10 @@ class Topoformer(Learner):
     def best_return(self) -> float:
         return 100 * (1 - float(self.costs.mean()))
 
-    def begin(self, instance: Sequencing, folder: Path, evaluation: list[Batch]) -> None:
+    def begin(self, evaluation: list[Batch]) -> None:
         if self.config.start is not None:
             self.begin_with(SHIPPED if self.config.start == "shipped" else self.config.start)
         self.costs = self.relative(self.networks.best, evaluation)
-        self.save(folder)
 
     def begin_with(self, folder: Path | str) -> None:
         """Takes over the best network of another's folder. Raises RLFlowError if it is of another shape."""

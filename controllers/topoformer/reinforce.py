@@ -17,6 +17,7 @@ from controllers.topoformer.decoder import greedy, log_probabilities, sampled
 from controllers.topoformer.network import Priorities, Sizes
 from controllers.topoformer.observation import Observation, observe
 from rlflow.common.task import Sequencing
+from worldmodel.checkpoint import apply_clipped, with_slots
 
 GRADIENT_CLIP = 1.0  # largest global norm
 SEEN = (tf.TensorSpec([None, None, None]), tf.TensorSpec([None, None, None], tf.uint8), tf.TensorSpec([None], tf.int32))
@@ -78,10 +79,8 @@ class Reinforce(snt.Module):
         super().__init__("reinforce")
         self.learner, self.best = learner, best
         self.modules = {"learner": learner.module, "best": best.module}
-        self.optimiser = snt.optimizers.Adam(tf.Variable(0.0, trainable=False))
-        variables = learner.module.trainable_variables
-        self.optimiser.apply([tf.zeros_like(one) for one in variables], variables)  # makes the slots
-        self.optimiser.step.assign(0)
+        adam = snt.optimizers.Adam(tf.Variable(0.0, trainable=False))
+        self.optimiser = with_slots(adam, learner.module.trainable_variables)
         self.apply = tf.function(self._apply)
 
     def step(self, batch: Batch, config: TopoformerConfig, rate: float, rng: np.random.Generator) -> dict[str, float]:
@@ -99,9 +98,8 @@ class Reinforce(snt.Module):
         return {"policy_loss": float(loss), "spread": 100 * float(more.std()), "gradient_norm": float(norm)}
 
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Tensor:
-        gradients, norm = tf.clip_by_global_norm(gradients, GRADIENT_CLIP)
-        self.optimiser.apply(gradients, self.modules["learner"].trainable_variables)
-        return norm
+        variables = self.modules["learner"].trainable_variables
+        return apply_clipped(gradients, variables, self.optimiser, GRADIENT_CLIP)
 
     def keep(self) -> None:
         """The learner is the best."""

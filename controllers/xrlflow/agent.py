@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from controllers.actor_critic import ActorCritic, clipped, copy, standardised
-from controllers.base import StopReason
 from controllers.config import XRLflowConfig
 from controllers.ppo import RewardScale, gae
 from controllers.xrlflow.imitation import demonstrations
@@ -94,34 +93,21 @@ class XRLflow(ActorCritic):
           several of them in turn.
         The results are those of `controllers.base.Controller.train`.
         """
-        self.resume(folder, seed)
-        env, config = make_env(), self.config
-        stop, detail = StopReason.BUDGET, f"{config.updates} updates"
+        config = self.config
+        trainer, env = self.trainer(folder, seed, config.updates, log, progress), make_env()
+
+        def update() -> dict:
+            rng, first = np.random.default_rng([seed, self.iterations]), self.iterations * config.episodes
+            scalars = self.learn([self.play(env, rng, first + k) for k in range(config.episodes)], rng)
+            self.count(scalars)
+            return scalars | self.evaluate(env)
+
         if self.best_return == -np.inf:
             if config.imitate:
                 self.imitate(env, np.random.default_rng([seed, config.imitate]))
             self.evaluate(env)  # what it is before it learns from rewards is not lost
-            self.save(folder)
-        while self.iterations < config.updates:
-            rng, first = np.random.default_rng([seed, self.iterations]), self.iterations * config.episodes
-            scalars = self.learn([self.play(env, rng, first + k) for k in range(config.episodes)], rng)
-            if not np.isfinite(scalars["gradient_norm"]):
-                stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.iterations + 1}"
-                break
-            self.iterations += 1
-            scalars |= self.evaluate(env)
-            self.save(folder)
-            if log:
-                log(self.env_steps, {key: float(value) for key, value in scalars.items()})
-            if progress:
-                progress(self.iterations, config.updates)
-        return {
-            "stop_reason": stop,
-            "detail": detail,
-            "best_return": self.best_return,
-            "iterations": self.iterations,
-            "env_steps": self.env_steps,
-        }
+            trainer.write()
+        return self.improve(trainer, update)
 
     def play(self, env: gymnasium.Env, rng: np.random.Generator | None, number: int) -> tuple[list[Step], float]:
         """(the steps of an episode of the learner, the value of the state where it was cut; 0 if it ended).

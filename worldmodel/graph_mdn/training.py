@@ -1,14 +1,14 @@
 """Training of the world model "graph-mdn": the match networks, then the node network."""
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rlflow.collect.edits import SignatureFeatures
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EncodingSpec
+from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import GraphMDNConfig
 from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_training import learn_gains, learn_node_costs
@@ -33,7 +33,8 @@ from worldmodel.graph_mdn.node_training import (
     whole_graphs,
 )
 from worldmodel.graph_mdn.signature_table import SignatureTable
-from worldmodel.training import Log, Trained, prepare_tensorflow, split_episodes
+from worldmodel.trainer import LOG_EVERY, ArrayCheckpoint, Log, Trainer, shown_on
+from worldmodel.training import Trained, prepare_tensorflow, split_episodes, training_description
 
 
 def train(
@@ -57,7 +58,7 @@ def train(
         spec, config, learnt.groundings.rules, table, REACH if spread > 0 else 0, learn_gains(learnt),
         CostLaws.unknown(), learn_latents(learnt, config.latent), rewards, usual_rewards, best_trajectories(learnt),
     )  # fmt: skip
-    description = _description(config, spec, training, seed)
+    description = training_description(config, spec, training, seed)
     networks = _Networks(model, Path(folder), description, seed, log, progress)
     interactions = sum(episode.interactions for episode in source)
     results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
@@ -86,7 +87,9 @@ def observed(episodes: Sequence[Episode]) -> SignatureTable:
 class _Networks:
     """Trains the networks of a model, one after the other, in the folder."""
 
-    def __init__(self, model: GraphMDNWorldModel, folder: Path, description: str, seed: int, log: Log | None, progress):
+    def __init__(
+        self, model: GraphMDNWorldModel, folder: Path, description: dict, seed: int, log: Log | None, progress
+    ):
         self.model, self.folder, self.description, self.seed = model, folder, description, seed
         self.log, self.progress, self.first = log, progress, 0
 
@@ -112,25 +115,18 @@ class _Networks:
     def _descend(
         self, name: str, number: int, network, loss: Callable, signature: tuple, batches: Callable, steps: int
     ) -> dict[str, float]:
-        config = self.model.config
+        config, first, descent = self.model.config, self.first, Descent(network)
+        path = self.folder / f"{name}-network-{number}.npz"
+        restore = partial(restore_arrays, descent, source=str(path))
+        checkpoint = ArrayCheckpoint(path, self.description, partial(module_arrays, descent), restore)
+        log = None if self.log is None else self._curves(name)
+        trainer = Trainer(checkpoint, seconds=config.checkpoint_seconds, log=log, log_every=LOG_EVERY)
         if self.progress is not None:
             self.progress.set_description(f"{name} network")
-        checkpoint = self.folder / f"{name}-network-{number}.npz"
-        descent = Descent(network, checkpoint, self.description, config.checkpoint_seconds)
-        rate, curves = config.learning_rate, None if self.log is None else self._curves(name)
-        losses = descent.run(loss, signature, batches, steps, rate, curves, self.progress)
+            trainer.progress = shown_on(self.progress, int(descent.step))
+        update = descent.update(loss, signature, batches, steps, config.learning_rate)
         self.first += steps
-        return losses
+        return trainer.run(update, lambda: int(descent.step), steps, at=lambda: first + int(descent.step))
 
     def _curves(self, name: str) -> Log:
-        first = self.first
-        return lambda step, metrics: self.log(first + step, {f"{name}/{key}": of for key, of in metrics.items()})
-
-
-def _description(config: GraphMDNConfig, spec: EncodingSpec, episodes: Sequence[Episode], seed: int) -> str:
-    """What a resumed training must have in common with the one that wrote the checkpoint."""
-    digest = hashlib.blake2b(digest_size=16)
-    for episode in episodes:
-        digest.update(episode.actions.tobytes() + episode.rewards.tobytes())
-    options = {name: value for name, value in config.to_dict().items() if name not in ("checkpoint_seconds", "threads")}
-    return json.dumps({"options": options, "encoding": spec.to_dict(), "seed": seed, "episodes": digest.hexdigest()})
+        return lambda step, metrics: self.log(step, {f"{name}/{key}": of for key, of in metrics.items()})

@@ -188,14 +188,14 @@ def test_a_training_that_was_killed_ends_as_one_that_was_not(tmp_path, monkeypat
 
         return log
 
-    monkeypatch.setattr("worldmodel.graph_mdn.descent.LOG_EVERY", 1)
+    monkeypatch.setattr("worldmodel.graph_mdn.training.LOG_EVERY", 1)
     for last in (3, 9, 15):
         with pytest.raises(KeyboardInterrupt):
             train(config, spec, episodes, tmp_path / "killed", 3, killed_at(last))
     assert train(config, spec, episodes, tmp_path / "killed", 3).results == whole
     for name in ("learnt.json", "weights.npz"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
-    with pytest.raises(RLFlowError, match="other data"):
+    with pytest.raises(RLFlowError, match="another set of episodes"):
         train(config, spec, episodes[:-1], tmp_path / "killed", 3)
 
 

@@ -44,20 +44,20 @@ class Learnt(NamedTuple):
 
     model: MDNRNNWorldModel
     results: dict
-    trainer: training.Trainer
+    trainer: training.Updates
     folder: Path
 
 
 def learnt(folder, episodes=None, **options) -> Learnt:
     made = []
 
-    class Watched(training.Trainer):
+    class Watched(training.Updates):
         def __init__(self, model):
             super().__init__(model)
             made.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "Trainer", Watched)
+        patch.setattr(training, "Updates", Watched)
         patch.setattr(training, "LOG_EVERY", 1)
         with StageWriter(folder / "tensorboard", "train-wm") as writer:  # which refuses curves that are not declared
             results = train(

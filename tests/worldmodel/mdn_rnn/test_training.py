@@ -54,7 +54,7 @@ def source(config: MDNRNNConfig):
     return toy.episodes(12) if config.mode == "offline" else stream
 
 
-class Watched(training.Trainer):
+class Watched(training.Updates):
     """Counts nothing itself: it is kept, so that a test can ask it how often it was traced."""
 
     made: ClassVar[list["Watched"]] = []
@@ -78,7 +78,7 @@ def run(request, tmp_path_factory) -> Run:
     config = dataclasses.replace(TINY, mode=request.param)
     folder, progress = tmp_path_factory.mktemp("run"), Progress()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "Trainer", Watched)
+        patch.setattr(training, "Updates", Watched)
         train(config, toy.SPEC, source(config), folder, seed=3, progress=progress)
     return Run(config, folder, progress, Watched.made.pop())
 
