@@ -1,8 +1,7 @@
-"""The immutable computation graph with its canonical order, ONNX files in and out, and sessions of ONNX Runtime.
+"""The immutable computation graph, ONNX reading and writing, shape inference, and ONNX Runtime sessions.
 
-Tensors keep their ids through a rewrite. A replacement's outputs take over the ids of what they replace, so consumers
-need no change and an edit touches only its neighbourhood (`Graph.touched`).
-
-Why the order of nodes is what it is, stands in order.py; why an operator has one form, in opsets.py; what ONNX
-Runtime's own operators need, in contrib.py; why constant expressions stay nodes, in fold.py.
+- ir.py: `Graph`, `Node`, `Constant` and the edit `Graph.rewrite`; order.py: the canonical order of nodes.
+- onnx_reader.py, onnx_writer.py: ONNX files to graphs and back; opsets.py: one form per operator for all opsets.
+- shapes.py: type inference for one operator; symbolic.py, contents.py, dims.py, symbols.py: symbolic sizes.
+- onnx_runtime.py: sessions and random inputs; contrib.py: schemas of ONNX Runtime's own operators.
 """

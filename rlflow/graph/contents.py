@@ -1,7 +1,9 @@
-"""What small tensors hold where it follows from sizes: shapes that are computed, axes, positions, numbers made of them.
+"""Evaluate small integer and float tensors that are computed from sizes, such as shapes, axes and positions.
 
-Contents are NumPy arrays; where an element depends on a symbol the array holds objects (int, Dim, float, bool).
-Operators have ONNX's meaning; an element that is not the same polynomial at every size raises Undecided.
+Exported models compute shapes at run time (Shape → Gather → Concat → Reshape). This module evaluates those operators
+ahead of time, with ONNX's semantics. Contents are NumPy arrays; if an element depends on a symbol, the array has dtype
+object with elements int, Dim, float or bool. An element that is not one polynomial for all sizes raises Undecided, and
+the content stays unknown.
 """
 
 import math
@@ -16,11 +18,11 @@ from rlflow.graph import dims
 from rlflow.graph.dims import Dim, Undecided
 from rlflow.graph.ir import TensorType
 
-CONTENT_LIMIT = 64  # elements
+CONTENT_LIMIT = 64  # elements; larger tensors are not evaluated
 
 
 def content_array(kind: TensorType) -> np.ndarray | None:
-    """The content of a tensor of this type, if its type says it."""
+    """Return the content of a type as an array of the type's shape; None if the content is unknown."""
     if kind.content is None:
         return None
     array = np.empty(len(kind.content), object)
@@ -32,11 +34,14 @@ def contents(
     op: str, attributes: dict, inputs: list[TensorType | None], values: list[np.ndarray | None],
     outputs: tuple[TensorType, ...],
 ) -> tuple[TensorType, ...]:  # fmt: skip
-    """The types of the outputs with what they hold, as far as it is known.
+    """Return the types of the outputs, with their content if it can be computed.
 
     Args:
-      values: contents of the inputs, None where they are not known.
-      outputs: the types of the outputs without content.
+      op: ONNX operator.
+      attributes: attribute name → value, including defaults.
+      inputs: types of the inputs; None for an absent input.
+      values: contents of the inputs; None for an unknown content.
+      outputs: types of the outputs without content.
     """
     compute = _COMPUTE.get(op)
     if compute is None or not all(map(_is_small, outputs)):
@@ -45,7 +50,7 @@ def contents(
         return outputs
     from_sizes = any(kind is not None and kind.content is not None for kind in inputs)
     if not from_sizes and any(kind.dtype not in _STEERING for kind in outputs):
-        return outputs  # weights that are computed from weights are no one's size
+        return outputs  # Float weights that are computed from weights never become sizes.
     try:
         with np.errstate(all="ignore"):
             result = compute(_Call(attributes, inputs, values, outputs))
@@ -56,7 +61,7 @@ def contents(
 
 
 def _is_small(kind: TensorType) -> bool:
-    """Whether it is a tensor of few numbers, of a data type in which sizes are reckoned."""
+    """Return True if the tensor has at most CONTENT_LIMIT elements and a data type that shape arithmetic uses."""
     if kind.dtype not in _NUMBERS or kind.shape is None or any(type(size) is Dim for size in kind.shape):
         return False
     return kind.size <= CONTENT_LIMIT
@@ -67,7 +72,7 @@ class _Call:
         self.attributes, self.inputs, self.values, self.outputs = attributes, inputs, values, outputs
 
     def integers(self, slot: int, default=None):
-        """An input as a list of numbers, `default` if it is left out."""
+        """Return an input as a flat list of integers; `default` if the input is absent."""
         if slot >= len(self.values) or self.values[slot] is None:
             return default
         return [int(v) for v in self.values[slot].reshape(-1)]
@@ -81,9 +86,9 @@ def _with_content(kind: TensorType, array) -> TensorType:
     if array.shape != tuple(kind.shape):
         return kind
     flat = [v if isinstance(v, Dim) else v.item() if isinstance(v, np.generic) else v for v in array.reshape(-1)]
-    if any(isinstance(v, float) and (v != v or str(v) == "-0.0") for v in flat):  # no key: see `==`
+    if any(isinstance(v, float) and (v != v or str(v) == "-0.0") for v in flat):  # `==` is wrong for NaN and -0.0.
         return kind
-    limit = _LARGEST.get(kind.dtype)  # what is no integer of the data type wraps around, or is rounded, at runtime
+    limit = _LARGEST.get(kind.dtype)  # At run time, larger values wrap around and fractions are rounded.
     if limit is not None and any(type(v) is not Dim and not (isinstance(v, int) and abs(v) <= limit) for v in flat):
         return kind
     return kind._replace(content=tuple(flat))
@@ -92,7 +97,7 @@ def _with_content(kind: TensorType, array) -> TensorType:
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _LARGEST = {dtype: np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(dtype)).max for dtype in _INTEGERS}
 _STEERING = (*_INTEGERS, onnx.TensorProto.BOOL)
-_EXACT = (*_INTEGERS, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)  # they hold every size
+_EXACT = (*_INTEGERS, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)  # types to which a size may be cast
 _NUMBERS = (*_EXACT, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT16)
 
 
@@ -105,7 +110,7 @@ def _mixed(*arrays) -> bool:
 
 
 def _whole(value):
-    """A float without a fraction as the integer that it is, so that it can be reckoned with sizes."""
+    """Convert an integral float to an int, because Dim arithmetic accepts only integers; return others unchanged."""
     return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
 
 
@@ -113,7 +118,7 @@ def _whole(value):
 
 
 def _element_wise(exact: Callable, on_numbers: Callable) -> Callable:
-    """`exact` reckons with sizes, element by element; `on_numbers` with arrays of ONNX's own data type."""
+    """Return an evaluator: `exact` handles single elements with sizes, `on_numbers` arrays of ONNX's data type."""
     n_operands = exact.__code__.co_argcount
     by_element = np.frompyfunc(lambda *v: exact(*map(_whole, v)), n_operands, 1)
 
@@ -121,13 +126,13 @@ def _element_wise(exact: Callable, on_numbers: Callable) -> Callable:
         apply = by_element if _mixed(*call.values) else on_numbers
         if n_operands == 1:
             return apply(*call.values)
-        return reduce(apply, call.values)  # Max and Min take any number; NumPy would write into a third operand
+        return reduce(apply, call.values)  # Max and Min are variadic; a third NumPy argument would be the output.
 
     return compute
 
 
 def _quotient(a, b):
-    """Division of integers, which rounds towards zero."""
+    """Divide integers and round towards zero, as ONNX does."""
     if type(a) is not Dim and type(b) is not Dim:
         return abs(a) // abs(b) * (1 if (a >= 0) == (b >= 0) else -1)
     if a >= 0 and b > 0:
@@ -152,7 +157,7 @@ def _divided(call: _Call):
 
 
 def _modulo(call: _Call):
-    """The rest of a division: with the sign of the divisor, or with fmod=1 that of the dividend."""
+    """Return the remainder, with the divisor's sign or, for fmod=1, the dividend's sign."""
     on_numbers = np.fmod if call.attributes.get("fmod", 0) else np.mod
 
     def exact(x, y):

@@ -1,13 +1,12 @@
-"""ONNX Runtime's own operators that rules know: the domain com.microsoft, whose schemas the onnx package lacks.
+"""Schemas of ONNX Runtime's own operators (domain com.microsoft) that rules use and the onnx package lacks.
 
-Importing this module makes them known to onnx, so that its checker and its shape inference treat them as it does its
-own. Names, attributes and defaults are those that ONNX Runtime declares. Operators whose names ONNX has, too (Gelu,
-Attention), are left out: the reference implementation of the onnx package asks for names that are unique.
+Importing this module registers the schemas with onnx, so that its checker and shape inference accept the operators.
+Names, attributes and defaults follow ONNX Runtime. Operators that share a name with an ONNX operator (Gelu, Attention)
+are omitted, because the reference implementation of the onnx package requires unique names.
 
-The domain is imported on export while a node of it is there; else it is no part of the graph's hash. A rule introduces
-such an operator only where the installed ONNX Runtime has a kernel for it, which a session of that one node shows; the
-same is asked of ONNX's operators for types other than float32, where the model ran before.
-`env.standard_operators_only` leaves out the rules that introduce other domains; a receipt replays with or without.
+An export imports the domain only if the graph contains one of its nodes. A rule may add such a node only if the
+installed ONNX Runtime has a kernel for it (`onnx_runtime.has_kernel`). The option `env.standard_operators_only`
+disables all rules that add nodes of other domains.
 """
 
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from typing import Any, NamedTuple
 from onnx import AttributeProto, TensorShapeProto, TypeProto, defs, helper, shape_inference
 
 DOMAIN = "com.microsoft"
-VERSION = 1  # the only one there is
+VERSION = 1  # the only version of the domain
 
-SIZE = "size:"  # begins the names that `symbolic` gives to sizes, one to each
+SIZE = "size:"  # prefix of the unique dimension names that symbolic.py gives to sizes
 
 FLOATS = ["tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"]
 REQUIRED, INT, FLOAT, TEXT, INTS, FLOATS_LIST = object(), *(
@@ -27,12 +26,12 @@ REQUIRED, INT, FLOAT, TEXT, INTS, FLOATS_LIST = object(), *(
 
 
 class Operator(NamedTuple):
-    """What ONNX Runtime declares of an operator.
+    """The schema of one operator, in short form.
 
     Attributes:
-      inputs, outputs: names; `?` stands after an optional one, `?i` after one that holds int32.
-      attributes: name → default, or its type where it has none.
-      infer: sets the type of the first output in an inference context.
+      inputs, outputs: names, separated by spaces; `?` follows an optional name, `?i` an optional int32 tensor.
+      attributes: name → default value, or the attribute's type if it has no default.
+      infer: function that sets the type of the first output in an inference context.
     """
 
     inputs: str
@@ -49,7 +48,10 @@ def _like_first(context) -> None:
 
 
 def _as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
-    """The type that ONNX's operator `op` gives for the first inputs, and the attributes not named in `without`."""
+    """Return an inference function that applies the standard operator `op` to the first `n_inputs` inputs.
+
+    The attributes in `without` are not passed to the standard operator.
+    """
 
     def infer(context) -> None:
         schema = defs.get_schema(op, 13)
@@ -61,7 +63,7 @@ def _as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
 
 
 def _conv(context) -> None:
-    """The type that Conv gives; the summand Z must have it too."""
+    """Infer the type of Conv, and check that the summand Z has the same shape."""
     _as("Conv", 2, ACTIVATION)(context)
     summand, result = _type(context, 3), context.get_output_type(0)
     sizes = [list(map(_size, kind.tensor_type.shape.dim)) for kind in (summand, result) if kind is not None]
@@ -79,11 +81,11 @@ def _matmul(context) -> None:
 
 
 def _attention(context) -> None:
-    """[B, S, heads × depth], [B, T, …], [B, T, heads × depth of the value] → [B, S, heads × depth of the value]."""
+    """Infer [B, S, V] from query [B, S, K], key [B, T, K] and value [B, T, V]; K and V are heads × depth."""
     query, key, value = (_type(context, slot) for slot in range(3))
     if not all(kind is not None and len(kind.tensor_type.shape.dim) == 3 for kind in (query, key, value)):
         _give(context, query and helper.make_tensor_type_proto(query.tensor_type.elem_type, None))
-        return  # packed, or with heads as an axis: its shape stays unknown
+        return  # The input is packed or has an axis of heads: the shape stays unknown.
     (batch, length, width), (_, keys, key_width), (_, values, _) = (
         k.tensor_type.shape.dim for k in (query, key, value)
     )
@@ -100,14 +102,16 @@ def _attention(context) -> None:
 
 
 def _type(context, slot: int) -> TypeProto | None:
-    """The type of an input; None where it is absent or its shape is not known."""
+    """Return the type of an input; None if the input is absent or its shape is unknown."""
     kind = context.get_input_type(slot) if slot < context.get_num_inputs() and context.has_input(slot) else None
     return kind if kind is not None and kind.tensor_type.HasField("shape") else None
 
 
 def _size(dim: TensorShapeProto.Dimension) -> int | str:
-    """The number, or the name of a size that has no other name; 0 or "" where it is not known: a model, and ONNX's
-    inference of a whole one, may call the same size differently."""
+    """Return the size as a number or as a unique name with the prefix SIZE; "" if it is unknown.
+
+    Other names are ignored: models and ONNX's inference may give two names to the same size.
+    """
     return dim.dim_value or (dim.dim_param if dim.dim_param.startswith(SIZE) else "")
 
 
@@ -131,7 +135,7 @@ def _inferred(op: str, attributes: list[AttributeProto], inputs: list[TypeProto 
 
 
 def _swapped(kind: TypeProto | None) -> TypeProto | None:
-    """The last two sizes exchanged; a vector stays as it is."""
+    """Return the type with its last two sizes exchanged; leave vectors unchanged."""
     if kind is None or len(kind.tensor_type.shape.dim) < 2:
         return kind
     result = TypeProto()

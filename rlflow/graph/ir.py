@@ -1,9 +1,10 @@
 """The immutable computation graph: nodes, tensors with their types, and constants.
 
-A `Graph` is a value. `rewrite` returns a new graph that shares every untouched part with the old one. Small integers
-name nodes and tensors; `Interface.names` maps the original tensors to their ONNX names. A rewrite moves weights
-(`Constant`) without reading them. A `TensorType` holds the data type, the shape and, for small computed tensors, the
-content. Sizes are numbers or polynomials in the model's symbols (dims.py); `TypesAt` evaluates them at given sizes.
+A `Graph` is a value. `rewrite` returns a new graph that shares all unchanged nodes and constants with the old graph.
+Integer ids name nodes and tensors; `Interface.names` maps the original tensors to their ONNX names. Tensors keep their
+ids through a rewrite: the outputs of a replacement take over the ids of the tensors that they replace, so consumers
+need no change. A rewrite moves weights (`Constant`) without reading them. Sizes are integers or polynomials in the
+model's symbols (dims.py); `Graph.at` evaluates them at given sizes.
 """
 
 import hashlib
@@ -22,10 +23,13 @@ from rlflow.graph.order import Edit, Order, after, walk
 
 
 class TensorType(NamedTuple):
-    """`dtype` is onnx.TensorProto.DataType; `shape` is None where it is not known, its sizes are int or Dim.
+    """The data type, shape and, for small shape-like tensors, the content of a tensor.
 
-    `content`: the elements (int, Dim, float or bool) of a small computed tensor, in row-major order, where they follow
-    from sizes; None where they do not, and for constants.
+    Attributes:
+      dtype: onnx.TensorProto.DataType.
+      shape: sizes (int or Dim); None if unknown.
+      content: elements (int, Dim, float or bool) in row-major order of a small tensor that is computed from sizes; None
+        for other tensors and for constants.
     """
 
     dtype: int
@@ -34,7 +38,7 @@ class TensorType(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of elements (0 if the shape is unknown)."""
+        """The number of elements; 0 if the shape is unknown."""
         return prod(self.shape) if self.shape is not None else 0
 
     @property
@@ -47,7 +51,7 @@ class TensorType(NamedTuple):
 
 
 def itemsize(dtype: int) -> int:
-    """Bytes per element of an ONNX data type (4 for types without a fixed width)."""
+    """Return the bytes per element of an ONNX data type; 4 for types without a fixed width."""
     try:
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype)).itemsize
     except (KeyError, TypeError):
@@ -55,7 +59,7 @@ def itemsize(dtype: int) -> int:
 
 
 class TypesAt(Mapping):
-    """The types of a graph where its symbols have given sizes."""
+    """The types of a graph's tensors at given sizes of its symbols, evaluated on access."""
 
     def __init__(self, types: dict[int, TensorType], sizes: Mapping[str, int]):
         self._types, self._sizes = types, tuple(sorted(sizes.items()))
@@ -78,23 +82,23 @@ def _type_at(kind: TensorType, sizes: tuple[tuple[str, int], ...]) -> TensorType
 
 
 ABSENT = -1  # an omitted optional input or output of a node
-# ONNX Runtime's own, which a model need not import before a rule uses it
+# ONNX Runtime's own domain. Rules may use its operators even if the model does not import the domain.
 RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}
 
-# Operators whose value may differ from run to run, so that they are never constant.
+# The result of these operators can differ between runs, so their nodes are never constant.
 RANDOM_OPS = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 )
 
 
 class Opaque(NamedTuple):
-    """A serialised AttributeProto (a tensor, a subgraph, …) that is carried through untouched."""
+    """A serialised AttributeProto (such as a tensor or a subgraph) that is exported unchanged."""
 
     data: bytes
 
 
 class Constant:
-    """A weight or literal: its content hash and type are known, its array is loaded when asked for."""
+    """A weight or literal with a known content hash and type; `load()` returns its array."""
 
     __slots__ = ("digest", "type", "load")
 
@@ -103,17 +107,22 @@ class Constant:
 
     @classmethod
     def of(cls, array: np.ndarray) -> "Constant":
-        array = np.asarray(array, order="C")  # ascontiguousarray would turn 0-d into 1-d
+        array = np.asarray(array, order="C")  # np.ascontiguousarray would make a 0-d array 1-d.
         return cls.lazy(array, lambda: array)
 
     @classmethod
     def lazy(cls, array: np.ndarray, load: Callable[[], np.ndarray]) -> "Constant":
-        """A constant with the content of `array`, which is hashed now and later loaded by `load`."""
+        """Create a constant that does not keep its array in memory.
+
+        Args:
+          array: the content, which is hashed now.
+          load: function that returns the content later.
+        """
         dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         header = f"{dtype}:{array.shape}:".encode()
         digest = hashlib.sha256(header)
         if array.dtype == object:
-            digest.update(repr(array.tolist()).encode())  # texts; their bytes would be addresses
+            digest.update(repr(array.tolist()).encode())  # Strings: the raw bytes of the array are addresses.
         elif array.size:
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         return cls(digest.hexdigest(), TensorType(dtype, tuple(array.shape)), load)
@@ -121,15 +130,16 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator.
+    """One operator of the graph.
 
     Attributes:
-      inputs, outputs: tensor ids; ABSENT for an omitted optional one.
-      attributes: sorted (name, value) pairs; a value is an int, float, bytes, a tuple of those, or Opaque.
-      captured: (outer name, tensor id) pairs that subgraphs inside the attributes read.
-      constant: whether all its outputs are known before the model runs (it is folded on export).
-      name: the ONNX name, "" for a node that a rule made.
-      overload: which of the model's functions of that name it calls, "" for the only one.
+      inputs, outputs: tensor ids; ABSENT for an omitted optional input or output.
+      attributes: sorted (name, value) pairs; a value is an int, float, bytes, a tuple of these types, or Opaque.
+      captured: (outer name, tensor id) pairs of the tensors that subgraphs in the attributes read.
+      constant: True if all outputs are known before the model runs; constant nodes that rules made fold on export.
+      made_by_rule: True if a rewrite added the node.
+      name: the ONNX name; "" for a node that a rule made.
+      overload: the overload of a model function that the node calls; "" if the function has no overloads.
     """
 
     id: int
@@ -145,7 +155,7 @@ class Node:
     overload: str = ""
 
     def reads(self) -> Iterable[int]:
-        """Ids of all tensors the node reads, in order, subgraphs included."""
+        """Yield the ids of all tensors that the node or its subgraphs read, in order."""
         for tensor in self.inputs:
             if tensor != ABSENT:
                 yield tensor
@@ -159,21 +169,21 @@ class Node:
         return default
 
     def key(self) -> tuple:
-        """What the operator computes from its inputs; equal for two nodes that differ only in where they stand."""
+        """Return (domain, operator, attributes): equal for nodes that compute the same function of their inputs."""
         return self.domain, f"{self.op}:{self.overload}" if self.overload else self.op, self.attributes
 
 
 @dataclass(frozen=True)
 class Interface:
-    """What a rewrite never changes and an export must bring back.
+    """The parts of a model that rewrites never change and that an export restores.
 
     Attributes:
-      template: the ModelProto with its graph emptied (opsets, functions, metadata, …).
-      inputs, outputs: ValueInfoProtos, as the user declared them (symbolic dimensions included).
+      template: the ModelProto without nodes and weights (opsets, functions, metadata, …).
+      inputs, outputs: the declared ValueInfoProtos, including symbolic dimensions.
       names: tensor id → ONNX name of the original tensors.
       opsets: domain → version.
-      bindings: symbolic dimension → the size it was bound to.
-      symbols: those that are not bound → the least size that each may have.
+      bindings: symbolic dimension that the user fixed → its size.
+      symbols: symbolic dimension that is still open → its smallest possible size (0 or 1).
     """
 
     template: onnx.ModelProto
@@ -186,7 +196,7 @@ class Interface:
 
     @cached_property
     def semantics(self) -> bytes:
-        """What gives operators their meaning: the opsets and the model's own functions."""
+        """The declared opsets and the model's own functions, serialised: they define the meaning of the operators."""
         functions = [f.SerializeToString(deterministic=True) for f in self.template.functions]
         declared = self.opsets.items() - RUNTIME_OPSET.items()
         return repr((sorted(declared), functions)).encode()
@@ -199,12 +209,12 @@ class Graph:
       nodes: node id → Node.
       types: tensor id → TensorType.
       constants: tensor id → Constant (initialisers and literals).
-      producers: tensor id → node id.
-      consumers: tensor id → ids of the nodes that read it, ascending, each once.
+      producers: tensor id → id of the node that computes the tensor.
+      consumers: tensor id → ids of the nodes that read the tensor, ascending and without repetition.
       inputs, outputs: tensor ids in the order of the interface.
-      next_id: the first id that is free for a node or tensor.
-      relied_on_shapes: whether a rewrite so far was valid only for the bound sizes of symbolic dimensions.
-      lost: (node id, why) of each node of the model at which a shape was lost.
+      next_id: the smallest unused id for a new node or tensor.
+      relied_on_shapes: True if a rewrite so far is valid only for the bound sizes of symbolic dimensions.
+      lost: (node id, reason) for each original node whose output shape cannot be inferred.
     """
 
     lost: tuple[tuple[int, str], ...] = ()
@@ -225,7 +235,12 @@ class Graph:
 
     @classmethod
     def build(cls, interface, nodes: Iterable[Node], types, constants, inputs, outputs) -> "Graph":
-        """A graph from its parts; nodes and constants that no output depends on are left out."""
+        """Create a graph from its parts and omit nodes and constants that no output depends on.
+
+        Args:
+          interface, types, constants, inputs, outputs: the attributes of the graph.
+          nodes: the nodes in any order.
+        """
         nodes = {node.id: node for node in nodes}
         producers = {t: node.id for node in nodes.values() for t in node.outputs if t != ABSENT}
         consumers: dict[int, set[int]] = {}
@@ -248,19 +263,19 @@ class Graph:
         return bool(self.consumers.get(tensor)) or tensor in self.outputs
 
     def is_constant(self, tensor: int) -> bool:
-        """Whether the tensor is a weight, a literal, or computed from nothing else."""
+        """Return True if the tensor is a weight, a literal, or computed from constants alone."""
         if tensor in self.constants:
             return True
         producer = self.producers.get(tensor)
         return producer is not None and self.nodes[producer].constant
 
     def opset(self, domain: str) -> int:
-        """The model's version of an operator domain; 0 if the model does not import it and no rule could."""
+        """Return the version of an operator domain; 0 if neither the model imports it nor a rule may use it."""
         return self.interface.opsets.get(domain, RUNTIME_OPSET.get(domain, 0))
 
     @cached_property
     def _walk(self) -> Order:
-        edit, self._edit = self._edit, None  # used once; a reference kept would keep the graph before alive
+        edit, self._edit = self._edit, None  # The edit is used once; keeping it would keep the previous graph alive.
         result = after(edit) if edit is not None else None
         return result or walk(
             [self.producers[tensor] for tensor in self.outputs if tensor in self.producers],
@@ -268,23 +283,23 @@ class Graph:
         )
 
     def _sources(self, node: Node) -> tuple[int, ...]:
-        """The nodes that `node` reads from, in turn."""
+        """Return the ids of the nodes that compute the inputs of `node`, in the order of the inputs."""
         producers, tensors = self.producers, node.reads() if node.captured else node.inputs
         return tuple([producers[tensor] for tensor in tensors if tensor in producers])
 
     @property
     def rank(self) -> dict[int, int]:
-        """Node id → a number; the numbers grow along the canonical order (rlflow.graph.order)."""
+        """A dictionary node id → number; the numbers increase along the canonical order (rlflow.graph.order)."""
         return self._walk.finished
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Node ids in the canonical order: topological, decided by nothing but structure."""
+        """The node ids in canonical order: a topological order that depends only on the structure of the graph."""
         return tuple(sorted(self.nodes, key=self.rank.__getitem__))
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the structure, weights included; equal for graphs that are equal up to names."""
+        """The SHA-256 digest of structure and weights; equal for graphs that are equal up to names."""
         refs: dict[int, str] = {tensor: f"i{k}" for k, tensor in enumerate(self.inputs)}
         refs[ABSENT] = "-"
         digest = hashlib.sha256(self.interface.semantics)
@@ -305,14 +320,15 @@ class Graph:
         return digest.hexdigest()
 
     def at(self, sizes: Mapping[str, int]) -> "Graph":
-        """The graph where its symbols have these sizes: all types are of numbers, all else is shared.
+        """Return a view of the graph with numeric types, for cost models and measurements.
 
-        Rules see the graph itself; the view is for what asks how large things are.
+        Args:
+          sizes: symbol → size. All symbols of the model must have a size.
         """
         return self.with_types(TypesAt(self.types, sizes)) if self.interface.symbols else self
 
     def with_types(self, types: Mapping[int, TensorType]) -> "Graph":
-        """The graph where tensors have these types; all else is shared."""
+        """Return a view of the graph with other tensor types; everything else is shared."""
         view = Graph.__new__(Graph)
         view.__dict__.update(self.__dict__)
         view.types = types
@@ -330,11 +346,18 @@ class Graph:
         next_id: int,
         relies_on_shapes: bool = False,
     ) -> "Graph":
-        """A new graph without the nodes `removed`, with `added`, and with tensors `rewired`.
+        """Return a new graph in which some nodes replace others.
 
-        An added node may give a tensor of a removed one its old id, so that consumers need no change;
-        `rewired` (old tensor → new tensor) redirects consumers and outputs where no node is left to
-        produce the old tensor. Whatever is then unused disappears. See `changed` and `touched` of the result.
+        An added node may keep the tensor id of a removed node's output; then the consumers need no change. Nodes and
+        constants that become unused disappear. The result states its differences in `changed` and `touched`.
+
+        Args:
+          removed: ids of the nodes to remove.
+          added: the nodes to add.
+          types, constants: entries for the new tensors.
+          rewired: old tensor id → new tensor id, to redirect consumers and outputs of a tensor without a producer.
+          next_id: the smallest unused id after the edit.
+          relies_on_shapes: True if the rewrite is valid only for the bound sizes of symbolic dimensions.
         """
         graph = Graph(
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
@@ -361,7 +384,7 @@ class Graph:
             for tensor in set(node.reads()):
                 graph.consumers[tensor] = tuple(sorted((*graph.consumers.get(tensor, ()), node.id)))
                 graph._touch_around(tensor, touched)
-        # Only now, so that what the added nodes read is not taken for unused.
+        # This step must follow the addition, so that tensors that only the added nodes read do not count as unused.
         candidates = [producer for node in gone for producer in graph._unread(node, touched, rewired.values())]
         for old, new in rewired.items():
             graph._rewire(old, new, changed, touched)
@@ -374,12 +397,14 @@ class Graph:
             graph._edit = self._edit_to(graph, rewired)
         return graph
 
-    changed: frozenset[int] = frozenset()  # nodes that the last rewrite added or removed or whose inputs it changed
-    touched: frozenset[int] = frozenset()  # those, and the nodes around tensors that other nodes read than before
-    _edit: Edit | None = None  # since the graph whose order is known
+    # Nodes that the last rewrite added or removed, and nodes with changed inputs.
+    changed: frozenset[int] = frozenset()
+    # `changed`, and the producers and consumers of tensors that gained or lost a consumer.
+    touched: frozenset[int] = frozenset()
+    _edit: Edit | None = None  # difference from the previous graph, from which the order can be updated
 
     def _edit_to(self, graph: "Graph", rewired: Mapping[int, int]) -> Edit:
-        """How the order of `graph`, a rewrite of this one, follows from this one's."""
+        """Return the edit that leads from the order of this graph to the order of `graph`, a rewrite of this one."""
         removed = {n: self.nodes[n] for n in sorted(graph.changed) if n in self.nodes and n not in graph.nodes}
         targets = {}
         for node in removed.values():
@@ -399,16 +424,16 @@ class Graph:
         )
 
     def _touch_around(self, tensor: int, touched: set[int]) -> None:
-        """Marks the producer and the consumers of a tensor whose set of consumers changed (not of a weight)."""
+        """Add the producer and the consumers of a tensor to `touched`, unless the tensor is a weight."""
         if tensor not in self.constants:
             touched.update(self.consumers.get(tensor, ()))
             if tensor in self.producers:
                 touched.add(self.producers[tensor])
 
     def _unread(self, node: Node, touched: set[int], kept: Iterable[int] = ()) -> list[int]:
-        """Forgets that `node` reads its inputs; returns the producers of those that are now unused.
+        """Remove `node` from the consumers of its inputs and return the producers of inputs that are now unused.
 
-        kept: constants that stay, since others will read them.
+        `kept` names constants that stay even without consumers, because rewired nodes will read them.
         """
         orphans = []
         for tensor in dict.fromkeys(node.reads()):
@@ -440,7 +465,7 @@ class Graph:
         self.types.pop(old, None)
 
     def _remove_dead(self, candidates: list[int], touched: set[int]) -> list[int]:
-        """Removes the candidates that nothing uses, then what only they used, and so on; returns their ids."""
+        """Remove unused nodes among the candidates, then nodes that become unused, and return all removed ids."""
         dead = []
         while candidates:
             node = self.nodes.get(candidates.pop())

@@ -1,4 +1,7 @@
-"""What a model may declare. A file of a few bytes can ask for any amount of memory and time; it is refused at once."""
+"""Limits on untrusted models: a file of a few bytes can declare tensors or calls that exhaust memory or time.
+
+Each check raises RLFlowError before memory is allocated or expensive inference starts.
+"""
 
 import math
 from collections import Counter
@@ -10,16 +13,24 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph import contrib
 from rlflow.graph.ir import TensorType, itemsize
 
-MAX_TENSOR_BYTES = 1 << 34  # far beyond what runs on a CPU, and far below where sums of sizes overflow
-MAX_CONSTANT_BYTES = 1 << 31  # of a constant expression, which a file of a few bytes can hold and an export may fold
-MAX_FUNCTION_NODES = 50_000  # of all calls together
+MAX_TENSOR_BYTES = 1 << 34  # far above real CPU models, and far below an overflow of summed sizes
+MAX_CONSTANT_BYTES = 1 << 31  # result of a constant expression, since an export may fold it into the file
+MAX_FUNCTION_NODES = 50_000  # nodes of model functions, counted once per call
 MAX_SHAPE_LENGTH = 1_000_000
 PROPAGATED = frozenset(("Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"))
 ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 
 
 def check_types(types: Mapping[str, TensorType], limit: int = MAX_TENSOR_BYTES) -> None:
-    """Raises RLFlowError if a tensor has a negative size, a type that ONNX lacks, or more than `limit` bytes."""
+    """Check tensor types for negative sizes, unknown element types and excessive memory.
+
+    Args:
+      types: tensor name → type. Symbolic sizes count as 1.
+      limit: bytes that one tensor may have.
+
+    Raises:
+      RLFlowError: a tensor fails a check.
+    """
     for name, kind in types.items():
         if kind.dtype not in ELEMENT_TYPES:
             raise RLFlowError(f"tensor '{name}' has the element type {kind.dtype}, which ONNX does not know")
@@ -34,16 +45,16 @@ def check_types(types: Mapping[str, TensorType], limit: int = MAX_TENSOR_BYTES) 
 
 
 def check_expansion(model: onnx.ModelProto) -> None:
-    """Raises RLFlowError if shape inference would blow up on a model that the checker has accepted.
+    """Raise RLFlowError if shape inference would take excessive time or memory on a model that the checker accepts.
 
-    It walks through the functions of a model anew at every call, and it computes the contents of shapes, which
-    grow with every Concat.
+    ONNX's inference walks through a model function again at every call, so nested calls grow exponentially. It also
+    computes the contents of shapes, which can double in length at every Concat.
     """
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     walked = 0
 
     def walk(nodes, lengths: dict[str, int]) -> None:
-        """`lengths` maps the tensors whose content inference knows to their numbers of elements."""
+        """Count the nodes; `lengths` maps tensors with contents known to inference to their number of elements."""
         nonlocal walked
         for node in nodes:
             for graph in _subgraphs(node):
@@ -65,9 +76,9 @@ def check_expansion(model: onnx.ModelProto) -> None:
 
 
 def _shape_length(node: onnx.NodeProto, lengths: Mapping[str, int]) -> int | None:
-    """The number of elements of the node's first output; None if inference does not know its content."""
+    """Return the number of elements of the node's first output; None if inference does not compute its content."""
     if node.op_type in ("Shape", "Size"):
-        return 1  # not exactly, but what matters is how it grows
+        return 1  # The exact length does not matter, only its growth.
     if node.op_type == "Constant":
         return max((math.prod(a.t.dims) for a in node.attribute if _may_be_shape(a.t)), default=None)
     if node.op_type not in PROPAGATED or any(name and name not in lengths for name in node.input):
@@ -92,7 +103,7 @@ def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def check_declarations(model: onnx.ModelProto) -> None:
-    """Raises RLFlowError for what the checker lets pass although it has no meaning."""
+    """Raise RLFlowError for contradictory declarations that the ONNX checker accepts."""
     twice = [name for name, times in Counter(value.name for value in model.graph.output).items() if times > 1]
     if twice:
         raise RLFlowError(f"the model declares output '{twice[0]}' twice")
