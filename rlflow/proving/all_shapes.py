@@ -311,8 +311,7 @@ def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
 
 
 def _allowed(world: Symbols, claim) -> bool:
-    """Assume that two sizes are equal; return False if they are not. The planner refuses rewrites that change a shape.
-    """
+    """Assume that two sizes are equal, since the planner refuses other shapes. Return False if they cannot be."""
     if isinstance(claim, Truth):
         world.assume(claim)
         return True

@@ -255,7 +255,7 @@ class Bound(NamedTuple):
         return (*self.sizes, self.rank, self.elements, self.step, self.pad, self.count or 0)
 
 
-LADDER = (  # A proof covers at least the first bound with pads in which the rule fires.
+LADDER = (  # A proof covers at least one bound with pads.
     Bound(3, (2, 2), 8, 1, 1),
     Bound(3, (3, 3), 3, 1, 0, 0),  # a permutation of three need not be its own inverse
     Bound(3, (4, 1), 4, 1, 0, 0),  # four groups

@@ -233,7 +233,7 @@ class Case:
             case "parts":
                 return symbols(length(*draws.part_counts(self.rule, op)), 1)
             case "pads":
-                chosen = len(op.inputs) > 3 or any(isinstance(i, Star) for i in op.inputs)  # may have axes
+                chosen = len(op.inputs) > 3 or any(isinstance(i, Star) for i in op.inputs)  # axes follow
                 return symbols(2 * (length(*range(rank + 1)) if chosen else rank), None)
             case "starts":
                 return symbols(length(*range(draws.MAX_SLICED + 1)), None)

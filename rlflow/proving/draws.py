@@ -165,8 +165,7 @@ def ranks_of(rule: Rule, uses: list[tuple[str, int]]) -> tuple[int, ...]:
 
 
 def max_count(rule: Rule) -> int:
-    """Return the largest number of inputs of `*xs` of a variadic operator: 2, or 1 if there are several such operators.
-    """
+    """Return the largest number of inputs of `*xs` in variadic operators: 2, or 1 if several operators have one."""
     stars = [op for op in rule.ops for i in op.inputs if isinstance(i, Star) and op.op in VARIADIC]
     return 2 if len(stars) < 2 else 1
 

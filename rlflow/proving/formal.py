@@ -167,9 +167,7 @@ class Formal(Numbers):
         return self.made(result)
 
     def monomials(self, one: Monomial, two: Monomial) -> tuple:
-        """Return the product of two monomials as (monomial, coefficient) pairs. Whole powers of sums and primes are
-        expanded.
-        """
+        """Return the product of two monomials as (monomial, coefficient) pairs, with whole powers expanded."""
         key = (one, two)
         if key not in self.products:
             powers = dict(one)
@@ -241,9 +239,7 @@ class Formal(Numbers):
         return self.function(name, *arguments)
 
     def power(self, monomial: Monomial, coefficient: Fraction) -> tuple[int, Fraction]:
-        """Return exp(coefficient · monomial) as (atom, exponent). The first coefficient seen for a monomial gets
-        exponent ±1.
-        """
+        """Return exp(coefficient · monomial) as (atom, exponent); the first coefficient of an atom gets exponent ±1."""
         atom = self.atom("exp", monomial)
         unit = self.units.setdefault(atom, abs(coefficient))
         return atom, simple(Fraction(coefficient) / unit)
@@ -422,9 +418,7 @@ class Formal(Numbers):
         return p.number
 
     def asked_equal(self, p: Formula) -> bool:
-        """Return True if p is 0. If this is open, split the case: an element has the one value that makes p 0, or any
-        other.
-        """
+        """Return True if p is 0; if this is open, split the case by the value of one element."""
         if p.number is not None:
             return p.number == 0
         name, index = self.one_element(p)

@@ -364,9 +364,7 @@ class Integers(Claims):
         return first
 
     def product_of(self, a, b):
-        """Return the uninterpreted product of two z3 terms and assume its laws, including its order relative to other
-        products.
-        """
+        """Return the uninterpreted product of two z3 terms and assume its laws."""
         made = UNKNOWN["product", 2](a, b)
         self.known_products[made.get_id()] = (a, b, made)
         self.defined.append(made == a * b)
@@ -440,9 +438,7 @@ class Integers(Claims):
         return self.entails(claim)
 
     def quotient_of(self, a, b) -> Int:
-        """Return an unknown q with a - b < q · b ≤ a. A quotient of sizes is a symbol, so that an equation can define
-        it.
-        """
+        """Return an unknown q with a - b < q · b ≤ a; for sizes a symbol, so that an equation can define it."""
         if self.is_size(a) and self.is_size(b):
             made = self.symbol(f"({a.sexpr()}) // ({b.sexpr()})", None)
         else:

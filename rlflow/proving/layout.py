@@ -74,7 +74,7 @@ def flatten(m, a, x):
 
 def squeeze(m, a, x, axes=None):
     if axes is not None:
-        m.require(len(axes.content) > 0)  # ONNX Runtime and the ONNX text disagree about an empty list.
+        m.require(len(axes.content) > 0)  # ONNX Runtime removes all axes of size 1 for an empty list, ONNX none
         chosen = set(distinct_axes(m, axes.content, x.rank))
     else:
         chosen = {k for k in range(x.rank) if x.shape[k] == 1}

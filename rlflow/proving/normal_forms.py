@@ -58,9 +58,7 @@ class NormalForms(Reshapes):
         return Poly(self, (Term(value, (), ()),) if value else ())
 
     def number_of(self, value: Int) -> Poly:
-        """Return an integer as a number. A product of sizes becomes a product of numbers, so that each factor can
-        cancel.
-        """
+        """Return an integer as a number; the factors of a product of sizes stay apart, so that each can cancel."""
         if len(parts := monomials(value.term)) > 1:
             return Poly(self, (Term(Fraction(1), (), (Size(value.term),)),))
         coefficient, factors = parts[0]
@@ -164,9 +162,7 @@ class NormalForms(Reshapes):
         return isinstance(atom, Applied) and atom.name in POSITIVE_FUNCTIONS
 
     def some_index(self, bound: tuple, claims: list) -> bool:
-        """Return True if some index is proved to satisfy all claims. Only the first positions inside a window are
-        tried.
-        """
+        """Return True if some index is proved to satisfy all claims; only first positions inside a window are tried."""
         witness = []
         for variable, size in bound:
             starts = [z3.IntVal(0)]

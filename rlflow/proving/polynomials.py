@@ -114,8 +114,7 @@ IRRATIONAL = {  # float → (rational factor, number under the root) that it sta
 
 
 def read_float(value: float) -> Fraction:
-    """Return the fraction with a small denominator whose nearest float is `value`; else the decimal that Python prints.
-    """
+    """Return the fraction with denominator ≤ 10,000 whose nearest float is `value`, or else its decimal."""
     simple = Fraction(value).limit_denominator(10_000)
     return simple if float(simple) == value else Fraction(str(value))
 

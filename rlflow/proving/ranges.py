@@ -172,9 +172,7 @@ def read_as_one(term: Term, outer, inner, size) -> bool:
 
 
 def scaled(world, factor, outer, inner, size):
-    """Restate a claim about `outer` as a claim about outer · size + inner. No multiple of the size lies between the
-    two.
-    """
+    """Restate a claim about `outer` as one about outer · size + inner; no multiple of the size lies between."""
     if not isinstance(factor, Inside) or not is_bound(factor.claim) or mentions(factor.claim, inner):
         return factor
     difference = factor.claim.arg(0) + (1 if z3.is_lt(factor.claim) else 0)  # ≤ 0

@@ -313,9 +313,7 @@ def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
 
 
 def conv_transpose(m, a, x, w, bias=None):
-    """Define ConvTranspose: kernel position k of input position q adds to output position q·stride + k·dilation -
-    begin.
-    """
+    """Define ConvTranspose: input position q and kernel position k add to output q·stride + k·dilation - begin."""
     m.require(x.rank == w.rank and x.rank > 2)
     groups, depth, outputs = a("group", 1), w.shape[0], w.shape[1]
     m.require(x.shape[1] == depth)
@@ -366,8 +364,7 @@ def average_pool(m, a, x):
             return windows.positions(i[2:], k)
 
         def counted(k):
-            """Return the positions that count. Padding counts if included; positions that ceil_mode adds never count.
-            """
+            """Return the positions that count: padding if it is included, but never those that ceil_mode adds."""
             if not a("count_include_pad", 0):
                 return positions(k)
             result = []

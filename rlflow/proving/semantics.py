@@ -144,9 +144,7 @@ WIDENING = frozenset(
 
 
 def cast(m, a, x):
-    """Define Cast. A value that the target type can hold is unchanged; any other becomes an unknown function of the
-    value.
-    """
+    """Define Cast: unchanged if the target type holds all values of the source type, else an unknown function."""
     to, source = a("to"), x.origin or x.dtype
     if to == source or (source, to) in WIDENING:
         return Tensor(x.shape, x.at, to, origin=source)

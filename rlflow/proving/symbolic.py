@@ -162,9 +162,7 @@ class Symbols(NormalForms):
         return Poly(self, (Term(Fraction(1), (), (Greatest(bound, claim, value),)),))
 
     def has_index(self, bound: tuple, claim, pairs: list) -> bool:
-        """Return True if a window is proved to hold an element. Test the first kernel position that is not before the
-        input.
-        """
+        """Return True if a window is proved to hold an element: its first position that is not before the input."""
         witness = []
         for variable, size in bound:
             position = next((plain(p) for p, _ in pairs if not isinstance(p, int) and mentions(p.term, variable)), None)

@@ -49,8 +49,7 @@ def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
 
 
 def subterms(term) -> list:
-    """Return the distinct subterms of a z3 term, the term itself included. A large term may share subterms many times.
-    """
+    """Return the distinct subterms of a z3 term, the term included; a large term may repeat them often."""
     seen, waiting = {}, [term]
     while waiting:
         one = waiting.pop()

@@ -204,8 +204,7 @@ def _scalar(view: View):
 
 
 def _scalar_is(view: View, value, text: str) -> bool:
-    """Return True if the only element of a constant equals a number. In symbols that number then replaces the element.
-    """
+    """Return True if the only element of a constant equals a number; in symbols, it then replaces the element."""
     world, result = view.case.world, _scalar(view)
     if not isinstance(world, Symbols):
         return result == value
@@ -216,8 +215,7 @@ def _scalar_is(view: View, value, text: str) -> bool:
 
 
 class _ScalarEquality(ast.NodeTransformer):
-    """Rewrites `scalar(c) == n` to a call of `scalar_is`: the symbolic algebra cannot assume the value of an element.
-    """
+    """Rewrites `scalar(c) == n` to `scalar_is`: the symbolic algebra cannot assume the value of an element."""
 
     def visit_Compare(self, node: ast.Compare):
         match node:

@@ -264,9 +264,7 @@ def _axes(result: Label, known: Names, names: tuple[str, ...], origin: dict) -> 
 
 
 def _axis_texts(known: Names, names: tuple[str, ...]) -> list[str]:
-    """Return expressions for an axis: a named axis, a named axis moved by a permutation, or an axis counted from the
-    end.
-    """
+    """Return expressions for an axis: named, moved by a permutation, or counted from the end."""
     axes, perms = known.all("axis"), known.all("perm")
     texts = list(axes)
     for i in axes:
@@ -291,8 +289,7 @@ def _parts(known: Names, names: tuple[str, ...]) -> list[Named]:
 
 
 def _perm_texts(result: Label, known: Names) -> list[str]:
-    """Return expressions for a permutation: named ones, their inverses and compositions; its value if none has a name.
-    """
+    """Return expressions for a permutation: names, inverses, compositions; its value if none has a name."""
     perms = known.all("perm")
     if not perms:
         return [str(result.get("perm"))]

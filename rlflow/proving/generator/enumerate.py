@@ -64,7 +64,7 @@ def paying(source: tuple[Term, ...], target: tuple[Term, ...]) -> tuple[str, ...
         return None
     forced = set(names) - set.intersection(*(set(variables(root)) for root in source))
     if set(source) & {Node(*op) for op in operators(*target)}:
-        return None  # the target has the source as a part
+        return None  # The target contains the source.
     for count in range(len(forced), min(max(3, len(forced) + 1), len(names))):
         for constants in combinations(names, count):
             if not forced <= set(constants):
@@ -205,8 +205,7 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
 
 
 def _candidates(world: World, max_ops: int) -> tuple[Graphs, list[dict], list[tuple[Node, Term]]]:
-    """Return (representatives below the largest size, counts per size, candidate equalities from general to special).
-    """
+    """Return (representatives, counts per size, candidate equalities sorted from general to special)."""
     graphs, sizes, candidates = Graphs(world), [], []
     for size in range(1, max_ops + 1):
         counts: Counter = Counter()
@@ -262,9 +261,7 @@ def _result(state: dict) -> BestSoFar:
 
 
 def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[Term, Term]]:
-    """Return the candidates among graphs of `size` operators. The other graphs become representatives if `keep` is
-    True.
-    """
+    """Return the candidates among graphs of `size` operators; if `keep`, the others become representatives."""
     batches = list(graphs.batches(size))
     hashes = [graphs.hashes_of(batch) for batch in batches]
     for batch, result in zip(batches, hashes, strict=True):
@@ -387,9 +384,7 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
 
 
 def _can_merge(op: str, result: frozenset[tuple]) -> bool:
-    """Return True for two products, or for two operators that read the parts of a Split. Longer chains merge step by
-    step.
-    """
+    """Return True for two products or two readers of a Split's parts. Longer chains merge step by step."""
     splits = sum(label.op == "Split" for label, _ in result)
     return len(result) - splits == 2 and (op in COSTLY or (splits > 0 and op in COMMUTATIVE))
 

@@ -198,9 +198,7 @@ class Graphs:
             yield divmod(int(keys[start]), len(self.shapes)), result
 
     def _sensible(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the pairs that an operator may join: with the sharing that the module docstring allows, or both parts
-        of a Split.
-        """
+        """Return the pairs that one operator may join: see the module docstring; both parts of a Split, too."""
         one, other = self._variables[pairs].T
         kinds, splits = self._kinds[pairs].T, self._splits[pairs].T
         common = one & other
@@ -254,9 +252,7 @@ class Graphs:
         return shared
 
     def canonical(self, batch: Batch) -> np.ndarray:
-        """Return bool [graphs]: True if variables of one shape occur in their order, as in one of all renamings of a
-        graph.
-        """
+        """Return bool [graphs]: True if variables of one shape first occur in the world's order."""
         if self._orders is None:
             self._orders = self._variable_orders()
         codes, table = self._orders
@@ -266,9 +262,7 @@ class Graphs:
         return table[one, other] | table[other, one] if commutes else table[one, other]
 
     def _variable_orders(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return (number of the variable order of each representative, table of pairs of orders that are canonical in a
-        row).
-        """
+        """Return the variable order of each representative, as a number, and a table of canonical pairs of orders."""
         orders: dict[tuple, int] = {}
         codes = np.array([orders.setdefault(variables(term), len(orders)) for term in self.terms])
         shapes = dict(self.world.variables)

@@ -14,7 +14,7 @@ from rlflow.rules.patterns import Literal, Output, Star, Var
 from rlflow.rules.rule import Rule, RuleSet
 
 FAMILY = "generated"
-FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # further inputs are attributes
+FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # only this input is a term
 MOST_CONDITIONS = 4
 REPAIRED = ("refuted", "bounded")
 MOST_REPAIRED = 3  # operators; a larger rule that needs further conditions is too special
@@ -112,8 +112,7 @@ def _stricter(pattern: Pattern, level: int) -> Pattern | None:
 
 
 def form(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """Return the equation of a rule, equal for rules that differ in letters, order of outputs or operands, or
-    attributes.
+    """Return the equation of a rule in a form that ignores letters, attributes and the order of outputs and operands.
     """
     if isinstance(rule, Pattern):
         sides = [tuple(map(_of_term, side)) for side in (rule.source, rule.target)]
