@@ -1,6 +1,6 @@
-"""What searches reach in the same seconds by single rewrites, and by moves on all alike matches at once.
+"""What searches reach in the same seconds by single rewrites, and by batched rewrites.
 
-For every model, greedy, beam and annealing from the original, each with `search.moves` single and alike: how far the
+For every model, greedy, beam and annealing from the original, each with `search.moves` single and batched: how far the
 estimate falls, after how many rewrites carried out, in how many seconds, and when the one is as far as the other ends.
 
     python -m benchmarks.alike_moves                                       BERT-Base and ViT-Base, analytic cost
@@ -35,7 +35,7 @@ from rlflow.zoo.transformers import TINY_BERT, bert
 JUDGES = (*ENGINE, "rlflow/env/batched.py", "rlflow/env/batched.py", "rlflow/search", "rlflow/costs/analytic.py")
 
 MODELS = ("bert_base", "vit_base")
-METHODS, MOVES = ("greedy", "beam", "annealing"), ("single", "alike")
+METHODS, MOVES = ("greedy", "beam", "annealing"), ("single", "batched")
 BLOCKS, LIMIT = 12, 2.0
 SLACK = 0.05  # percent of the original by which one may end above the other and count as equal
 
@@ -112,12 +112,12 @@ def table(figures: dict) -> str:
 
 
 def bars_of(models: dict[str, dict], blocks: dict[str, int]) -> list[dict]:
-    ratio = blocks["alike, 12 blocks"] / blocks["single, 1 block"]
+    ratio = blocks["batched, 12 blocks"] / blocks["single, 1 block"]
     bars = [bar("costs counted for 12 blocks, of those for one", ratio, "", f"≤ {LIMIT:g}", ratio <= LIMIT)]
     for model, methods in models.items():
         for method, both in methods.items():
-            ahead = both["alike"]["improvement_percent"] - both["single"]["improvement_percent"]
-            name = f"{model}, {method}: alike ahead of single in the same seconds"
+            ahead = both["batched"]["improvement_percent"] - both["single"]["improvement_percent"]
+            name = f"{model}, {method}: batched ahead of single in the same seconds"
             bars.append(bar(name, ahead, "% of the original", f"≥ -{SLACK:g}", ahead >= -SLACK))
     return bars
 
@@ -136,7 +136,7 @@ def main() -> int:
         return 0
     blocks = {
         "single, 1 block": interactions_of_blocks(1, "single"),
-        "alike, 12 blocks": interactions_of_blocks(BLOCKS, "alike"),
+        "batched, 12 blocks": interactions_of_blocks(BLOCKS, "batched"),
         "single, 12 blocks": interactions_of_blocks(BLOCKS, "single"),
     }
     return finish("alike_moves", parsed, {"models": models, "costs_counted": blocks}, bars_of(models, blocks))

@@ -33,7 +33,7 @@ def play_random(
 ) -> Episode:
     """One episode of random play; by default of the paper's random agent (see `drawn`).
 
-    Where an action is a move (`env.moves=alike`), the episode is of its single rewrites.
+    Where an action is a move (`env.moves=batched`), the episode is of its single rewrites.
     Raises RLFlowError if there is nothing to do.
     """
     states, actions, spec, state = [task.initial], [], task.encoding_spec, start_of(task)

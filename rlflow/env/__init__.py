@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rlflow.common.options import option
 
-MOVES = ("single", "alike")
+SINGLE, BATCHED = MOVES = ("single", "batched")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,9 @@ class EnvOptions:
     max_locations: int = option(200, "locations a rule may have (L of the paper)")
     max_steps: int = option(60, "steps after which a random episode is cut")
     moves: str = option(
-        "single",
-        "what an action is: single (one rewrite) or alike (the rewrites of all matches that are alike in class and "
-        "neighbourhood: equal blocks are searched once); receipts and episodes list single rewrites either way",
+        SINGLE,
+        "the unit of one action: single (one rewrite) or batched (the same rewrite at all matches of equal match class "
+        "and neighbourhood, so that equal blocks are searched once); receipts and episodes always list single rewrites",
         choices=MOVES,
     )
     reward: str = option(

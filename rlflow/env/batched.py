@@ -7,7 +7,7 @@ a match that an earlier one invalidated. If the matches are independent, which i
 matched and costed once.
 
 Moves of one rule are numbered by their number of matches, largest first, so masks stay prefixes and a search rewrites
-all blocks before it turns to another rule. `AlikeState.actions` and all receipts list single rewrites.
+all blocks before it turns to another rule. `BatchedState.actions` and all receipts list single rewrites.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,6 +19,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.task import GraphArrays, LocalState, State, valid_actions
 from rlflow.common.task import Task as AnyTask
 from rlflow.costs import NodeCost, neighbourhood
+from rlflow.env import BATCHED, MOVES
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.ir import Graph, Node
 from rlflow.rules.apply import apply, apply_all, content_of_constant, independent, match_signature, operands
@@ -82,7 +83,6 @@ def _signature(graph: Graph, node: Node) -> int:
     return hash((node.key(), node.constant, *read, *made))
 
 
-ALIKE = "alike"  # of `env.moves`
 DISTANCE = 0  # edges
 
 
@@ -91,8 +91,12 @@ def start_of(task: AnyTask, moves: str | None = None) -> State:
 
     moves: which it offers: those of `search.moves`; by default of `env.moves`.
     """
-    alike = isinstance(task, Task) and (moves or task.moves) == ALIKE
-    return AlikeState(task.initial) if alike else task.initial
+    if not isinstance(task, Task):
+        return task.initial
+    moves = moves or task.moves
+    if moves not in MOVES:
+        raise RLFlowError(f"moves is one of {', '.join(MOVES)}, not {moves!r}")
+    return BatchedState(task.initial) if moves == BATCHED else task.initial
 
 
 class Move:
@@ -120,7 +124,7 @@ class Move:
         return len(members) == len(self.members) and all(map(lambda a, b: a is b, members, self.members))
 
 
-class AlikeState(LocalState):
+class BatchedState(LocalState):
     """A state whose choices are moves; see `rlflow.common.task.CompoundState`.
 
     Attributes:
@@ -130,7 +134,7 @@ class AlikeState(LocalState):
       touched: ids of the nodes that they concerned.
     """
 
-    def __init__(self, single: RewriteState, before: "AlikeState | None" = None, made=(), touched=frozenset()):
+    def __init__(self, single: RewriteState, before: "BatchedState | None" = None, made=(), touched=frozenset()):
         self.single, self.made, self.touched = single, tuple(made), touched
         self._before = before  # until what is known of it is taken over
         self.began = before and before.single
@@ -242,20 +246,20 @@ class AlikeState(LocalState):
         """int64 [n, 2]: all valid (xfer_id, index of a move), NO-OP last."""
         return valid_actions(self.counts, stop=True)
 
-    def apply(self, sort: int, index: int) -> "AlikeState":
+    def apply(self, sort: int, index: int) -> "BatchedState":
         if not (0 <= sort < len(self.counts) and 0 <= index < self.counts[sort]):
             raise RLFlowError(f"rule {sort} has no move {index} in this graph")
         return self.follow(self.match(sort, index))
 
-    def follow(self, match: Move) -> "AlikeState":
+    def follow(self, match: Move) -> "BatchedState":
         rule, few = self.task.rules[match.xfer_id], self.task.max_locations // 2
         if self.single.counts[match.xfer_id] > few or not independent(self.graph, rule, match.members):
             return self._one_by_one(match)
         graph = apply_all(self.graph, rule, match.members)
         single = self.single.rewritten(graph, self.single.table, graph.touched)
-        return AlikeState(single, self, match.members, graph.touched)
+        return BatchedState(single, self, match.members, graph.touched)
 
-    def _one_by_one(self, match: Move) -> "AlikeState":
+    def _one_by_one(self, match: Move) -> "BatchedState":
         """`follow` where some may be no matches any more after others, or beyond the limit on locations."""
         rule, graph, tables, made, touched = self.task.rules[match.xfer_id], self.graph, [self.single.table], [], set()
         for member in match.members:
@@ -268,7 +272,7 @@ class AlikeState(LocalState):
                 touched |= graph.touched
         before = tables[-1] if tables[-1].graph is not graph else tables[-2]
         single = self.single.rewritten(graph, before, frozenset(touched))
-        return AlikeState(single, self, made, frozenset(touched))
+        return BatchedState(single, self, made, frozenset(touched))
 
     def choices(self, match: Move) -> tuple[Match, ...]:
         return match.members
@@ -280,17 +284,17 @@ class AlikeState(LocalState):
 class Carrying:
     """See `rlflow.common.task.Carrying`. What is added gets ids from the start's first free one on, here and there."""
 
-    def __init__(self, start: AlikeState):
+    def __init__(self, start: BatchedState):
         self.rules = start.task.rules
         self.names: dict[int, int] = {}  # id of a node or tensor that the choices added → that among all
         self.next_id = start.graph.next_id  # after the choices
         self.firsts: dict[tuple, int] = {}  # (xfer_id, nodes) of a match that was made → the first id that it added
 
-    def match(self, state: AlikeState, choice: Match) -> Move | None:
+    def match(self, state: BatchedState, choice: Match) -> Move | None:
         here = self._here(choice)
         return next((move for move in state.matches if here in move.members), None)
 
-    def followed(self, after: AlikeState) -> None:
+    def followed(self, after: BatchedState) -> None:
         first = after.began.graph.next_id
         for match in after.made:
             self.firsts[match.xfer_id, match.nodes] = first

@@ -24,7 +24,7 @@ from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measured import Probe
 from rlflow.costs.measurements import Latencies
 from rlflow.env import EnvOptions
-from rlflow.env.batched import AlikeState, start_of
+from rlflow.env.batched import BatchedState, start_of
 from rlflow.env.rewards import REWARDS, MeasuredReward, make_reward, relative
 from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
@@ -40,7 +40,7 @@ class GraphRewriteEnv(StepEnv):
 
     See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/observation, rewards those of
     rlflow/env/rewards.py. `info` has `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`, `valid` and `rule`
-    (of the last action), and what the reward says (`measured`: rlflow/env/rewards.py). With `env.moves=alike`
+    (of the last action), and what the reward says (`measured`: rlflow/env/rewards.py). With `env.moves=batched`
     an action is (xfer_id, index of a move), and `actions` are the single rewrites that the last one made
     (rlflow/env/batched.py).
     """
@@ -67,7 +67,7 @@ class GraphRewriteEnv(StepEnv):
     def _figures(self, taken: int | None) -> dict[str, Any]:
         cost, rule = self.state.cost, self.task.rules[taken].name if taken is not None else ""
         figures = {"flops": cost.flops, "bytes": cost.bytes, "launches": cost.launches, "rule": rule}
-        if isinstance(self.state, AlikeState):
+        if isinstance(self.state, BatchedState):
             figures["actions"] = self.state.actions if taken is not None else ()
         return figures
 

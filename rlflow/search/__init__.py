@@ -9,7 +9,7 @@ It follows rewrites from `search.start` through `search.follow`, passes every st
 Ctrl-C. A new search is one function, one line in SEARCHES and one dataclass of options here.
 
 Each search works in one neighbourhood of the graph, since distant rewrites hardly affect each other and a queue of
-whole graphs would fill with their permutations. With `search.moves=alike` one move rewrites all equal places at once
+whole graphs would fill with their permutations. With `search.moves=batched` one move rewrites all equal places at once
 (rlflow/env/batched.py). Random play and TASO's backtracking are the controls.
 """
 
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from rlflow.common.options import option
 from rlflow.common.registry import Registry
-from rlflow.env import MOVES
+from rlflow.env import BATCHED, MOVES
 
 SEARCHES = Registry(
     "search",
@@ -120,8 +120,8 @@ class SearchOptions:
     interactions: int = option(10_000_000, "rewrites after which it ends; a move is carried out whole")
     memory_mb: int = option(4096, "by which it may grow")
     moves: str = option(
-        "alike",
-        "what a step of a search is: alike (the rewrites of all alike matches) or single (one rewrite), as `env.moves` "
-        "says; receipts list single rewrites",
+        BATCHED,
+        "the unit of one search step, as in `env.moves`: batched (the same rewrite at all equal matches) or single "
+        "(one rewrite); receipts always list single rewrites",
         choices=MOVES,
     )

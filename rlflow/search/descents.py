@@ -15,6 +15,7 @@ import numpy as np
 
 from rlflow.common.task import LocalState
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.env import BATCHED, SINGLE
 from rlflow.env.batched import start_of
 from rlflow.search.base import Limits, Position, Search, SearchResult, matches_of, run_search
 
@@ -59,7 +60,7 @@ def promise_of(search: Search) -> Position:
     """Where the search begins, by the analytic cost. Rewrites count in the search's limits, and nothing that is seen
     from here is kept as its result."""
     task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
-    return Position(_Unseen(search), start_of(task, "alike" if search.compound else "single"))
+    return Position(_Unseen(search), start_of(task, BATCHED if search.compound else SINGLE))
 
 
 class _Unseen:

@@ -1,4 +1,4 @@
-"""Moves on all alike matches at once: as moves, in searches, in the environment, in episodes."""
+"""Batched rewrites: as moves, in searches, in the environment, in episodes."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +14,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs import GraphCost, graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env import batched as module
-from rlflow.env.batched import AlikeState, Neighbourhoods, start_of
+from rlflow.env.batched import BatchedState, Neighbourhoods, start_of
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.env.state import Task
@@ -41,7 +41,7 @@ def blocks(n: int):
 
 
 @cache
-def task_of(n: int, moves: str = "alike") -> Task:
+def task_of(n: int, moves: str = "batched") -> Task:
     return Task(load_graph(blocks(n)), load_rules(), AnalyticCost(), moves=moves)
 
 
@@ -61,10 +61,10 @@ def unlike() -> Task:
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (3, s)) for n, s in (("x", 4), (x, 13))]
     graph = helper.make_graph(nodes, "unlike", ends[:1], ends[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    return Task(load_graph(model), load_rules(), AnalyticCost(), moves="alike")
+    return Task(load_graph(model), load_rules(), AnalyticCost(), moves="batched")
 
 
-def move_of(state: AlikeState, rule: str):
+def move_of(state: BatchedState, rule: str):
     """The rule's move that has most matches."""
     return state.match(state.task.rules.index(rule), 0)
 
@@ -106,7 +106,7 @@ def test_matches_that_stand_on_one_another_are_rewritten_in_turn(op):
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 4)) for name in "xy"]
     graph = helper.make_graph(nodes, "pairs", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    start = start_of(Task(load_graph(model), load_rules(), AnalyticCost(), moves="alike"))
+    start = start_of(Task(load_graph(model), load_rules(), AnalyticCost(), moves="batched"))
     moves = [move for move in start.matches if len(move.members) > 1]
     assert moves
     for move in moves:
@@ -114,7 +114,7 @@ def test_matches_that_stand_on_one_another_are_rewritten_in_turn(op):
 
 
 def test_the_limit_on_locations_holds_within_a_move():
-    task = Task(task_of(4).graph, task_of(4).rules, AnalyticCost(), max_locations=2, moves="alike")
+    task = Task(task_of(4).graph, task_of(4).rules, AnalyticCost(), max_locations=2, moves="batched")
     state = start_of(task)
     for _ in range(6):
         state = state.follow(max(state.matches, key=lambda move: len(move.members)))
@@ -122,7 +122,7 @@ def test_the_limit_on_locations_holds_within_a_move():
         assert (state.counts <= 2).all()
 
 
-def check(before: AlikeState, after: AlikeState) -> None:
+def check(before: BatchedState, after: BatchedState) -> None:
     """All that is kept by difference is as it is when counted anew; moves are exactly the single matches."""
     task, graph = after.task, after.graph
     assert replayed(before.single, after.actions).hash == after.hash
@@ -134,7 +134,7 @@ def check(before: AlikeState, after: AlikeState) -> None:
     assert Counter(map(id, members)) == Counter(map(id, after.single.matches))
     for move in after.matches:  # of matches that share no node
         assert len(move.nodes) == sum(len(set(member.nodes)) for member in move.members)
-    fresh = AlikeState(after.single)
+    fresh = BatchedState(after.single)
     assert [move.members for move in after.matches] == [move.members for move in fresh.matches]
     for xfer_id, n in enumerate(after.counts):
         assert [after.index_of(after.match(xfer_id, k)) for k in range(n)] == list(range(n))
@@ -146,7 +146,7 @@ def test_random_walks(name, distance, monkeypatch):
     """25 walks for each model and distance; after every move the tables are those that are computed anew."""
     monkeypatch.setattr(module, "DISTANCE", distance)
     rng = np.random.default_rng(distance)
-    start = AlikeState(tiny_task(name).initial)
+    start = BatchedState(tiny_task(name).initial)
     for _ in range(25):
         state = start
         for _ in range(int(rng.integers(1, 3))):
@@ -178,17 +178,17 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("method", OPTIONS)
-def test_without_repeats_alike_is_single_bit_for_bit(method):
+def test_without_repeats_batched_is_single_bit_for_bit(method):
     task = unlike()
     start = start_of(task)
     assert len(start.matches) == len(task.initial.matches) > 8
-    alike = run_search(method, start, seed=3, **OPTIONS[method])
+    batched = run_search(method, start, seed=3, **OPTIONS[method])
     single = run_search(method, replace(task, moves="single").initial, seed=3, **OPTIONS[method])
-    assert alike.actions == single.actions and alike.actions
-    assert alike.state.hash == single.state.hash
+    assert batched.actions == single.actions and batched.actions
+    assert batched.state.hash == single.state.hash
     if method != "beam":  # which tries at one match first: what pays is carried out again
-        assert alike.interactions == single.interactions
-        assert [point[1:] for point in alike.trace] == [point[1:] for point in single.trace]
+        assert batched.interactions == single.interactions
+        assert [point[1:] for point in batched.trace] == [point[1:] for point in single.trace]
 
 
 @pytest.mark.parametrize("method", OPTIONS)
@@ -197,7 +197,7 @@ def test_what_a_search_gives_are_single_rewrites(method):
     result = run_search(method, start_of(task), seed=1, **OPTIONS[method])
     assert replayed(task.initial, result.actions).hash == result.state.hash
     assert result.trace[-1][2] == result.state.objective <= task.initial.objective
-    assert result.state.task is task and not isinstance(result.state, AlikeState)
+    assert result.state.task is task and not isinstance(result.state, BatchedState)
 
 
 def costs_counted(monkeypatch, state) -> tuple[int, int]:
@@ -212,7 +212,7 @@ def costs_counted(monkeypatch, state) -> tuple[int, int]:
 
 def test_twelve_blocks_cost_about_what_one_does(monkeypatch):
     one, _ = costs_counted(monkeypatch, task_of(1).initial)
-    twelve, alike = costs_counted(monkeypatch, start_of(task_of(12)))
+    twelve, batched = costs_counted(monkeypatch, start_of(task_of(12)))
     assert twelve <= 2 * one
     four, single = costs_counted(monkeypatch, task_of(4).initial)
     assert four > 3 * one  # by single rewrites every block is searched
@@ -222,8 +222,8 @@ def test_twelve_blocks_cost_about_what_one_does(monkeypatch):
 def test_the_beam_for_twelve_blocks_costs_about_what_it_does_for_one():
     options = {"width": 2, "depth": 2, "radius": 1}
     one = run_search("beam", task_of(1).initial, **options)
-    alike = run_search("beam", start_of(task_of(12)), **options)
-    assert alike.interactions - len(alike.actions) <= 2 * one.interactions
+    batched = run_search("beam", start_of(task_of(12)), **options)
+    assert batched.interactions - len(batched.actions) <= 2 * one.interactions
     four = run_search("beam", task_of(4).initial, **options)
     assert four.interactions > 3 * one.interactions
     assert run_search("beam", start_of(task_of(4)), **options).state.objective <= four.state.objective
@@ -232,7 +232,7 @@ def test_the_beam_for_twelve_blocks_costs_about_what_it_does_for_one():
 def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
     """Six matches apart, each of which gains 7, the four between the ends by one move."""
     costs = {"Relu": 10, "Abs": 3, "Tanh": 1, "Neg": 0, "Exp": 0, "Ceil": 0}
-    task = replace(toy_task(["Relu", "Tanh"] * 6, "Relu(x) => Abs(x)", costs), moves="alike")
+    task = replace(toy_task(["Relu", "Tanh"] * 6, "Relu(x) => Abs(x)", costs), moves="batched")
     start = start_of(task)
     assert max(len(move.members) for move in start.matches) >= 4
     promises = [_promise(Position(Search(state), state)) for state in (start, task.initial)]
@@ -241,7 +241,7 @@ def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
     assert result.state.objective == promises[0]
 
 
-def test_what_was_tried_at_one_match_is_carried_out_at_all_alike_ones():
+def test_what_was_tried_at_one_match_is_carried_out_at_all_equal_ones():
     """Random rewrites near one another, tried from the same state; every one of them is then made where it was."""
     search, carried = Search(start_of(task_of(4))), 0
     for seed in range(40):
@@ -307,7 +307,14 @@ def test_an_episode_is_of_single_rewrites():
 
 def test_what_chooses_single_rewrites_refuses():
     class Run:
-        config = load_config(overrides=["env.moves=alike"])
+        config = load_config(overrides=["env.moves=batched"])
 
-    with pytest.raises(RLFlowError, match="env.moves=alike is for random play"):
+    with pytest.raises(RLFlowError, match="env.moves=batched is for random play"):
         check_single_moves(Run)
+
+
+def test_the_former_name_of_batched_is_refused():
+    with pytest.raises(RLFlowError, match="'search.moves' is one of single, batched, not 'alike'"):
+        load_config(overrides=["search.moves=alike"])
+    with pytest.raises(RLFlowError, match="moves is one of single, batched, not 'alike'"):
+        start_of(task_of(1), "alike")

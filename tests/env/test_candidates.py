@@ -10,7 +10,7 @@ from benchmarks.look_alikes import state_of
 from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model
 from rlflow.common.errors import RLFlowError
-from rlflow.env.batched import AlikeState
+from rlflow.env.batched import BatchedState
 from rlflow.env.candidates import CandidateEnv, CandidateTable, Patch, node_row, patch_of, sources
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
@@ -207,9 +207,9 @@ def test_without_a_reach_candidates_are_the_whole_graphs():
     np.testing.assert_array_equal(np.bincount(observation["replacers"])[1:], sizes[0])
 
 
-def test_moves_on_alike_matches_are_refused():
+def test_batched_rewrites_are_refused():
     env = GraphRewriteEnv(tiny_task())
-    env.initial = AlikeState(tiny_task().initial)
+    env.initial = BatchedState(tiny_task().initial)
     with pytest.raises(RLFlowError, match="candidates are single rewrites"):
         CandidateEnv(env, REACH)
 

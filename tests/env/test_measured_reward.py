@@ -219,7 +219,7 @@ def test_a_spec_makes_it_and_copies_share_what_is_measured(tmp_path):
 
 
 def test_a_move_is_a_step_like_any_other(tmp_path):
-    task = replace(tiny_task(), moves="alike")
+    task = replace(tiny_task(), moves="batched")
     reward, _ = planted_reward(tmp_path, every=2)
     env = GraphRewriteEnv(task, reward, max_steps=3)
     rewards, infos, _ = walked(env, 3)

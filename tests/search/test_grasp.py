@@ -41,7 +41,7 @@ def one_row() -> Task:
     return EnvSpec("", cost="analytic", threads=1).open(onnx.parser.parse_model(ONE_ROW))
 
 
-@pytest.mark.parametrize("moves", ["single", "alike"])
+@pytest.mark.parametrize("moves", ["single", "batched"])
 def test_it_finds_what_opens_by_a_rewrite_that_gains_nothing(moves):
     start = start_of(one_row(), moves)
     steepest = greedy(start, 100)
