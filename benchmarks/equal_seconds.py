@@ -36,8 +36,7 @@ from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.latency_fit import learn
-from rlflow.costs.learned import latency_path
+from rlflow.costs.learned import correction_path, learn
 from rlflow.costs.measured import Latency, LostMeasurement, Probe, measure
 from rlflow.costs.measurements import Known
 from rlflow.env import EnvOptions
@@ -134,7 +133,7 @@ class Bench:
 
     @cached_property
     def learned_database(self) -> Path:
-        """A copy of the timings, and beside it the latency that was learned from all models but this one."""
+        """A copy of the timings, and beside it the cost that was learned from all models but this one."""
         database = self.folder / "others.sqlite"
         known = Known.of(TimingDatabase(self.parsed.database), THREADS)
         others = [one for one in known.pairs if self.task.graph.hash not in one.pair[:2]]
@@ -143,7 +142,7 @@ class Bench:
         model = learn(known._replace(pairs=others), THREADS)
         self.folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.parsed.database, database)
-        model.save(latency_path(THREADS, database))
+        model.save(correction_path(THREADS, database))
         return database
 
     # -- the methods -------------------------------------------------------------------------------
@@ -167,10 +166,10 @@ class Bench:
 
     def agent(self, head: str, unmeasured: float) -> Actions:
         """X-RLflow's."""
-        from controllers.config import XRLflowConfig
+        from controllers.controller_options import XRLflowConfig
         from controllers.real_env import ChargedEnv, train_for_real
         from controllers.xrlflow.agent import XRLflow
-        from worldmodel.training import prepare_tensorflow
+        from worldmodel.train_and_load import prepare_tensorflow
 
         prepare_tensorflow(self.seed, threads=1)
         local = head == "each"

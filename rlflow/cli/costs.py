@@ -7,7 +7,7 @@ from rlflow.cli.command import EXAMPLE, add_command, add_sizes, add_threads, cou
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 
-TEXT = "timings of the profiled cost: show, record, export, import, clear, calibrate; fit or learn from measurements"
+TEXT = "timings of the profiled cost: show, record, export, import, clear, calibrate; learn from measurements"
 SHOW = "how many kernels of each operator have a timing, and how long they take"
 CALIBRATE = "measure what a FLOP, a byte and a launch cost on this machine (for cost.name=roofline)"
 RECORD = "time on this machine all that an optimisation of a model asks for"
@@ -23,12 +23,11 @@ With these timings the model can be optimised elsewhere, as this machine needs i
     here:       measure MODEL.onnx FASTER.onnx --threads 4"""
 EXPORT = "the timings as a file: for another machine, or as a table"
 IMPORT = "take timings from a file that `costs export NAME.json` wrote, on this machine or another"
-FIT = "learn from measured graphs how far the profiled cost is off (for cost.name=corrected)"
-LEARN = "learn a latency from all that was measured on this machine (for cost.name=learned)"
+LEARN = "fit the profiled cost to all graphs that were measured on this machine (for cost.name=learned)"
 LEARN_PAGE = """\
-Learns from every measurement that stands in the database how far the profiled cost is off, by what operators are and
-what lies around them. Measured graphs come from `measure`, from `optimise`, from env.reward=measured. What it comes to
-is judged on models left out: each family of graphs that measurements connect, by what the others say.
+Fits one factor for each kind of operator, with which the profiled cost comes nearest to all measured graphs in the
+database. Graphs are measured by `measure`, by `optimise` and by env.reward=measured. The result is judged on models
+left out: a model and its variants are estimated with the factors that all other models give.
 
     measure MODEL.onnx FASTER.onnx
     costs learn
@@ -36,7 +35,7 @@ is judged on models left out: each family of graphs that measurements connect, b
 
 
 def add(commands) -> None:
-    """`costs show`, `record`, `export`, `import`, `clear`, `calibrate`, `fit` and `learn`."""
+    """`costs show`, `record`, `export`, `import`, `clear`, `calibrate` and `learn`."""
     commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     show = add_database_command(commands, "show", run_show, SHOW)
     add_choice(show)
@@ -57,9 +56,6 @@ def add(commands) -> None:
     clear.add_argument("--yes", action="store_true", help="all of them, where neither --threads nor --machine chooses")
     calibrate = add_database_command(commands, "calibrate", run_calibrate, CALIBRATE)
     add_threads(calibrate)
-    fit = add_database_command(commands, "fit", run_fit, FIT)
-    measurements = "what `python -m benchmarks.cost_trust --json FILE` wrote on this machine"
-    fit.add_argument("measurements", metavar="FILE", help=measurements)
     add_threads(add_database_command(commands, "learn", run_learn, LEARN, LEARN_PAGE))
 
 
@@ -103,7 +99,7 @@ def run_export(parsed) -> dict:
     from rlflow.costs import target
     from rlflow.costs.database import TimingDatabase
 
-    count = target.export(TimingDatabase(parsed.database), parsed.out, parsed.threads, parsed.machine)
+    count = target.export_timings(TimingDatabase(parsed.database), parsed.out, parsed.threads, parsed.machine)
     lines = {"result": counted(count, "timing"), "file": parsed.out}
     if parsed.out.endswith(".json"):
         ending(lines, "costs", "import", parsed.out, "--database", Path(parsed.out).with_suffix(".sqlite"))
@@ -116,7 +112,7 @@ def run_import(parsed) -> dict:
     from rlflow.costs import target
     from rlflow.costs.database import TimingDatabase
 
-    database, (machine, rows) = TimingDatabase(parsed.database), target.read(parsed.file)
+    database, (machine, rows) = TimingDatabase(parsed.database), target.read_timings(parsed.file)
     database.take(machine, rows)
     threads = max((row["threads"] for row in rows), default=1)
     lines = {"result": f"{counted(len(rows), 'timing')} of {machine}", "file": database.path}
@@ -188,24 +184,9 @@ def run_calibrate(parsed) -> dict:
     return {"threads": threads, **result._asdict()}
 
 
-def run_fit(parsed) -> dict:
-    from rlflow.costs.corrected import correction_path, fit, read_measurements
-
-    result, threads = read_measurements(parsed.measurements)
-    correction, path = fit(result, threads), correction_path(threads, parsed.database)
-    correction.save(path)
-    lines = {"result": f"learned from {correction.graphs} graphs of {correction.models} models"}
-    if correction.error:
-        off = 100 * correction.error["mean"]
-        lines["sure"] = f"on models that it had not seen it was off by {off:.1f} % in the mean"
-    ending(lines | {"file": path}, *optimise_with(parsed, "corrected", threads))
-    return {"models": correction.models, "graphs": correction.graphs, "error": correction.error}
-
-
 def run_learn(parsed) -> dict:
     from rlflow.costs.database import TimingDatabase
-    from rlflow.costs.latency_fit import learn, leave_out, summary, summary_table
-    from rlflow.costs.learned import latency_path
+    from rlflow.costs.learned import correction_path, learn, leave_out, left_out_summary, left_out_table
     from rlflow.costs.measurements import Known
 
     threads = threads_of(parsed)
@@ -214,16 +195,18 @@ def run_learn(parsed) -> dict:
     known = Known.of(database, threads)
     if known.damaged:
         say(f"{counted(known.damaged, 'graph')} {'is' if known.damaged == 1 else 'are'} damaged and left out")
-    model, path = learn(known, threads), latency_path(threads, parsed.database)
+    correction, path = learn(known, threads), correction_path(threads, parsed.database)
     judged = leave_out(known, threads)
-    model.save(path)
-    result = {"measurements": model.measurements, "originals": model.originals, "unseen": known.unseen}
-    text = f"learned from {counted(model.measurements, 'measurement')} beside {counted(model.originals, 'original')}"
+    correction.save(path)
+    result = {"graphs": correction.graphs, "models": correction.models, "unseen": known.unseen}
+    text = f"learned from {counted(correction.graphs, 'graph')} of {counted(correction.models, 'model')}"
     lines = {"result": f"{text}, with {counted(threads, 'thread')}"}
     if judged:
-        result["left_out"] = summary(judged)
-        print(summary_table(judged))
-        off = 100 * result["left_out"]["learned"]["error"]
-        lines["sure"] = f"on models left out it is off by {off:.1f} % in the mean"
+        result["left_out"] = left_out_summary(judged)
+        print(left_out_table(judged))
+        learned, profiled = (100 * result["left_out"][cost]["error"] for cost in ("learned", "profiled"))
+        lines["sure"] = f"mean error on models left out: {learned:.1f} %; of the profiled cost: {profiled:.1f} %"
+    else:
+        lines["sure"] = "the error on other models is not known: all measured graphs are of one model"
     ending(lines | {"file": path}, *optimise_with(parsed, "learned", threads))
     return result

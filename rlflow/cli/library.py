@@ -213,7 +213,7 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
     Args:
       model, shapes: see `optimise`.
       cost: analytic (the same everywhere), roofline, profiled (operators timed on this machine; the default),
-        corrected, learned, or memory (bytes at the peak).
+        learned, or memory (bytes at the peak).
       options: of `rlflow.env.graph_rewrite.EnvSpec`, e.g. rules=("fusion",), exact=True, threads=2, fix=True.
 
     Raises:

@@ -1,7 +1,6 @@
-"""Names that configs use for things that can be plugged in.
+"""Registries: names that configs use to select pluggable parts such as searches, costs and controllers.
 
-A registry maps a name to "module:attribute" and imports it only when asked for, so that choosing one
-thing never pays for importing the others.
+A registry maps a name to "module:attribute" and imports a module only when its name is selected.
 """
 
 import difflib
@@ -11,8 +10,8 @@ from rlflow.common.errors import RLFlowError
 
 
 class Registry:
-    def __init__(self, kind: str, entries: dict[str, str]):
-        self.kind, self.entries = kind, dict(entries)
+    def __init__(self, kind: str, entries: dict[str, str], renamed: dict[str, str] | None = None):
+        self.kind, self.entries, self.renamed = kind, dict(entries), renamed or {}
 
     def __iter__(self):
         return iter(self.entries)
@@ -21,14 +20,16 @@ class Registry:
         return name in self.entries
 
     def check(self, name: str) -> None:
-        """Raises RLFlowError naming the nearest known name if the name is not registered. Imports nothing."""
+        """Raise RLFlowError with the closest known name if `name` is not registered. Import nothing."""
+        if name in self.renamed:
+            raise RLFlowError(f"the {self.kind} '{name}' is now called '{self.renamed[name]}'")
         if name not in self.entries:
             near = difflib.get_close_matches(str(name), self.entries, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(self.entries)}"
             raise RLFlowError(f"unknown {self.kind} '{name}'; {hint}")
 
     def get(self, name: str):
-        """The registered object. Raises RLFlowError naming the nearest known name."""
+        """Import and return the registered object. Raise RLFlowError with the closest known name if it is unknown."""
         self.check(name)
         module, attribute = self.entries[name].split(":")
         return getattr(importlib.import_module(module), attribute)

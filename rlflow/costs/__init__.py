@@ -6,7 +6,6 @@ A cost model has one line in `COSTS` and these members:
     passes: container of str or None     operators that it looks past; None: all operators
     open(threads, database) -> model     class method: make the model from a config
     node_cost(graph, node) -> NodeCost   depends on what `rlflow.costs.timing.signature` holds, never on names or ids
-    context: int                         optional: further edges, past any operator, whose content may change the cost
     deadline: float                      optional, for a model that times operators: set by `timing_until`
     spread(graph, node) -> Spread        optional: the error of node_cost, for each timing that it depends on
     time_again(timing)                   optional, for a model that times: repeat a timing that its spread names
@@ -39,10 +38,10 @@ COSTS = Registry(
         "analytic": "rlflow.costs.analytic:AnalyticCost",
         "roofline": "rlflow.costs.analytic:RooflineCost",
         "profiled": "rlflow.costs.profiled:ProfiledCost",
-        "corrected": "rlflow.costs.corrected:CorrectedCost",
         "learned": "rlflow.costs.learned:LearnedCost",
         "memory": "rlflow.memory.cost:MemoryCost",
     },
+    renamed={"corrected": "learned"},
 )
 
 
@@ -122,7 +121,6 @@ class GraphCost:
         """The cost of `rewritten`, which rewrites made of this cost's graph: only what they `touched` is counted anew.
         """
         affected = neighbourhood(rewritten, touched, model.reach, model.passes)
-        affected = neighbourhood(rewritten, affected, context_of(model))
         nodes, recounted = self.nodes.copy(), set(touched)
         total = list(self.total)
         for node_id in affected:
@@ -134,11 +132,6 @@ class GraphCost:
                 recounted.add(node_id)
                 total = [t + b - a for t, a, b in zip(total, old, new, strict=True)]
         return GraphCost(_of_whole(model, rewritten, NodeCost(*total)), nodes, frozenset(recounted))
-
-
-def context_of(model: CostModel) -> int:
-    """Of a cost model: see above."""
-    return getattr(model, "context", 0)
 
 
 def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | None = None) -> set[int]:
@@ -251,9 +244,9 @@ class CostOptions:
 
     name: str = option(
         "profiled",
-        "analytic (a roofline, the same everywhere), roofline (of this machine: `costs calibrate`), profiled "
-        "(operators timed on this machine), corrected (that one, a factor for each kind of operator: `costs fit`) or "
-        "learned (that one, by what operators are and what lies around them, from all measurements: `costs learn`); "
+        "analytic (a roofline, the same everywhere), roofline (with the constants of this machine: `costs calibrate`), "
+        "profiled (operators timed on this machine) or learned (profiled, with a factor for each kind of operator that "
+        "is fitted to all measured graphs: `costs learn`); "
         "memory (bytes at the peak, in the best order) is for searches and agents: `memory --rewrite` delivers by it",
     )
     threads: int | None = option(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from rlflow.costs import EXACT, CostModel, NodeCost, Spread, context_of, graph_cost, node_spread, unit_of
+from rlflow.costs import EXACT, CostModel, NodeCost, Spread, graph_cost, node_spread, unit_of
 from rlflow.costs.target import Target, target_of
 from rlflow.graph.ir import Graph, Node
 
@@ -33,7 +33,7 @@ class AtSizes:
 
     def __init__(self, model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph):
         self.model, self.sizes, self._original = model, tuple(sizes), original
-        self.reach, self.passes, self.context = model.reach, model.passes, context_of(model)
+        self.reach, self.passes = model.reach, model.passes
         self.unit, self.per_unit = unit_of(model)
         self._last: tuple[Graph, list[Graph]] | None = None  # the last graph asked about, and its views
         if hasattr(model, "whole"):

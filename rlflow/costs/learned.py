@@ -1,407 +1,423 @@
-"""The learned cost: an estimate whose operators are scaled by what was learned from measured graphs.
+"""The learned cost: the profiled cost with one factor for each kind of operator, fitted to measured graphs.
 
-    latency ≈ Σ estimate(node) · (1 + w · φ(node))
+    latency ≈ Σ factor[kind of operator] · estimate(operator) + overhead · launches
 
-φ describes an operator and its neighbourhood; w is a Gaussian that `rlflow.costs.latency_fit` learns from all
-measurements of this machine. Its mean scales the estimate and its covariance gives the uncertainty. The cost is a sum
-over operators again, and what two graphs have in common cancels in a comparison. Without measurements w is 0.
+The cost is again a sum over operators, so an environment updates it by difference. `learn` fits the factors to the
+measurements in the timing database by ridge regression of the relative error. The ridge draws each factor to a common
+factor, the common factor to 1 and the overhead to 0. A kind that was never measured is scaled by the common factor.
+Effects that are no sum over operators, such as layouts that a whole graph shares, cannot be corrected.
 
-A graph network makes the features:
+A model and its rewritten variants form a family: the graphs that measurements connect. `learn` chooses the strength of
+the ridge, and `leave_out` judges the cost, by leaving out one family at a time.
 
-    h₀ = tanh([kind, numbers] A₀ + a₀)
-    hₖ = tanh(hₖ₋₁ Oₖ + mean over producers Fₖ + mean over consumers Tₖ + aₖ)
-
-Its weights are drawn and not trained, so that the model is linear in w and a few hundred measurements are enough
-(Gallicchio and Micheli 2020). A kind is a vector derived from its name. Operators that are alike, with alike
-neighbourhoods, are one *colour* and computed once (Weisfeiler and Leman 1968). Sums are rounded so that they do not
-depend on the order of neighbours.
+    rlflow measure MODEL.onnx FASTER.onnx
+    rlflow costs learn
+    rlflow optimise MODEL.onnx --out FASTER.onnx cost.name=learned
 """
 
-import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_arrays, write_arrays
-from rlflow.costs import EXACT, CostModel, NodeCost, Spread, node_spread
-from rlflow.costs.analytic import MOVES
-from rlflow.costs.corrected import LEAST, MOST, OnAnEstimate, kind_of
-from rlflow.costs.database import default_path
-from rlflow.costs.measurements import ESTIMATE, NUMBERS, KernelGraph, makers, numbers_of, readers
-from rlflow.costs.profiled import GRAPHS, ProfiledCost
+from rlflow.common.files import read_json, write_json
+from rlflow.costs import EXACT, FREE, CostModel, NodeCost, Spread, node_spread
+from rlflow.costs.database import MeasuredPair, default_path
+from rlflow.costs.measurements import KernelGraph, Known, kind_of, off
+from rlflow.costs.profiled import ProfiledCost
 from rlflow.graph.ir import Graph, Node
 from rlflow.graph.onnx_runtime import machine
 
-WIDTH = 32
-STEPS = 2  # edges that it looks around an operator
-KIND = 32  # signs that stand for the name of a kind
-GRID = 2.0**24  # features are multiples of 1 / GRID, so that sums of them are exact
-CLIP = 4.0  # standard deviations
-LARGEST = 200_000  # colours that are remembered
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the ridge
+LEAST, MOST = 0.2, 5.0  # bounds of a factor: beyond them the fit is wrong
+FORMAT = 1  # of the file
+COSTS = ("learned", "profiled")  # compared by `leave_out`
+LEAST_RANKED = 3  # graphs: no rank correlation is computed from this many or fewer
 
 
-class GraphNetwork:
-    """Features of colours, which are numbered in the order in which they are first asked for.
+class MeasuredGraph(NamedTuple):
+    """A measured graph.
 
     Attributes:
-      arrays: mean and scale, float64 [NUMBERS], of log(1 + number) in what it was made for; the weights.
+      model: the graph that it was rewritten from.
+      parts_ps: its estimate by kind of operator.
+      launches: its number of kernel launches.
+      measured_ms: its end-to-end latency.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]):
-        """Raises ValueError if an array is missing or has another shape."""
-        for name, shape in shapes().items():
-            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-                raise ValueError(f"'{name}' is no array of {shape} numbers")
-        self.arrays = {name: arrays[name] for name in shapes()}
-        self.forget()
-
-    @classmethod
-    def drawn(cls, numbers: np.ndarray, seed: int) -> Self:
-        """numbers: float64 [n, NUMBERS], of the operators that it is made for."""
-        rng, logs = np.random.default_rng(seed), np.log1p(numbers)
-        arrays = {"mean": logs.mean(axis=0), "scale": np.maximum(logs.std(axis=0), 1e-3)}
-        for name, shape in shapes().items():
-            if name not in arrays:
-                fan_in = shape[0] if len(shape) > 1 else 1
-                arrays[name] = rng.standard_normal(shape) / fan_in**0.5
-        return cls(arrays)
-
-    def forget(self) -> None:
-        """Drops all colours."""
-        self._numbers: list[dict[tuple, int]] = [{} for _ in range(STEPS + 1)]  # what a colour is → its number
-        self._features: list[list[np.ndarray]] = [[] for _ in range(STEPS + 1)]  # of each colour, all steps so far
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._features[STEPS]) > LARGEST
-
-    def first(self, kind: str, numbers: tuple[float, ...]) -> int:
-        """The colour of an operator by itself. numbers: a row of `KernelGraph.numbers`."""
-        return self._colour(0, (kind, numbers), self._by_itself)
-
-    def next(self, step: int, own: int, makers: Sequence[int], readers: Sequence[int]) -> int:
-        """The colour with what lies `step` edges around it, from colours of the step before."""
-        key = own, tuple(sorted(makers)), tuple(sorted(readers))
-        return self._colour(step, key, self._among_others)
-
-    def features(self, colour: int) -> np.ndarray:
-        """float64 [FEATURES] of a colour of the last step."""
-        return self._features[STEPS][colour]
-
-    def colours(self, graph: KernelGraph) -> list[int]:
-        """Of the last step, one an operator."""
-        makers, readers = [[] for _ in graph.kinds], [[] for _ in graph.kinds]
-        for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
-            makers[receiver].append(sender)
-            readers[sender].append(receiver)
-        rows = zip(graph.kinds, graph.numbers.tolist(), strict=True)
-        result = [self.first(kind, tuple(numbers)) for kind, numbers in rows]
-        for step in range(1, STEPS + 1):
-            before = result
-            result = [
-                self.next(step, own, [before[k] for k in makers[row]], [before[k] for k in readers[row]])
-                for row, own in enumerate(before)
-            ]
-        return result
-
-    def _colour(self, step: int, key: tuple, describe) -> int:
-        number = self._numbers[step].get(key)
-        if number is None:
-            number = self._numbers[step][key] = len(self._features[step])
-            self._features[step].append(describe(step, *key))
-        return number
-
-    def _by_itself(self, step: int, kind: str, numbers: tuple[float, ...]) -> np.ndarray:
-        logs = (np.log1p(numbers) - self.arrays["mean"]) / self.arrays["scale"]
-        seen = np.concatenate([signs(kind), np.clip(logs, -CLIP, CLIP)])
-        return _rounded(seen @ self.arrays["own0"] + self.arrays["offset0"])
-
-    def _among_others(self, step: int, own: int, makers: tuple[int, ...], readers: tuple[int, ...]) -> np.ndarray:
-        before, arrays = self._features[step - 1], self.arrays
-        inner = before[own][-WIDTH:] @ arrays[f"own{step}"] + arrays[f"offset{step}"]
-        for others, name in ((makers, "from"), (readers, "to")):
-            if others:
-                mean = sum(before[other][-WIDTH:] for other in others) / len(others)
-                inner = inner + mean @ arrays[f"{name}{step}"]
-        return np.concatenate([before[own], _rounded(inner)])
-
-
-FEATURES = (STEPS + 1) * WIDTH
-
-
-def shapes() -> dict[str, tuple[int, ...]]:
-    """Of its arrays."""
-    result = {"mean": (NUMBERS,), "scale": (NUMBERS,), "own0": (KIND + NUMBERS, WIDTH), "offset0": (WIDTH,)}
-    for step in range(1, STEPS + 1):
-        result |= {f"{name}{step}": (WIDTH, WIDTH) for name in ("own", "from", "to")}
-        result[f"offset{step}"] = (WIDTH,)
-    return result
-
-
-@cache
-def signs(kind: str) -> np.ndarray:
-    """float64 [KIND]: of 1 and −1, which follow from the name and of two names are mostly unlike."""
-    bits = np.unpackbits(np.frombuffer(hashlib.sha256(kind.encode()).digest(), np.uint8))
-    return 2.0 * bits[:KIND] - 1.0
-
-
-def _rounded(inner: np.ndarray) -> np.ndarray:
-    return np.round(np.tanh(inner) * GRID) / GRID
-
-
-CACHE = 4e6  # bytes that a kernel timed by itself may have at hand, and fetches from memory in a graph
-UNITS_PS = np.array([1e6, 50.0, 50.0, 50.0])  # of a launch, of a byte that is read, written, read of weights
-RATIO_NOISE = 0.002  # by how much ratios of graphs with the same kernels differ, beside their intervals
-SORTS = {"Conv": 1, "MatMul": 2, "Gemm": 2, **dict.fromkeys(MOVES, 3)}  # of operators; all others are 0
-COMMON = 1 + 4 * len(UNITS_PS)  # features: of all operators alike
-FORMAT = 1
-
-
-class Pooled(NamedTuple):
-    """A whole graph. estimate_ps: geometric mean over its sizes.  features: float64 [D]: φ of its operators, each as
-    much as its estimate is of the whole; the mean over sizes.  shares: kind and numbers of operators that are alike →
-    what they all take of the estimate, at all sizes together."""
-
-    estimate_ps: float
-    features: np.ndarray
-    shares: dict[tuple, float]
-
-    def beside(self, other: "Pooled") -> dict[tuple, float]:
-        """By how much shares differ from the other's; never 0."""
-        keys = dict.fromkeys((*self.shares, *other.shares))  # no set: sums have the bits of their order
-        apart = {key: self.shares.get(key, 0.0) - other.shares.get(key, 0.0) for key in keys}
-        return {key: share for key, share in apart.items() if share}
-
-    def unlike(self, other: "Pooled") -> float:
-        """The root of the sum of their squares."""
-        return math.sqrt(sum(share * share for share in self.beside(other).values()))
+    model: str
+    parts_ps: Mapping[str, float]
+    launches: float
+    measured_ms: float
 
 
 @dataclass(frozen=True)
-class LatencyModel:
-    """What scales an estimate.
+class Correction:
+    """The factors that scale an estimate.
 
     Attributes:
-      network: that makes features of operators.  kinds: those with a feature of their own, in its order.
-      weights: float64 [D]: the mean of w.  spread: float64 [D, D]: w is weights + spread · a standard Gaussian.
-      kernel_noise: by how much the estimate of a kernel is off by itself, a share: what no feature says.
-      measurements, originals: how many it was learned from.
-      threads, machine, onnxruntime: where it holds.
+      common: factor of kinds that no measured graph had.
+      factors: factor of every other kind.
+      overhead_ps: added for each launch.
+      strength: of the ridge.
+      models, graphs: number of models and graphs that it was learned from.
+      error: mean and greatest |learned / measured − 1| on models left out of the fit; None for a single model.
+      threads, machine, onnxruntime: the setting in which it holds.
     """
 
-    network: GraphNetwork
-    kinds: tuple[str, ...]
-    weights: np.ndarray
-    spread: np.ndarray
-    kernel_noise: float
-    measurements: int
-    originals: int
-    threads: int
-    machine: str
+    common: float
+    factors: dict[str, float]
+    overhead_ps: float
+    strength: float = 0.0
+    models: int = 0
+    graphs: int = 0
+    error: dict[str, float] | None = None
+    threads: int = 1
+    machine: str = field(default_factory=machine)
     onnxruntime: str = onnxruntime.__version__
 
-    def __post_init__(self):
-        """Raises ValueError if arrays do not fit together."""
-        size = COMMON + len(self.kinds) + FEATURES
-        for name, array, shape in (("weights", self.weights, (size,)), ("spread", self.spread, (size, size))):
-            if array.shape != shape or not np.isfinite(array).all():
-                raise ValueError(f"'{name}' is no array of {shape} numbers")
+    def factor(self, kind: str) -> float:
+        return self.factors.get(kind, self.common)
 
-    @cached_property
-    def columns(self) -> dict[str, int]:
-        return {kind: COMMON + number for number, kind in enumerate(self.kinds)}
+    def node_ps(self, kind: str, estimate_ps: int, launches: int) -> int:
+        """Return the corrected picoseconds of one operator."""
+        return round(self.factor(kind) * estimate_ps + self.overhead_ps * launches)
 
-    def features(self, kind: str, numbers: Sequence[float], colour: int) -> np.ndarray:
-        """φ, float64 [D]: 1; for each sort launches and traffic, by the estimate; the kind, one-hot; the network's."""
-        result = np.zeros(len(self.weights))
-        estimate, _, moved, launches, written, weights = numbers
-        traffic = [min(max(count, 0.0), CACHE) for count in (moved - written - weights, written, weights)]
-        first = 1 + SORTS.get(kind.partition(" ")[0], 0) * len(UNITS_PS)
-        result[0] = 1.0
-        result[first : first + len(UNITS_PS)] = UNITS_PS * (launches, *traffic) / estimate
-        if kind in self.columns:
-            result[self.columns[kind]] = 1.0
-        result[COMMON + len(self.kinds) :] = self.network.features(colour)
-        return result
+    def milliseconds(self, parts_ps: Mapping[str, float], launches: float) -> float:
+        """Return the corrected latency of a whole graph."""
+        scaled = sum(self.factor(kind) * estimate for kind, estimate in parts_ps.items())
+        return (scaled + self.overhead_ps * launches) / 1e9
 
-    def factor(self, features: np.ndarray) -> float:
-        return min(max(1.0 + float(self.weights @ features), LEAST), MOST)
-
-    def pooled(self, views: Sequence[KernelGraph]) -> Pooled:
-        """Of a graph at each of its sizes."""
-        logs, features, shares = [], [], {}
-        for view in views:
-            whole = max(view.numbers[:, ESTIMATE].sum(), 1.0)
-            total = np.zeros(len(self.weights))
-            rows = zip(view.kinds, view.numbers.tolist(), self.network.colours(view), strict=True)
-            for kind, numbers, colour in rows:
-                if numbers[ESTIMATE]:
-                    share, alike = numbers[ESTIMATE] / whole, (kind, *numbers)
-                    total += share * self.features(kind, numbers, colour)
-                    shares[alike] = shares.get(alike, 0.0) + share / len(views)
-            logs.append(math.log(whole))
-            features.append(total)
-        return Pooled(math.exp(np.mean(logs)), np.mean(features, axis=0), shares)
-
-    def milliseconds(self, graph: Pooled) -> float:
-        return graph.estimate_ps / 1e9 * self.factor(graph.features)
-
-    def log_latency(self, graph: Pooled) -> tuple[float, np.ndarray]:
-        """The logarithm of the milliseconds, and its derivative by w, float64 [D]."""
-        return math.log(self.milliseconds(graph)), graph.features / self.factor(graph.features)
-
-    def log_ratio(self, graph: Pooled, other: Pooled) -> tuple[float, float]:
-        """The logarithm of what one graph takes, as a share of what another one takes: mean and standard deviation."""
-        (one, slope), (two, other_slope) = self.log_latency(graph), self.log_latency(other)
-        sure = np.linalg.norm((slope - other_slope) @ self.spread)
-        return one - two, math.hypot(sure, self.kernel_noise * graph.unlike(other), RATIO_NOISE)
-
-    def after(self, graph: Pooled, other: Pooled, ratio: float, uncertain: float) -> "LatencyModel":
-        """The model that was also shown what one graph takes of what another one takes.
-
-        uncertain: standard deviation of the logarithm of the ratio.
-        """
-        (one, slope), (two, other_slope) = self.log_latency(graph), self.log_latency(other)
-        variance = uncertain**2 + (self.kernel_noise * graph.unlike(other)) ** 2 + RATIO_NOISE**2
-        seen = self.spread.T @ (slope - other_slope)
-        gain = self.spread @ seen / (seen @ seen + variance)
-        share = 1.0 / (1.0 + (1.0 + seen @ seen / variance) ** -0.5)  # of a root of the covariance: Potter 1963
-        weights = self.weights + gain * (math.log(ratio) - one + two)
-        return replace(self, weights=weights, spread=self.spread - share * np.outer(gain, seen))
-
-    # -- as a file ---------------------------------------------------------------------------------
+    def error_on(self, measurements: Sequence[MeasuredGraph]) -> np.ndarray:
+        """Return learned / measured − 1 of each graph, float64 [n]."""
+        return np.array([self.milliseconds(m.parts_ps, m.launches) / m.measured_ms - 1 for m in measurements])
 
     def save(self, path: Path | str) -> None:
-        about = {"kernel_noise": self.kernel_noise, "measurements": self.measurements, "originals": self.originals}
-        where = {"threads": self.threads, "machine": self.machine, "onnxruntime": self.onnxruntime}
-        arrays = {"weights": self.weights, "spread": self.spread, "kinds": np.array(self.kinds, dtype=str)}
-        values = {name: np.array(value) for name, value in {"format": FORMAT, **about, **where}.items()}
-        write_arrays(path, {**values, **arrays, **{f"network/{k}": a for k, a in self.network.arrays.items()}})
+        write_json(path, {"format": FORMAT, **asdict(self)})
 
     @classmethod
-    def load(cls, path: Path | str) -> "LatencyModel":
-        """Raises RLFlowError if the file is missing or holds something else."""
-        stored = read_arrays(path)
+    def load(cls, path: Path | str) -> "Correction":
+        """Read a saved correction.
+
+        Raises:
+          RLFlowError: the file is missing or holds something else.
+        """
+        stored = read_json(path)
         try:
-            if stored["format"] != FORMAT:
+            if stored.pop("format") != FORMAT:
                 raise ValueError("another format")
-            network = GraphNetwork(_part(stored, "network/"))
-            values = [stored[name].item() for name in ("kernel_noise", "measurements", "originals", "threads")]
-            where = [str(stored[name]) for name in ("machine", "onnxruntime")]
-            kinds = tuple(map(str, stored["kinds"].tolist()))
-            return cls(network, kinds, stored["weights"], stored["spread"], *values, *where)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RLFlowError(f"{path} holds no learned latency: {error}") from error
+            made = cls(**stored)
+            numbers = [made.common, made.overhead_ps, *made.factors.values()]
+            if not all(isinstance(number, float) and 0 <= number < np.inf for number in numbers):
+                raise ValueError("a factor is not a number ≥ 0")
+            return made
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RLFlowError(f"{path} holds no learned cost ({error}). Learn it again: costs learn") from error
 
 
-def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+def correction_path(threads: int, database: Path | str | None = None) -> Path:
+    """Return the path of the correction that belongs to a timing database."""
+    return Path(database or default_path()).with_suffix(f".correction-{threads}.json")
 
 
-def latency_path(threads: int, database: Path | str | None = None) -> Path:
-    """Where the model lies that was learned from the measurements of a database."""
-    return Path(database or default_path()).with_suffix(f".latency-{threads}.npz")
+class LearnedCost:
+    """The estimates of another cost model, scaled by a correction."""
 
-
-class LearnedCost(OnAnEstimate):
-    """Another cost model's estimates, scaled operator by operator.
-
-    What an operator costs depends on the estimates of those within `context` edges, and these on what `reach` says.
-    """
-
-    context = STEPS
-
-    def __init__(self, estimate: CostModel, model: LatencyModel):
-        super().__init__(estimate)
-        self.model = model
-        self._factors: dict[int, float] = {}  # of colours
-        self._views: dict[Graph, _Colours] = {}  # of the last graphs asked about
+    def __init__(self, estimate: CostModel, correction: Correction):
+        self.estimate, self.reach, self.passes = estimate, estimate.reach, estimate.passes
+        self.correction = correction
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "LearnedCost":
-        """The profiled cost with what lies beside its database.
+        """Return the profiled cost with the correction that lies beside its database.
 
-        Raises RLFlowError if nothing was learned, or on another machine or for another ONNX Runtime.
+        Raises:
+          RLFlowError: there is no correction, or it was learned in another setting.
         """
-        path = latency_path(threads, database)
+        path = correction_path(threads, database)
         if not path.exists():
             raise RLFlowError(
-                f"no latency was learned for threads={threads} ({path}): `costs learn`, or use cost.name=profiled"
+                f"no cost was learned for threads={threads} ({path} is missing). Measure graphs and run `costs learn`, "
+                "or use cost.name=profiled"
             )
-        model = LatencyModel.load(path)
-        if (model.threads, model.machine, model.onnxruntime) != (threads, machine(), onnxruntime.__version__):
+        correction = Correction.load(path)
+        here = threads, machine(), onnxruntime.__version__
+        if (correction.threads, correction.machine, correction.onnxruntime) != here:
             raise RLFlowError(
-                f"{path} was learned on another machine, for other threads or another ONNX Runtime; learn it anew"
+                f"{path} was learned on another machine, for other threads or another ONNX Runtime. "
+                "Learn it again: costs learn"
             )
-        return cls(ProfiledCost.open(threads, database), model)
+        return cls(ProfiledCost.open(threads, database), correction)
 
-    def pooled(self, views: Sequence[Graph]) -> Pooled:
-        """Of a graph at each of its sizes."""
-        return self.model.pooled([KernelGraph.of(self.estimate, view) for view in views])
+    @property
+    def deadline(self) -> float:
+        return self.estimate.deadline
+
+    @deadline.setter
+    def deadline(self, clock: float) -> None:
+        self.estimate.deadline = clock
+
+    def time_again(self, timing: str) -> None:
+        self.estimate.time_again(timing)
 
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
         cost = self.estimate.node_cost(graph, node)
-        if not cost.runtime_ps:
-            return cost
-        return cost._replace(runtime_ps=round(cost.runtime_ps * self._factor(graph, node, cost)))
+        if cost == FREE:
+            return FREE
+        return cost._replace(runtime_ps=self.correction.node_ps(kind_of(graph, node), cost.runtime_ps, cost.launches))
 
     def spread(self, graph: Graph, node: Node) -> Spread:
-        """By how much `node_cost` may be off through its timings."""
+        """Return the uncertainty of `node_cost`."""
         spread = node_spread(self.estimate, graph, node)
-        return EXACT.plus(spread, self._factor(graph, node, self.estimate.node_cost(graph, node))) if spread else EXACT
-
-    def time_again(self, timing: str) -> None:
-        super().time_again(timing)
-        self._views = {}  # their colours hold estimates by the timing of before
-
-    def __getstate__(self) -> dict:
-        return self.__dict__ | {"_views": {}}  # a graph need not travel to other processes
-
-    def _factor(self, graph: Graph, node: Node, cost: NodeCost) -> float:
-        colour = self._colours_of(graph).of(STEPS, node.id)
-        factor = self._factors.get(colour)
-        if factor is None:
-            numbers = numbers_of(graph, node, cost)
-            features = self.model.features(kind_of(graph, node), numbers, colour)
-            factor = self._factors[colour] = self.model.factor(features)
-        return factor
-
-    def _colours_of(self, graph: Graph) -> "_Colours":
-        result = self._views.get(graph)
-        if result is None:
-            if self.model.network.is_full:
-                self.model.network.forget()
-                self._factors, self._views = {}, {}
-            if len(self._views) == GRAPHS:
-                del self._views[next(iter(self._views))]
-            result = self._views[graph] = _Colours(self.estimate, self.model.network, graph)
-        return result
+        return EXACT.plus(spread, self.correction.factor(kind_of(graph, node))) if spread else EXACT
 
 
-class _Colours:
-    """Of the operators of one graph, asked for one at a time."""
+# -- learning --------------------------------------------------------------------------------------
 
-    def __init__(self, estimate: CostModel, network: GraphNetwork, graph: Graph):
-        self.estimate, self.network, self.graph = estimate, network, graph
-        self._known: list[dict[int, int]] = [{} for _ in range(STEPS + 1)]
 
-    def of(self, step: int, node_id: int) -> int:
-        colour = self._known[step].get(node_id)
-        if colour is None:
-            colour = self._known[step][node_id] = self._colour(step, node_id)
-        return colour
+def learn(known: Known, threads: int) -> Correction:
+    """Fit a correction to all measurements.
 
-    def _colour(self, step: int, node_id: int) -> int:
-        node = self.graph.nodes[node_id]
-        if step == 0:
-            numbers = numbers_of(self.graph, node, self.estimate.node_cost(self.graph, node))
-            return self.network.first(kind_of(self.graph, node), numbers)
-        near = [[self.of(step - 1, other) for other in others(self.graph, node)] for others in (makers, readers)]
-        return self.network.next(step, self.of(step - 1, node_id), *near)
+    Args:
+      known: the measurements of a database.
+      threads: number of threads that they were taken with.
+
+    Raises:
+      RLFlowError: there is no measured graph whose kernels are timed.
+    """
+    return fit([graph for graphs in measured_models(known).values() for graph in graphs], threads)
+
+
+def measured_models(known: Known) -> dict[str, list[MeasuredGraph]]:
+    """Return the measured graphs of each model whose latency is known, by the hash of the original, which is first."""
+    result = {}
+    for family in families(known):
+        part = known._replace(pairs=family)
+        if part.original_ms():
+            original, latencies = _latencies(part)
+            result[original] = [
+                MeasuredGraph(original, *_mean_parts(part.graphs[key]), latency) for key, latency in latencies.items()
+            ]
+    return result
+
+
+def families(known: Known) -> list[list[MeasuredPair]]:
+    """Split the measurements into families: sets of graphs that no measurement connects to another set."""
+    leader: dict[str, str] = {}
+
+    def find(graph: str) -> str:
+        while leader.setdefault(graph, graph) != graph:
+            graph = leader[graph]
+        return graph
+
+    for measured in known.pairs:
+        leader[find(measured.pair.graph)] = find(measured.pair.original)
+    result: dict[str, list[MeasuredPair]] = {}
+    for measured in known.pairs:
+        result.setdefault(find(measured.pair.graph), []).append(measured)
+    return list(result.values())
+
+
+def _latencies(family: Known) -> tuple[str, dict[tuple[str, str], float]]:
+    """Return the original with the most measured variants, and the latencies in ms by (hash, sizes), its own first.
+
+    Repeated measurements of a graph are averaged, weighted by the inverse of their variance.
+    """
+    levels = family.original_ms()
+    beside: dict[tuple[str, str], dict[tuple[str, str], list[MeasuredPair]]] = {original: {} for original in levels}
+    for measured in family.pairs:
+        graph, original, sizes = measured.pair
+        if graph != original and math.isfinite(off(measured)) and (original, sizes) in levels:
+            beside[original, sizes].setdefault((graph, sizes), []).append(measured)
+    original = max(beside, key=lambda key: len(beside[key]))
+    latencies = {original: levels[original]}
+    for key, taken in beside[original].items():
+        weights = [1.0 / max(off(measured), 1e-6) ** 2 for measured in taken]
+        log_ratio = np.average(np.log([measured.ratio for measured in taken]), weights=weights)
+        latencies[key] = levels[original] * float(np.exp(log_ratio))
+    return original[0], latencies
+
+
+def _mean_parts(views: list[KernelGraph]) -> tuple[dict[str, float], float]:
+    """Return the estimate by kind and the launches of a graph.
+
+    Over several sizes the estimate is the geometric mean, and a kind has its mean share of the estimate.
+    """
+    wholes = [max(sum(view.parts_ps.values()), 1) for view in views]
+    estimate_ps = math.exp(np.mean(np.log(wholes)))
+    parts_ps, launches = {}, 0.0
+    for view, whole in zip(views, wholes, strict=True):
+        share = estimate_ps / whole / len(views)
+        launches += share * view.launches
+        for kind, ps in view.parts_ps.items():
+            parts_ps[kind] = parts_ps.get(kind, 0.0) + share * ps
+    return parts_ps, launches
+
+
+def fit(measurements: Sequence[MeasuredGraph], threads: int = 1) -> Correction:
+    """Fit a correction, with the ridge that has the least error on models left out.
+
+    Args:
+      measurements: graphs of any number of models.
+      threads: number of threads that they were measured with.
+
+    Raises:
+      RLFlowError: there is no measured graph.
+    """
+    if not measurements:
+        raise RLFlowError(
+            "no measured graph whose kernels are timed is known, so there is nothing to learn from. Measure one: "
+            "measure MODEL.onnx FASTER.onnx"
+        )
+    strength, errors = _choose(measurements)
+    result = _solve(measurements, strength)
+    return Correction(
+        **result, strength=strength, models=len({m.model for m in measurements}), graphs=len(measurements),
+        threads=threads,
+        error=None if errors is None else {
+            "mean": float(np.mean(np.abs(errors))), "greatest": float(np.max(np.abs(errors))),
+        },
+    )  # fmt: skip
+
+
+def _choose(measurements: Sequence[MeasuredGraph]) -> tuple[float, np.ndarray | None]:
+    """Choose the strength with the least error on models left out, all models weighted equally; also those errors."""
+    models = list(dict.fromkeys(m.model for m in measurements))
+    if len(models) == 1:
+        return STRENGTHS[len(STRENGTHS) // 2], None
+    best = None
+    for strength in STRENGTHS:
+        errors = []
+        for model in models:
+            correction = Correction(**_solve([m for m in measurements if m.model != model], strength))
+            errors.append(correction.error_on([m for m in measurements if m.model == model]))
+        loss = np.mean([np.mean(np.square(result)) for result in errors])
+        if best is None or loss < best[0]:
+            best = loss, strength, np.concatenate(errors)
+    return best[1:]
+
+
+def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
+    """Minimise the mean squared relative error plus the ridge; all models are weighted equally.
+
+    Returns:
+      common, factors and overhead_ps of a `Correction`.
+    """
+    kinds = sorted({kind for m in measurements for kind in m.parts_ps})
+    counts = Counter(m.model for m in measurements)
+    rows = np.array([[m.parts_ps.get(kind, 0) for kind in kinds] + [m.launches] for m in measurements], float)
+    rows /= np.array([[1e9 * m.measured_ms] for m in measurements])  # now shares of the measured latency
+    unit = max(float(rows[:, -1].mean()), 1e-30)
+    rows[:, -1] /= unit  # The ridge then sees an overhead as large as the other shares.
+    weights = np.sqrt([1 / (counts[m.model] * len(counts)) for m in measurements])[:, None]
+    # The unknowns are common, the factors and the overhead. The ridge draws common to 1, each factor to common and the
+    # overhead to 0.
+    ridge = np.eye(len(kinds) + 2)
+    ridge[1:-1, 0] = -1
+    aims = np.zeros(len(ridge))
+    aims[0] = 1
+    equations = np.vstack([np.hstack([0 * weights, weights * rows]), strength**0.5 * ridge])
+    result = _bounded(equations, np.concatenate([weights[:, 0], strength**0.5 * aims]))
+    factors = dict(zip(kinds, result[1:-1].tolist(), strict=True))
+    return {"common": float(result[0]), "factors": factors, "overhead_ps": float(result[-1] / unit)}
+
+
+def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
+    """Solve least squares with every unknown in [LEAST, MOST] and the last one ≥ 0.
+
+    An unknown that leaves its bounds is fixed at the bound, and the other unknowns are solved again.
+    """
+    low, high = np.full(equations.shape[1], LEAST), np.full(equations.shape[1], MOST)
+    low[-1], high[-1] = 0, np.inf
+    free, result = np.ones(len(low), bool), np.zeros(len(low))
+    while True:
+        rest = aims - equations[:, ~free] @ result[~free]
+        result[free] = np.linalg.lstsq(equations[:, free], rest, rcond=None)[0]
+        outside = (result < low) | (result > high)
+        if not outside.any():
+            return result
+        result = np.clip(result, low, high)
+        free &= ~outside
+
+
+# -- judging ---------------------------------------------------------------------------------------
+
+
+class LeftOut(NamedTuple):
+    """One model as the learned cost of all other models estimates it.
+
+    Attributes:
+      original: the hash of the original.
+      measured_ms: float64 [n], the original first.
+      costs: the estimates in ms of each of COSTS, float64 [n].
+    """
+
+    original: str
+    measured_ms: np.ndarray
+    costs: dict[str, np.ndarray]
+
+    def error(self, cost: str) -> float:
+        """Return the mean of |estimated / measured − 1|."""
+        return float(np.mean(np.abs(self.costs[cost] / self.measured_ms - 1)))
+
+    def rank_correlation(self, cost: str) -> float | None:
+        """Return the rank correlation over all graphs but the original; None for too few graphs."""
+        if len(self.measured_ms) <= LEAST_RANKED:
+            return None
+        return spearman(self.costs[cost][1:], self.measured_ms[1:])
+
+
+def leave_out(known: Known, threads: int) -> list[LeftOut]:
+    """Judge the learned cost on each model after fitting it to all other models; empty for a single model.
+
+    Args:
+      known: the measurements of a database.
+      threads: number of threads that they were taken with.
+    """
+    models, result = measured_models(known), []
+    for original, graphs in models.items() if len(models) > 1 else ():
+        correction = fit([m for other, taken in models.items() if other != original for m in taken], threads)
+        learned = [correction.milliseconds(m.parts_ps, m.launches) for m in graphs]
+        profiled = [sum(m.parts_ps.values()) / 1e9 for m in graphs]
+        costs = {"learned": np.array(learned), "profiled": np.array(profiled)}
+        result.append(LeftOut(original, np.array([m.measured_ms for m in graphs]), costs))
+    return result
+
+
+def left_out_summary(judged: list[LeftOut]) -> dict:
+    """Return the error and the rank correlation of each cost, averaged over the models left out; JSON-able."""
+    result: dict[str, dict] = {}
+    for cost in COSTS:
+        ranks = [rank for rank in (one.rank_correlation(cost) for one in judged) if rank is not None]
+        error = float(np.mean([one.error(cost) for one in judged]))
+        result[cost] = {"error": error, "rank_correlation": float(np.mean(ranks)) if ranks else None}
+    return result
+
+
+def left_out_table(judged: list[LeftOut]) -> str:
+    """Return a Markdown table with the latency of each model left out, and the error and rank correlation of each cost.
+    """
+    lines = [f"| original | ms | graphs | {' | '.join(f'{cost}: error, rank correlation' for cost in COSTS)} |"]
+    lines.append("| --- | ---: | ---: |" + " --- |" * len(COSTS))
+    for one in judged:
+        cells = [one.original[:8], f"{one.measured_ms[0]:.2f}", str(len(one.measured_ms) - 1)]
+        for cost in COSTS:
+            rank = one.rank_correlation(cost)
+            cells.append(f"{100 * one.error(cost):.1f} %, {'–' if rank is None else f'{rank:.2f}'}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the rank correlation, 0 if one side is constant; equal values share their mean rank."""
+    ranks = [
+        (np.searchsorted(s, x, "left") + np.searchsorted(s, x, "right")) / 2.0
+        for x, s in ((a, np.sort(a)), (b, np.sort(b)))
+    ]
+    return float(np.corrcoef(*ranks)[0, 1]) if all(r.std() for r in ranks) else 0.0

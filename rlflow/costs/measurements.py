@@ -1,7 +1,7 @@
 """Measurements of whole graphs, kept in the timing database for later runs and for a learned latency.
 
 Every end-to-end measurement is kept by one call (`Measurements.keep`), whatever it was made for: a reward, two files of
-a user, a contest, a delivery. Each graph is kept with it as a `KernelGraph`: kinds, estimates and edges of the
+a user, a contest, a delivery. Each graph is kept with it as a `KernelGraph`: kinds and estimates of the
 operators that run. A kernel graph holds no names, ids or weights, so that a latency can be learned later without the
 graph. No kernel is timed for it: if a timing is missing, the measurement is kept, and the graph is kept at its next
 measurement.
@@ -16,7 +16,7 @@ import io
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
@@ -25,16 +25,16 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.costs import CostModel, NodeCost
-from rlflow.costs.corrected import kind_of
 from rlflow.costs.database import MeasuredPair, Pair, TimingDatabase
 from rlflow.costs.measured import NORMAL, Latency, LostMeasurement
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import Timing
-from rlflow.graph.ir import ABSENT, Graph, Node
+from rlflow.graph import contrib
+from rlflow.graph.ir import Graph, Node
 
 FORMAT = 1  # of the bytes and of what the numbers mean
-NUMBERS = 6  # estimated ps, FLOPs, bytes moved, launches, bytes written, bytes of weights read
-ESTIMATE, LAUNCHES = 0, 3  # columns of the numbers
+NUMBERS = len(NodeCost._fields)
+ESTIMATE, LAUNCHES = NodeCost._fields.index("runtime_ps"), NodeCost._fields.index("launches")  # columns of the numbers
 MOST_NODES = 50_000  # of all views of a graph: larger ones are not kept
 
 
@@ -43,31 +43,26 @@ class DamagedGraph(Exception):
 
 
 class KernelGraph(NamedTuple):
-    """One graph at one size of its symbols; constants are not part of it.
+    """The operators of one graph at one size of its symbols, without its constants.
 
-    kinds: what each of n operators is (`kind_of`).  numbers: float64 [n, NUMBERS].
-    senders, receivers: int32 [e]: the second reads the first, each pair once.
+    Attributes:
+      kinds: the kind of each of n operators (`kind_of`).
+      numbers: float64 [n, NUMBERS], the `NodeCost` of each operator.
     """
 
     kinds: tuple[str, ...]
     numbers: np.ndarray
-    senders: np.ndarray
-    receivers: np.ndarray
 
     @classmethod
     def of(cls, cost: CostModel, graph: Graph) -> Self:
-        """graph: without symbols."""
-        running = [graph.nodes[node_id] for node_id in graph.order if not graph.nodes[node_id].constant]
-        row = {node.id: position for position, node in enumerate(running)}
-        edges = [(row[sender], row[node.id]) for node in running for sender in makers(graph, node)]
-        numbers = [numbers_of(graph, node, cost.node_cost(graph, node)) for node in running]
-        senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
-        kinds = tuple(kind_of(graph, node) for node in running)
-        return cls(kinds, np.array(numbers, float).reshape(-1, NUMBERS), senders, receivers)
+        """Return the kernel graph of a graph without symbols, with the estimates of a cost model."""
+        running = [node for node in (graph.nodes[node_id] for node_id in graph.order) if not node.constant]
+        numbers = np.array([cost.node_cost(graph, node) for node in running], float)
+        return cls(tuple(kind_of(graph, node) for node in running), numbers.reshape(-1, NUMBERS))
 
     @property
     def parts_ps(self) -> dict[str, int]:
-        """The estimate by kind of operator, as `rlflow.costs.corrected.parts` has it."""
+        """The estimate in picoseconds by kind of operator, kinds in alphabetical order."""
         result: dict[str, int] = {}
         for kind, ps in zip(self.kinds, self.numbers[:, ESTIMATE].tolist(), strict=True):
             if ps:
@@ -79,26 +74,20 @@ class KernelGraph(NamedTuple):
         return round(self.numbers[:, LAUNCHES].sum())
 
 
-def makers(graph: Graph, node: Node) -> list[int]:
-    """Ids of the operators whose results the node reads, each once, ascending; none of constants."""
-    ids = {graph.producers[tensor] for tensor in node.reads() if tensor in graph.producers}
-    return sorted(node_id for node_id in ids if not graph.nodes[node_id].constant)
+def kind_of(graph: Graph, node: Node) -> str:
+    """Return the operator's name; for a convolution also whether it is pointwise, grouped, depthwise or spatial.
 
-
-def readers(graph: Graph, node: Node) -> list[int]:
-    """Ids of those that read what the node gives, each once, ascending."""
-    return sorted({reader for tensor in node.outputs for reader in graph.consumers.get(tensor, ())})
-
-
-def numbers_of(graph: Graph, node: Node, cost: NodeCost) -> tuple[int, ...]:
-    """A row of `KernelGraph.numbers`."""
-    written = _bytes(graph, (tensor for tensor in node.outputs if tensor != ABSENT))
-    weights = _bytes(graph, (tensor for tensor in node.reads() if graph.is_constant(tensor)))
-    return (*cost, written, weights)
-
-
-def _bytes(graph: Graph, tensors: Iterator[int]) -> int:
-    return sum(graph.types[tensor].nbytes for tensor in tensors if tensor in graph.types)
+    A fused operator has the kind of the plain operator, because ONNX Runtime often fuses the plain one by itself.
+    """
+    known = node.domain in ("", contrib.DOMAIN)
+    name = node.op.removeprefix("Fused") if known else f"{node.domain}.{node.op}"
+    weight = graph.types.get(node.inputs[1]) if known and name == "Conv" else None
+    if weight is None or weight.shape is None:
+        return name
+    group, (_, per_group, *window) = node.attribute("group", 1), weight.shape
+    if group > 1:
+        return f"{name} {'depthwise' if per_group == 1 else 'grouped'}"
+    return f"{name} {'pointwise' if set(window) == {1} else 'spatial'}"
 
 
 # -- as bytes --------------------------------------------------------------------------------------
@@ -112,7 +101,7 @@ def to_bytes(views: list[KernelGraph]) -> bytes | None:
     for number, view in enumerate(views):
         names, kinds = np.unique(np.array(view.kinds, dtype=str), return_inverse=True)
         arrays |= {f"{number}/names": names, f"{number}/kinds": kinds.astype(np.int32)}
-        arrays |= {f"{number}/{part}": getattr(view, part) for part in ("numbers", "senders", "receivers")}
+        arrays[f"{number}/numbers"] = view.numbers
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()
@@ -131,21 +120,13 @@ def from_bytes(data: bytes) -> list[KernelGraph]:
 
 
 def _view(arrays: dict[str, np.ndarray], number: int) -> KernelGraph:
-    names, kinds, numbers, senders, receivers = (
-        arrays[f"{number}/{part}"] for part in ("names", "kinds", "numbers", "senders", "receivers")
-    )
-    for ends in (senders, receivers):
-        if ends.shape != senders.shape or ends.dtype != np.int32 or not _below(ends, len(kinds)):
-            raise ValueError("edges lead nowhere")
+    names, kinds, numbers = (arrays[f"{number}/{part}"] for part in ("names", "kinds", "numbers"))
+    numbers = numbers[:, :NUMBERS]  # earlier versions stored two more columns, and edges
     if numbers.shape != (len(kinds), NUMBERS) or not np.isfinite(numbers).all() or (numbers < 0).any():
         raise ValueError("numbers are missing")
-    if not _below(kinds, len(names)):
+    if kinds.ndim != 1 or (len(kinds) and not 0 <= kinds.min() <= kinds.max() < len(names)):
         raise ValueError("kinds are missing")
-    return KernelGraph(tuple(names[kinds].tolist()), numbers, senders, receivers)
-
-
-def _below(rows: np.ndarray, count: int) -> bool:
-    return rows.ndim == 1 and (not len(rows) or (rows.min() >= 0 and rows.max() < count))
+    return KernelGraph(tuple(names[kinds].tolist()), numbers)
 
 
 Sizes = Sequence[Mapping[str, int]]  # of the symbols, once for every size

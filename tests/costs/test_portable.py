@@ -92,7 +92,7 @@ def test_no_search_goes_where_nothing_was_recorded(at, capsys, tmp_path):
     at(THERE, 3.0)
     task = EnvSpec(MODEL, database=str(tmp_path / "there.sqlite")).make_task()
     known = task.initial.cost.runtime_ps  # times the model's own kernels alone
-    target.export(TimingDatabase(tmp_path / "there.sqlite"), tmp_path / "there.json", None, None)
+    target.export_timings(TimingDatabase(tmp_path / "there.sqlite"), tmp_path / "there.json", None, None)
     at(HERE, None)
     run(capsys, "costs", "import", tmp_path / "there.json", "--database", tmp_path / "here.sqlite")
     task = EnvSpec(MODEL, database=str(tmp_path / "here.sqlite")).make_task()
@@ -112,7 +112,7 @@ def test_nothing_is_timed_into_the_database_of_another_machine(recorded, capsys)
 
 
 def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, monkeypatch):
-    machine, rows = target.read(there / "there.json")
+    machine, rows = target.read_timings(there / "there.json")
     monkeypatch.setattr(database, "default_path", lambda: tmp_path / "own.sqlite")
     TimingDatabase(tmp_path / "used.sqlite").store("x", 1, Timing(1.0, 1.0, 1.0, 1))
     for name in ("own.sqlite", "used.sqlite"):
@@ -151,10 +151,10 @@ def test_what_is_no_file_of_timings_of_the_same_kernels_is_refused(tmp_path, cha
     good = described | {"block": target.block(), "machine": THERE, "timings": [GOOD]}
     path = tmp_path / "t.json"
     path.write_text(json.dumps(good))
-    assert target.read(path) == (THERE, [GOOD | {"machine": THERE, "onnxruntime": onnxruntime.__version__}])
+    assert target.read_timings(path) == (THERE, [GOOD | {"machine": THERE, "onnxruntime": onnxruntime.__version__}])
     path.write_text(json.dumps(good | change))
     with pytest.raises(RLFlowError) as refused:
-        target.read(path)
+        target.read_timings(path)
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -162,4 +162,4 @@ def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(target, "MOST_BYTES", 10)
     (tmp_path / "t.json").write_text(" " * 11)
     with pytest.raises(RLFlowError, match="larger than any file of timings"):
-        target.read(tmp_path / "t.json")
+        target.read_timings(tmp_path / "t.json")

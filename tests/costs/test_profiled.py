@@ -9,9 +9,9 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import FREE, GraphCost, TimeIsUp, graph_cost, profiled, timing, timing_until
 from rlflow.costs.analytic import AnalyticCost, RooflineCost
-from rlflow.costs.corrected import CorrectedCost, Correction
 from rlflow.costs.database import VERSION, Pair, TimingDatabase
 from rlflow.costs.kernel_layout import block
+from rlflow.costs.learned import Correction, LearnedCost
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import Timing
 from tests.costs.graphs import conv, graph, only, swap
@@ -41,7 +41,7 @@ def test_a_signature_is_timed_once_and_kept(tmp_path, model, monkeypatch):
 def test_after_the_deadline_what_is_known_is_answered_and_nothing_is_timed(model):
     known, unknown = conv("y = Conv(x, w, b)"), conv("a = Conv(x, w, b) y = Exp(a)")
     cost = graph_cost(model, known)
-    for asked in (model, CorrectedCost(model, Correction(1.0, {}, 0.0))):
+    for asked in (model, LearnedCost(model, Correction(1.0, {}, 0.0))):
         with timing_until(asked, time.monotonic()):
             assert graph_cost(asked, known) == cost
             with pytest.raises(TimeIsUp):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from rlflow.common.errors import RLFlowError
-from rlflow.costs import CostModel, context_of, graph_cost
+from rlflow.costs import CostModel, graph_cost
 from rlflow.env.state import Task
 from rlflow.graph.ir import ABSENT, Graph, Node
 from rlflow.search.saturation.egraph import EGraph
@@ -36,7 +36,7 @@ def extraction_options(egraph: EGraph, cost: CostModel) -> list[Option]:
     why = "a bound needs a cost that is a sum over single operators, as the analytic one is; this one"
     if hasattr(cost, "whole"):
         raise RLFlowError(f"{why} counts a quantity of the whole graph")
-    if cost.reach or context_of(cost):
+    if cost.reach:
         raise RLFlowError(f"{why} charges an operator according to what stands around it")
     given = set(egraph.inputs)
     return [
