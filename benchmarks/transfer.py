@@ -1,197 +1,201 @@
-"""X-RLflow's agent on models that it never saw.
+"""X-RLflow's agent on models and on sizes that it never saw, beside the untrained agent, plain search and a receipt.
 
-    python -m benchmarks.transfer                      every fold, five seeds; resumable
-    python -m benchmarks.transfer --fold 0 --seeds 1   a third of the graphs, one agent
+    python -m benchmarks.transfer [--fold K]
 
-The fifteen graphs are dealt out into folds. For each fold an agent learns on the graphs of the others, each in turn,
-and never on its own, on estimated costs: it imitates beam search there (--imitate passes), and then may learn by PPO
-over candidates (--updates). It is shown the gain of each candidate (`controller.xrlflow.gains`), and so begins near
-greedy descent. Then it acts on every graph of its fold, as `optimise --controller` has it: a greedy episode of what it
-learnt and one of what it was before, and eight sampled ones of both in turn, of which the best graph on the way counts.
-Beside it stand what it learnt alone (its five of these ten), the agent before it learnt anything (a greedy episode and
-eight sampled ones), greedy descent, and beam search (--beam rewrites); what is best known of a graph is the best of all
-of these. Costs are estimates, improvements percent of the original's.
+*models*: fifteen graphs in three folds. For each fold an agent learns on small graphs of the other folds and acts on
+the graphs of its own. It is shown the estimated gain of each candidate, so that it starts near greedy descent, and
+imitates beam search there. It acts by a greedy and four sampled episodes; the best graph on the way counts. The
+untrained agent does the same.
+
+*sizes*: an agent learns on a model at one size and acts at other sizes. Beside it stand the untrained agent, beam
+search at that size, and the rewrites that beam search made at the learnt size, carried out at the other size as
+`optimise --receipt` does.
+
+Costs are estimates, gains percent of the original's.
 """
 
 import sys
 import time
-from dataclasses import asdict
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
-from benchmarks.optimise import MODELS
+from benchmarks.record import Record, Table, parser, run
+from benchmarks.shared import MODELS, number, percent, search_gain
 from rlflow.env.candidates import CandidateEnv
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.step import InTurn
+from rlflow.graph.onnx_writer import save_model
 from rlflow.optimisation.candidates import improvement
-from rlflow.search import BeamOptions, GreedyOptions
+from rlflow.optimisation.receipt import carried_over
+from rlflow.runs.config import load_config
 from rlflow.search.base import Limits, run_search
+from rlflow.zoo.convolutional import inception
+from rlflow.zoo.transformers import EncoderSize, bert
 
-JUDGES = (
-    "controllers/actor_critic.py", "controllers/xrlflow", "rlflow/env/candidates.py", "rlflow/env/step.py",
-    "rlflow/env/candidates.py", "rlflow/search/beam.py",
-)  # fmt: skip
-
-SEARCHES = {"greedy": GreedyOptions(), "beam": BeamOptions()}
-FOLDS = (
+FOLDS = (  # graphs of one family lie in different folds, so that one can be learnt from
     ("squeezenet1_1", "resnet18", "light_resnet50", "light_inception_v1", "light_zfnet512"),
     ("light_squeezenet", "resnet50", "inception_v3", "bert_base", "light_vgg19"),
     ("light_inception_v2", "light_densenet121", "light_shufflenet", "vit_base", "light_bvlc_alexnet"),
 )
-SAMPLES = 8
-OF_BEST, AS_GREEDY = 0.90, 12  # of the best known; graphs on which it is not below greedy descent
-TIE = 1e-4  # of greedy descent's improvement: less is rounding
+LEARN_ON = (  # the smaller graphs; an agent learns on those of the other folds
+    "squeezenet1_1", "light_squeezenet", "resnet18", "resnet50", "light_resnet50", "light_inception_v1",
+    "light_shufflenet", "light_vgg19", "light_bvlc_alexnet", "light_zfnet512",
+)  # fmt: skip
+PASSES, INTERACTIONS, STEPS, SAMPLES = 20, 10_000, 400, 4  # of imitation; of a beam; of an episode; episodes
+SIZES = {  # model at a size, the size that the agent learns at, sizes that it never saw
+    "inception_v3": (
+        lambda image: inception(
+            "inception_v3", 0, [32, 64, 64], [128, 160, 160, 192], 2, d=1, image=image, classes=1000
+        ),
+        299, (203, 267, 427),
+    ),
+    "bert_base": (
+        lambda tokens: bert("bert_base", 0, EncoderSize(), False, vocabulary=30522, positions=512, sequence=tokens),
+        128, (32, 96, 384),
+    ),
+}  # fmt: skip
 
 
-def fold_of(name: str) -> int:
-    """Relatives are apart, so that one of them can be learnt from, as where a single model is left out."""
-    return next(number for number, fold in enumerate(FOLDS) if name in fold)
-
-
-def environment(name: str, config, parsed) -> CandidateEnv:
-    spec = EnvSpec(name, cost=parsed.cost, reward="relative", threads=1)
-    env = GraphRewriteEnv(spec.make_task(), spec.make_reward(), parsed.steps)
-    return CandidateEnv(env, config.layers, config.gains)
-
-
-def untrained(fold: int, seed: int, parsed):
-    """(the agent of a fold before it learns, the graphs that it is to learn on)."""
-    from controllers.config import XRLflowConfig
+def agent(seed: int, *also: str):
+    """Return an untrained agent that imitates; `also` names further models that it learns on."""
+    from controllers.controller_options import XRLflowConfig
     from controllers.xrlflow.agent import XRLflow
-    from worldmodel.training import prepare_tensorflow
+    from worldmodel.train_and_load import prepare_tensorflow
 
     prepare_tensorflow(seed, threads=1)
-    names = [name for name in parsed.learn_on or MODELS if fold_of(name) != fold]
-    config = XRLflowConfig(
-        updates=parsed.updates, episodes=parsed.episodes, imitate=parsed.imitate, also=tuple(names[1:]),
-        gains=not parsed.no_gains,
-    )  # fmt: skip
-    return XRLflow(config, seed), names
+    return XRLflow(XRLflowConfig(updates=0, imitate=PASSES, also=also, gains=True), seed)
 
 
-def learnt(fold: int, seed: int, parsed):
-    """The agent of a fold; one that was killed goes on."""
+def environment(model: str, config) -> CandidateEnv:
+    spec = EnvSpec(model, cost="analytic", reward="relative", threads=1)
+    return CandidateEnv(GraphRewriteEnv(spec.make_task(), spec.make_reward(), STEPS), config.layers, config.gains)
+
+
+def learn(seed: int, models: list[str], folder: Path):
+    """Return an agent that has learnt on these models, in turns."""
     from controllers.real_env import train_for_real
 
-    agent, names = untrained(fold, seed, parsed)
-
-    def several() -> InTurn:
-        return InTurn([environment(name, agent.config, parsed) for name in names])
-
-    def shown(done: int, total: int) -> None:
-        print(f"fold {fold}, seed {seed}: update {done} of {total}, {agent.best_return:.2f} %", file=sys.stderr)
-
-    results = train_for_real(
-        agent, several, parsed.interactions, seed, parsed.folder / f"fold-{fold}-{seed}", progress=shown
+    result = agent(seed, *models[1:])
+    train_for_real(
+        result, lambda: InTurn([environment(one, result.config) for one in models]), sys.maxsize, seed, folder
     )
-    return agent, results
-
-
-def acts(name: str, seed: int, agents: dict, parsed) -> dict:
-    """What the agent of the graph's fold comes to on it. agents: those that were opened so far."""
-    fold = fold_of(name)
-    if (fold, seed) not in agents:
-        agents[fold, seed] = learnt(fold, seed, parsed)
-    agent, results = agents[fold, seed]
-    before, _ = untrained(fold, seed, parsed)
-    return {
-        **acted(agent.players(), name, seed, parsed), "untrained": acted([before], name, seed, parsed),
-        "training_return": results["best_return"], "interactions": results["env_steps"],
-    }  # fmt: skip
-
-
-def acted(players: list, name: str, seed: int, parsed) -> dict:
-    """What agents come to together on a graph, and what the first of them does alone."""
-    from controllers.evaluation import best_of
-
-    env, began = environment(name, players[0].config, parsed), time.perf_counter()
-    tried = best_of(players, env, SAMPLES, seed)
-    seconds = (time.perf_counter() - began) / len(tried.trajectories)
-    first = tried.trajectories[0]
-    of_learnt = min(min(trajectory.costs) for trajectory in tried.trajectories[:: len(players)])
-    return {
-        "improvement": improvement(first.costs[0], tried.cost), "greedy_episode": sum(first.rewards),
-        "of_learnt": improvement(first.costs[0], of_learnt), "seconds": seconds,
-    }  # fmt: skip
-
-
-def searched(name: str, parsed) -> dict:
-    """Greedy descent and beam search."""
-    spec = EnvSpec(name, cost=parsed.cost, threads=1)
-    start, result = spec.make_task().initial, {}
-    for method, options in SEARCHES.items():
-        search = run_search(method, start, Limits(interactions=parsed.beam), parsed.seed, **asdict(options))
-        result[method] = improvement(start.objective, search.state.objective)
     return result
 
 
-# -- figures ---------------------------------------------------------------------------------------
+def acted(player, model: str, seed: int) -> dict:
+    """Return the gain of the best graph that an agent meets on a model, that of its greedy episode, and seconds."""
+    from controllers.evaluation import best_of
+
+    started, env = time.perf_counter(), environment(model, player.config)
+    tried = best_of([player], env, SAMPLES, seed)
+    first = tried.trajectories[0]
+    return {
+        "gain": improvement(first.costs[0], tried.cost), "greedy_episode": sum(first.rewards),
+        "seconds": time.perf_counter() - started,
+    }  # fmt: skip
 
 
-def figures_of(parsed) -> dict:
-    names = [name for name in MODELS if parsed.fold is None or fold_of(name) == parsed.fold]
-    agents, figures = {}, {}
-    for name in names:
-        work = {f"{name}-search": partial(searched, name, parsed)}
-        for seed in range(parsed.seed, parsed.seed + parsed.seeds):
-            work[f"{name}-{seed}"] = partial(acts, name, seed, agents, parsed)
-        search, *runs = each(list(work), parsed.folder / "results", lambda key, work=work: work[key]()).values()
-        figures[name] = {"search": search, "runs": runs}
-    return figures
+def fold_gains(fold: int, seed: int) -> dict:
+    """Return model → gains of the agent, of the untrained agent and of plain searches, for the graphs of a fold."""
+    started, learn_on = time.perf_counter(), [name for name in LEARN_ON if name not in FOLDS[fold]]
+    result = {}
+    with TemporaryDirectory() as folder:
+        learnt, untrained = learn(seed, learn_on, Path(folder)), agent(seed)
+        learning = time.perf_counter() - started
+        for model in FOLDS[fold]:
+            spec, limits = EnvSpec(model, cost="analytic", threads=1), Limits(interactions=INTERACTIONS)
+            result[model] = {
+                "learnt": acted(learnt, model, seed), "untrained": acted(untrained, model, seed),
+                "greedy": search_gain(spec, "greedy", limits), "beam": search_gain(spec, "beam", limits),
+                "learning_seconds": learning,
+            }  # fmt: skip
+            seconds = Limits(seconds=result[model]["learnt"]["seconds"])
+            result[model]["beam_same_seconds"] = search_gain(spec, "beam", seconds)
+    return result
 
 
-def bars_of(figures: dict) -> list[dict]:
-    bars, not_below = [], 0
-    for name, one in figures.items():
-        gain = mean_gain(one)
-        agents = [agent for run in one["runs"] for agent in (run, run["untrained"])]
-        best = max(*one["search"].values(), *(agent["improvement"] for agent in agents))
-        share = gain / best if best > 0 else 1.0
-        bars.append(bar(f"{name}: of the best known", share, "", f"≥ {OF_BEST:g}", share >= OF_BEST))
-        not_below += gain >= one["search"]["greedy"] * (1 - TIE)
-    said = f"graphs on which it is not below greedy descent, of {len(MODELS)}"
-    return [*bars, bar(said, not_below, "graphs", f"≥ {AS_GREEDY}", not_below >= AS_GREEDY)]
+def size_gains(model: str, seed: int) -> dict:
+    """Return size → gains at sizes of a model that the agent never saw."""
+    make, base, unseen = SIZES[model]
+    result = {}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def file(size: int) -> str:
+            path = folder / f"{model}-{size}.onnx"
+            if not path.exists():
+                save_model(make(size), path)
+            return str(path)
+
+        learnt, untrained = learn(seed, [file(base)], folder / "agent"), agent(seed)
+        spec, limits = partial(EnvSpec, cost="analytic", threads=1), Limits(interactions=INTERACTIONS)
+        task = spec(file(base)).make_task()
+        found = run_search("beam", task.initial, limits, seed, **load_config().search.beam)
+        rewrites = [(task.rules[rule].name, location) for rule, location in found.actions]
+        for size in unseen:
+            task = spec(file(size)).make_task()
+            replayed = carried_over(task, rewrites)
+            result[str(size)] = {
+                "learnt": acted(learnt, file(size), seed), "untrained": acted(untrained, file(size), seed),
+                "receipt": improvement(task.initial.objective, replayed.state.objective),
+                "beam": search_gain(spec(file(size)), "beam", limits),
+            }  # fmt: skip
+    return result
 
 
-def mean_gain(one: dict) -> float:
-    gains = [run["improvement"] for run in one["runs"]]
-    return sum(gains) / len(gains)
+def tables(folds: list[list[dict]], sizes: dict[str, list[dict]]) -> dict[str, Table]:
+    """Return the tables of unseen models and of unseen sizes.
 
+    Args:
+        folds: for each fold, the results of `fold_gains` of all seeds.
+        sizes: model → results of `size_gains` of all seeds.
+    """
+    models, shapes = [], []
+    for runs in folds:
+        for model in runs[0] if runs else ():
+            of_model = [run[model] for run in runs]
 
-def table(figures: dict) -> str:
-    heads = ["graph", "seeds", "agent: best of ten", "what it learnt: best of five", "greedy episode"]
-    heads += ["untrained: best of nine", "greedy episode", "greedy descent", "beam", "acting s"]
-    rows = []
-    for name, one in figures.items():
-        runs = one["runs"]
-        gains = [shown([run[key] for run in runs]) for key in ("improvement", "of_learnt", "greedy_episode")]
-        gains += [shown([run["untrained"][key] for run in runs]) for key in ("improvement", "greedy_episode")]
-        searches = [f"{one['search'][method]:.2f} %" for method in SEARCHES]
-        rows.append([name, len(runs), *gains, *searches, f"{max(run['seconds'] for run in runs):.1f}"])
-    return markdown(heads, rows)
+            def gains(who: str, what: str = "gain", of_model=of_model) -> str:
+                return percent([one[who][what] for one in of_model])
 
-
-def shown(values: list[float]) -> str:
-    return f"{mean_and_half(values)} %"
+            best = max(one[who]["gain"] for one in of_model for who in ("learnt", "untrained", "greedy", "beam"))
+            models.append([
+                model, len(runs), gains("learnt"), gains("learnt", "greedy_episode"), gains("untrained"),
+                gains("greedy"), gains("beam"), gains("beam_same_seconds"), percent(best),
+                number(max(one["learnt"]["seconds"] for one in of_model), 1),
+            ])  # fmt: skip
+    for model, runs in sizes.items():
+        for size in runs[0] if runs else ():
+            cells = [percent([run[size][who]["gain"] for run in runs]) for who in ("learnt", "untrained", "beam")]
+            receipt = percent([run[size]["receipt"] for run in runs])
+            shapes.append([f"{model} at {size}", len(runs), *cells, receipt])
+    heads = ["model", "seeds", "agent", "agent, greedy episode", "untrained agent", "greedy descent"]
+    heads += [f"beam, {INTERACTIONS:,} rewrites", "beam, seconds of acting", "best known", "acting, s"]
+    heads_of_sizes = ["model at an unseen size", "seeds", "agent", "untrained agent", "beam there", "receipt replayed"]
+    return {"models": Table(heads, models), "sizes": Table(heads_of_sizes, shapes)}
 
 
 def main() -> int:
-    arguments = parser(__doc__, "runs/transfer")
-    arguments.add_argument("--fold", type=int, choices=range(len(FOLDS)), help="the graphs of this one only")
-    arguments.add_argument("--seeds", type=int, default=5, help="how many agents of each fold, from --seed on")
-    arguments.add_argument("--learn-on", action="append", choices=MODELS, help="of these only; repeatable")
-    arguments.add_argument("--no-gains", action="store_true", help="the agent is not shown what candidates gain")
-    arguments.add_argument("--imitate", type=int, default=30, help="passes over what beam search did")
-    arguments.add_argument("--updates", type=int, default=0, help="of an agent by PPO, after that")
-    arguments.add_argument("--episodes", type=int, default=10, help="sampled, between two updates")
-    arguments.add_argument("--steps", type=int, default=400, help="after which an episode is cut")
-    arguments.add_argument("--interactions", type=int, default=10**6, help="of an agent's training, at most")
-    arguments.add_argument("--beam", type=int, default=10_000, help="rewrites that the searches may try")
-    arguments.add_argument("--cost", default="analytic")
+    arguments = parser(__doc__)
+    arguments.add_argument("--fold", type=int, choices=range(len(FOLDS)), help="the graphs of this fold only")
     parsed = arguments.parse_args()
-    figures = figures_of(parsed)
-    return finish("transfer", parsed, figures, bars_of(figures))
+    record = Record("transfer", parsed)
+    folds = range(len(FOLDS)) if parsed.fold is None else [parsed.fold]
+    calls = {f"fold-{fold}-{seed}": (fold_gains, fold, seed) for fold in folds for seed in range(parsed.seeds)}
+    if parsed.fold is None:
+        calls |= {f"{model}-{seed}": (size_gains, model, seed) for model in SIZES for seed in range(parsed.seeds)}
+    figures = record.all_parts(calls, at_once=2)
 
+    def of_seeds(name: str) -> list[dict]:
+        return [one for key, one in figures.items() if key.rpartition("-")[0] == name]
+
+    result = tables([of_seeds(f"fold-{fold}") for fold in folds], {model: of_seeds(model) for model in SIZES})
+    record.publish(result, "Costs are estimates. Two parts ran side by side, each on a core of its own.")
+    return record.status
+
+
+assert sorted(sum(FOLDS, ())) == sorted(MODELS)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

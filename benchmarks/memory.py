@@ -1,0 +1,208 @@
+"""Peak memory of networks in a better order of their nodes, with rewrites beyond the order, and learned orders.
+
+    python -m benchmarks.memory [--network NAME]
+
+*orders*: `run.py memory` on irregular and on usual networks, once for the order alone and once with `--rewrite`. Peaks
+are those of an ideal allocator; "proved" says that no order of the same nodes needs less. Added memory is resident
+memory in ONNX Runtime with its memory pattern, arena and reuse off, which is what the peaks predict. The command checks
+that outputs are equal, bit for bit where only the order differs.
+
+*learned*: orders of the trained network that comes with RLFlow on layered graphs (Topoformer's generator) that it never
+saw. Beside it stand the same search without learned priorities, a plain beam and random depth-first orders in the same
+processor seconds, and the lower bound.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from benchmarks.irregular import NETWORKS
+from benchmarks.record import Record, Table, parser, run
+from benchmarks.shared import NOTHING, number, run_rlflow
+from rlflow.common.files import read_json
+from rlflow.graph.onnx_writer import save_model
+from rlflow.memory.order_search import lower_bound, lowered, probable, walk
+from rlflow.memory.problem import Problem, depth_first, random_depth_first
+from rlflow.zoo import load
+
+USUAL = (
+    "light_squeezenet", "light_densenet121", "light_inception_v1", "shufflenet_v2", "mobilenet_v2", "inception_v3",
+    "resnet50",
+)  # fmt: skip
+BARE = "no pattern, arena or reuse"  # the setup whose added memory the peaks predict
+MEASURE_SECONDS, REWRITE_SECONDS = 5, 20
+NODES, GRAPHS = (100, 200, 300), 7  # sizes of the layered graphs, and how many of each
+WIDTH, WIDE = 16, 100  # of the beams with learned priorities
+DRAWN = 10  # random orders at once
+LEARNED = {"beam": "learned beam", "search": "learned search", "plain": "the search, nothing learned"}
+
+
+# -- the command -------------------------------------------------------------------------------------
+
+
+def network(name: str, *options: str) -> dict:
+    """Return what `run.py memory` says of a network: bytes, added memory and latency.
+
+    Args:
+        name: of `benchmarks.irregular`, else of the zoo.
+        options: further options of the command.
+    """
+    with TemporaryDirectory() as folder:
+        model, result = Path(folder) / "model.onnx", Path(folder) / "result.json"
+        save_model(NETWORKS[name]() if name in NETWORKS else load(name), model)
+        run_rlflow(
+            "memory", model, "--out", model.with_name("smaller.onnx"), "--threads", 1, "--seconds", MEASURE_SECONDS,
+            "--slowdown", 2, "--json", result, *options,
+        )  # fmt: skip
+        said = read_json(result)
+    rows = {row["setup"]: row for row in said["rows"]}
+    sizes, latency = said["bytes"], rows[said["setup"]]["latency"] or {}
+    return {
+        "usual": sizes["usual_peak"], "peak": sizes["peak"], "bound": sizes["bound"],
+        "rewrites": sum(((said["rewritten"] or {}).get("rules") or {}).values()),
+        "added": [rows[BARE]["usual_bytes"], rows[BARE]["bytes"]], "latency": latency.get("ratio", 1.0),
+    }  # fmt: skip
+
+
+# -- learned orders ----------------------------------------------------------------------------------
+
+
+def timed(work: Callable) -> tuple:
+    started = time.process_time()
+    result = work()
+    return result, time.process_time() - started
+
+
+def learned_orders(nodes: int, seed: int) -> dict:
+    """Return method → {"peak", "seconds", "beam", "random"} on a layered graph: bytes and processor seconds.
+
+    Args:
+        nodes: of the graph.
+        seed: of the graph and of all draws.
+    """
+    from controllers.topoformer import SHIPPED
+    from controllers.topoformer.controller import Topoformer
+    from rlflow.tasks.ordering import Orders, layered
+
+    def instance(n: int) -> Orders:
+        problem = layered(n, seed)
+        return Orders(problem, depth_first(problem))
+
+    small, graph = instance(10), instance(nodes)
+    controller, problem = Topoformer.trained(SHIPPED, small), graph.problem
+    controller.priorities(small)  # compiles the network before the clock starts
+    priorities, network_seconds = timed(lambda: controller.priorities(graph))
+    ways = {
+        "beam": (lambda: probable(problem, priorities, WIDTH), network_seconds),
+        "search": (lambda: lowered(problem, priorities, WIDE, probable(problem, priorities, WIDTH)), network_seconds),
+        "plain": (lambda: lowered(problem, np.zeros(problem.n), WIDE, walk(problem, WIDE).order), 0.0),
+    }
+    result = {}
+    for method, (way, before) in ways.items():
+        order, seconds = timed(way)
+        result[method] = {"peak": int(problem.peak(order)), "seconds": before + seconds}
+    for one in result.values():
+        one["beam"] = plain_beam(problem, one["seconds"])
+        one["random"] = random_orders(problem, one["seconds"])
+    return {"methods": result, "bound": int(lower_bound(problem))}
+
+
+def plain_beam(problem: Problem, seconds: float) -> int:
+    """Return the lowest peak of plain beams of doubled widths that end within some processor seconds, at least one."""
+    best, width, started = None, 1, time.process_time()
+    while True:
+        (_, peak, is_exact, _), _ = timed(lambda: walk(problem, width))
+        if best is not None and time.process_time() - started > seconds:
+            return int(best)
+        best, width = min(peak, best or peak), 2 * width
+        if is_exact:
+            return int(best)
+
+
+def random_orders(problem: Problem, seconds: float) -> int:
+    """Return the lowest peak of the random depth-first orders drawn in some processor seconds, at least DRAWN."""
+    best, started, draw = None, time.process_time(), 0
+    while best is None or time.process_time() - started < seconds:
+        peak = problem.peaks(random_depth_first(problem, DRAWN, draw)).min()
+        best, draw = min(peak, best or peak), draw + 1
+    return int(best)
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def tables(ordered: dict[str, dict], rewritten: dict[str, dict], learned: dict[str, dict]) -> dict[str, Table]:
+    """Return the tables of networks and of learned orders.
+
+    Args:
+        ordered, rewritten: network → result of `network`, without and with rewrites.
+        learned: "NODES-SEED" → result of `learned_orders`.
+    """
+    rows, shares = [], []
+    for name, one in ordered.items():
+        other = rewritten.get(name)
+        shares.append(one["peak"] / one["usual"])
+        added = " → ".join(map(megabytes, one["added"]))
+        cells = [NOTHING] * 3
+        if other:
+            cells = [megabytes(other["peak"]), str(other["rewrites"]), number(other["latency"], 3)]
+        proved = "yes" if one["peak"] == one["bound"] else f"≥ {megabytes(one['bound'])}"
+        rows.append([
+            name, megabytes(one["usual"]), megabytes(one["peak"]), proved, f"{shares[-1]:.3f}", added,
+            number(one["latency"], 3), *cells,
+        ])  # fmt: skip
+    if shares:
+        rows.append(["geometric mean", "", "", "", f"{prod(shares) ** (1 / len(shares)):.3f}", *[""] * 5])
+    heads = ["network", "peak, MB", "in the best order", "proved", "share", "added memory, MB", "latency, share"]
+    heads += ["peak with rewrites, MB", "rewrites", "latency, share"]
+    orders = []
+    for nodes in NODES:
+        of_size = [one for key, one in learned.items() if key.startswith(f"{nodes}-")]
+        for method, label in LEARNED.items() if of_size else ():
+            runs = [one["methods"][method] for one in of_size]
+            beams, randoms = ([run[other] for run in runs] for other in ("beam", "random"))
+            above = [mean_percent(runs, other) for other in (beams, randoms, [one["bound"] for one in of_size])]
+            seconds = float(np.mean([run["seconds"] for run in runs]))
+            orders.append([nodes, label, len(runs), *above, number(seconds, 2)])
+    heads_of_orders = ["nodes", "method", "graphs", "above a plain beam, same seconds", "above random depth first"]
+    heads_of_orders += ["above the lower bound", "processor seconds"]
+    return {"orders": Table(heads, rows), "learned": Table(heads_of_orders, orders, text_columns=2)}
+
+
+def megabytes(size: int | None) -> str:
+    return NOTHING if size is None else f"{size / 1e6:.2f}"
+
+
+def mean_percent(runs: list[dict], others: list[int]) -> str:
+    return f"{100 * np.mean([run['peak'] / other - 1 for run, other in zip(runs, others, strict=True)]):+.2f} %"
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    names = (*NETWORKS, *USUAL)
+    arguments.add_argument("--network", action="append", choices=names, help="one network only; repeatable")
+    parsed = arguments.parse_args()
+    record, chosen = Record("memory", parsed), parsed.network or names
+    ordered = record.all_parts({f"ordered-{name}": (network, name) for name in chosen})
+    options = ("--rewrite", REWRITE_SECONDS)
+    rewritten = record.all_parts({f"rewritten-{name}": (network, name, *options) for name in chosen})
+    graphs = [] if parsed.network else [(nodes, seed) for nodes in NODES for seed in range(GRAPHS)]
+    learned = record.all_parts({f"learned-{n}-{seed}": (learned_orders, n, seed) for n, seed in graphs})
+
+    def without(prefix: str, parts: dict[str, dict]) -> dict[str, dict]:
+        return {key.removeprefix(prefix): one for key, one in parts.items()}
+
+    record.publish(
+        tables(without("ordered-", ordered), without("rewritten-", rewritten), without("learned-", learned)),
+        "Latency is a share of the original's, measured with one thread.",
+    )
+    return record.status
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

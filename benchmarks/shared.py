@@ -1,0 +1,85 @@
+"""Models, cells of tables and commands that several benchmarks share."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlflow.common.errors import RLFlowError
+from rlflow.env.graph_rewrite import EnvSpec
+from rlflow.optimisation.candidates import improvement
+from rlflow.reports.run_comparison import mean_interval
+from rlflow.runs.config import load_config
+from rlflow.search.base import Limits, run_search
+
+ROOT = Path(__file__).parent.parent
+THREADS = 1  # of ONNX Runtime in all published measurements that name no other number
+PAPER = ("squeezenet1_1", "resnet18", "resnet50", "inception_v3", "bert_base", "vit_base")  # the papers' graphs
+LIGHT = (  # small versions of networks of the ONNX model zoo
+    "light_squeezenet", "light_resnet50", "light_inception_v1", "light_inception_v2", "light_densenet121",
+    "light_shufflenet", "light_vgg19", "light_bvlc_alexnet", "light_zfnet512",
+)  # fmt: skip
+MODELS = (*PAPER, *LIGHT)
+NOTHING = "–"  # the cell of a value that was not measured
+
+
+def run_rlflow(*arguments: str, env: Mapping[str, str] | None = None) -> float:
+    """Run `run.py` with these arguments in a process of its own and return the seconds that the command took.
+
+    Raises:
+        RLFlowError: the command failed; the text is the last line of its errors.
+    """
+    started = time.monotonic()
+    command = [sys.executable, "run.py", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
+    if done.returncode:
+        raise RLFlowError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+    return time.monotonic() - started
+
+
+def search_gain(spec: EnvSpec, method: str, limits: Limits, seed: int = 0) -> dict:
+    """Return the gain of a search with its default options: percent, seconds and interactions.
+
+    Args:
+        spec: the task; its cost decides what a gain is.
+        method: name of a search.
+        limits: seconds, interactions and memory.
+        seed: of the search.
+    """
+    start = spec.make_task().initial
+    result = run_search(method, start, limits, seed, **load_config().search[method])
+    gain = improvement(start.objective, result.state.objective)
+    return {"gain": gain, "seconds": result.seconds, "interactions": result.interactions}
+
+
+# -- cells -------------------------------------------------------------------------------------------
+
+
+def number(value: float | None, digits: int = 2, unit: str = "") -> str:
+    """Return a number with its unit, or NOTHING for None."""
+    return NOTHING if value is None else f"{value:,.{digits}f}{unit}"
+
+
+def percent(values: Sequence[float] | float | None, digits: int = 2) -> str:
+    """Return the mean in percent, with the half width of its 95 % confidence interval if there are several values."""
+    if values is None or (isinstance(values, Sequence) and not values):
+        return NOTHING
+    if not isinstance(values, Sequence):
+        return f"{values:.{digits}f} %"
+    result = mean_interval(values)
+    half = "" if result["high"] is None else f" ± {result['high'] - result['mean']:.{digits}f}"
+    return f"{result['mean']:.{digits}f}{half} %"
+
+
+def ratio(measured: Mapping | None, with_verdict: bool = False) -> str:
+    """Return a measured ratio of latencies with its 95 % confidence interval.
+
+    Args:
+        measured: "ratio", "interval" and "verdict", as `rlflow.costs.measured.measure` returns them.
+        with_verdict: append the verdict, for instance "faster".
+    """
+    if not measured:
+        return NOTHING
+    text = "{:.3f} ({:.3f} to {:.3f})".format(measured["ratio"], *measured["interval"])
+    return f"{text}, {measured['verdict']}" if with_verdict else text
