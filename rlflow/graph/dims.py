@@ -1,12 +1,12 @@
-"""Sizes that are not numbers: polynomials with integer coefficients in a model's symbols, and in floors of such.
+"""Symbolic sizes: polynomials with integer coefficients in a model's symbols and in floors of such polynomials.
 
-A symbolic dimension of a model (`batch`, `seq`) is a symbol; what operators make of sizes is a `Dim`: `12·seq`,
-`past + seq`, `(height - 1)//2 + 1`. A Dim is a value: equal ones are the same object, so that shapes with them are as
-fast to hash and compare as shapes of numbers. A polynomial that is a number is an int, never a Dim.
+A symbolic dimension of a model (`batch`, `seq`) is a symbol. Arithmetic on sizes gives a `Dim`: `12·seq`,
+`past + seq`, `(height - 1)//2 + 1`. Equal Dims are the same object, so that shapes with Dims hash and compare as fast
+as numeric shapes. A constant polynomial is an int, never a Dim.
 
-`==` says whether two Dims are the same polynomial. Questions about sizes (`equal`, `<`, `bool`, …) are answered for
-*every* size at once: with yes, with no, or with `Undecided`. A symbol is at least its `least`: 1, as rules are proved
-for sizes from 1, or 0 for what may be empty (rlflow.graph.symbols).
+`==` tests whether two Dims are the same polynomial. The comparisons `equal`, `<`, `bool`, … hold for *every* value of
+the symbols: they return True or False, or raise `Undecided` if the answer depends on the values. The values of a symbol
+start at its `least`: 1, since rules are proved for sizes from 1, or 0 for a dimension that may be empty (symbols.py).
 """
 
 import ast
@@ -16,20 +16,20 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-# Models do not need more, and strangers' must not grow without bound.
-MAX_TERMS = 64  # of one polynomial
-MAX_DEGREE = 8  # of a term; the work of `least` doubles with each
-MAX_ATOMS = 128  # symbols and floors that a size is written with, those inside floors included
-MAX_NUMBER = 2**63  # a size of a tensor is below it
-MAX_EXPRESSION = 1000  # characters of the text of one
+# These limits exceed the needs of real models and bound the work for untrusted models.
+MAX_TERMS = 64  # terms of one polynomial
+MAX_DEGREE = 8  # degree of a term; the work of `least` doubles with each degree
+MAX_ATOMS = 128  # symbols and floors in a size, including those inside floors
+MAX_NUMBER = 2**63  # exclusive bound on coefficients and sizes
+MAX_EXPRESSION = 1000  # characters of an expression
 
 
 class Undecided(Exception):
-    """The answer is not the same for every size; the message says what would have to be known."""
+    """Raised if an answer depends on the values of the symbols; the message states what would have to be known."""
 
 
 class Symbol(NamedTuple):
-    """A size that is named and not known, at least `least`."""
+    """A named size with an unknown value, at least `least`."""
 
     name: str
     least: int
@@ -43,17 +43,17 @@ class Floor(NamedTuple):
 
 
 Atom = Symbol | Floor
-Monomial = tuple[Atom, ...]  # sorted by text; () is the constant
+Monomial = tuple[Atom, ...]  # factors, sorted by text; () for the constant term
 
-_KNOWN: dict[tuple, "Dim"] = {}  # terms → the one Dim that has them
+_KNOWN: dict[tuple, "Dim"] = {}  # terms → the unique Dim with these terms
 
 
 class Dim:
-    """A polynomial that is not a number; made by `symbol`, `parse` and arithmetic only."""
+    """A polynomial that is not constant. Create a Dim only by `symbol`, `parse` and arithmetic."""
 
     __slots__ = ("terms", "text", "atoms")
     terms: tuple[tuple[Monomial, int], ...]
-    atoms: int  # how many symbols and floors it is written with
+    atoms: int  # number of symbols and floors in the polynomial, including those inside floors
 
     def __repr__(self) -> str:
         return self.text
@@ -61,7 +61,7 @@ class Dim:
     def __reduce__(self):
         return _made, (dict(self.terms),)
 
-    # -- arithmetic: the result is an int where it is a number ----------------------------------------
+    # -- arithmetic: a constant result is an int ------------------------------------------------------
 
     def __add__(self, other):
         return _combined(self, other, 1)
@@ -124,7 +124,7 @@ class Dim:
 
     __int__ = __float__ = __index__
 
-    # -- questions: an answer for every size, or Undecided --------------------------------------------
+    # -- comparisons: an answer for all values of the symbols, or Undecided ---------------------------
 
     def __bool__(self) -> bool:
         return not equal(self, 0)
@@ -147,7 +147,7 @@ def symbol(name: str, least: int = 1) -> Dim:
 
 
 def equal(a, b) -> bool:
-    """Whether two sizes are equal. Raises Undecided where that differs from size to size."""
+    """Return whether two sizes are equal for all values of the symbols, or raise Undecided."""
     difference = a - b
     if type(difference) is not Dim:
         return difference == 0
@@ -157,7 +157,7 @@ def equal(a, b) -> bool:
 
 
 def larger(a, b):
-    """The one of two sizes that is at least the other. Raises Undecided where that differs from size to size."""
+    """Return the larger of two sizes for all values of the symbols, or raise Undecided."""
     if least(a - b) >= 0:
         return a
     if least(b - a) >= 0:
@@ -166,7 +166,7 @@ def larger(a, b):
 
 
 def smaller(a, b):
-    """The other one."""
+    """Return the smaller of two sizes for all values of the symbols, or raise Undecided."""
     return b if larger(a, b) is a else a
 
 
@@ -179,13 +179,14 @@ def _at_most(a, b, *question) -> bool:
 
 
 def least(dim) -> int | float:
-    """An int that no value of the size is below; -inf where none is known."""
+    """Return a lower bound on a size over all values of the symbols: an int, or -inf if no bound is found."""
     if type(dim) is not Dim:
         return dim
-    # In atoms counted from their least values all that is not the constant is at least 0 if its coefficient is.
+    # Substitute atom = least value + offset with offset ≥ 0. If all coefficients are then ≥ 0, the constant term is a
+    # lower bound.
     total: dict[Monomial, Fraction] = {}
     for monomial, a in dim.terms:
-        if a < 0 and len(monomial) == 1 and type(monomial[0]) is Floor:  # a floor is at most what it is the floor of
+        if a < 0 and len(monomial) == 1 and type(monomial[0]) is Floor:  # use floor(x) ≤ x
             inner, divisor = monomial[0]
             parts = [(inner_monomial, Fraction(a * b, divisor)) for inner_monomial, b in inner.terms]
         else:
@@ -199,18 +200,23 @@ def least(dim) -> int | float:
     constant = total.pop((), Fraction(0))
     if any(a < 0 for a in total.values()):
         return float("-inf")
-    return math.ceil(constant)  # a size is whole
+    return math.ceil(constant)  # Sizes are integers.
 
 
 def at(dim, sizes: Mapping[str, int]) -> int:
-    """The number that a size is where its symbols have these sizes."""
+    """Evaluate a size.
+
+    Args:
+      dim: an int or a Dim.
+      sizes: symbol → value.
+    """
     if type(dim) is not Dim:
         return dim
     return sum(a * math.prod(_atom_at(atom, sizes) for atom in monomial) for monomial, a in dim.terms)
 
 
 def symbols_of(dim) -> frozenset[str]:
-    """The names of the symbols that a size depends on."""
+    """Return the names of the symbols in a size."""
     if type(dim) is not Dim:
         return frozenset()
     names = set()
@@ -226,7 +232,15 @@ _OPERATIONS = {
 
 
 def parse(text: str, named: Callable[[str], Dim | None]):
-    """The size that an expression of names, integers, +, -, * and // says; None if it is none, or names others."""
+    """Parse an expression of names, integers, +, -, * and //.
+
+    Args:
+      text: the expression.
+      named: function name → size; None for an unknown name.
+
+    Returns:
+      An int or a Dim; None if the text is no such expression or contains an unknown name.
+    """
     if len(text) > MAX_EXPRESSION:
         return None
     try:
@@ -235,7 +249,7 @@ def parse(text: str, named: Callable[[str], Dim | None]):
         return None
 
 
-# -- how it is done --------------------------------------------------------------------------------
+# -- implementation --------------------------------------------------------------------------------
 
 
 def _parsed(node: ast.expr, named):
@@ -276,7 +290,7 @@ def _combined(a, b, sign: int):
 
 
 def _made(terms: Mapping[Monomial, int]):
-    """The size with these terms: an int, or the one Dim."""
+    """Return the size with these terms: an int, or the unique Dim."""
     kept = {monomial: a for monomial, a in terms.items() if a}
     if not kept.keys() - {()}:
         return kept.get((), 0)
@@ -295,7 +309,7 @@ def _made(terms: Mapping[Monomial, int]):
 
 
 def _floor(dim: Dim, divisor: int):
-    """The integer part of dim / divisor; of a floor plus something one floor: ⌊(⌊p/a⌋ + q)/b⌋ = ⌊(p + a·q)/(a·b)⌋."""
+    """Return ⌊dim / divisor⌋, and merge a nested floor: ⌊(⌊p/a⌋ + q)/b⌋ = ⌊(p + a·q)/(a·b)⌋."""
     for monomial, a in dim.terms:
         if a == 1 and len(monomial) == 1 and type(monomial[0]) is Floor:
             inner = monomial[0]
@@ -304,7 +318,7 @@ def _floor(dim: Dim, divisor: int):
 
 
 def _quotient(dividend: Dim, divisor: Dim):
-    """The polynomial that times `divisor` is `dividend`, by long division. Raises Undecided if there is none."""
+    """Divide polynomials exactly by long division. Raise Undecided if there is a remainder."""
     (lead, coefficient), *_ = divisor.terms
     result, rest = 0, dividend
     while type(rest) is Dim:
@@ -322,7 +336,7 @@ def _quotient(dividend: Dim, divisor: Dim):
 
 
 def _shifted(monomial: Monomial) -> dict[Monomial, int] | None:
-    """The product in atoms counted from their least values; None where one has none."""
+    """Expand a monomial in the offsets of its atoms from their least values; None if an atom has no least value."""
     result: dict[Monomial, int] = {(): 1}
     for atom in monomial:
         lowest = _least_of(atom)
@@ -339,7 +353,7 @@ def _shifted(monomial: Monomial) -> dict[Monomial, int] | None:
 
 
 def _least_of(atom: Atom) -> int | float:
-    """The least value of an atom; -inf for a floor of what may be any number."""
+    """Return a lower bound on an atom; -inf for a floor of an unbounded polynomial."""
     if type(atom) is Symbol:
         return atom.least
     lowest = least(atom.dim)
@@ -351,7 +365,7 @@ def _atom_at(atom: Atom, sizes: Mapping[str, int]) -> int:
 
 
 def _text_of_atom(atom: Atom) -> str:
-    """Of every atom another one, since atoms are sorted by it: a file may call a size "((s)//2)", or "a - b"."""
+    """Return the text of an atom, unique because atoms are sorted by it; quote names that look like expressions."""
     if type(atom) is Floor:
         return f"(({atom.dim})//{atom.divisor})"
     return atom.name if atom.name.isidentifier() else f"'{atom.name}'"

@@ -1,11 +1,13 @@
-"""Shapes of results where sizes are symbols: what ONNX's own inference says, and what it leaves open.
+"""Output shapes of operators with symbolic sizes.
 
-ONNX's inference hands a symbol through (element-wise operators, products, transpositions, reductions, …) but does not
-reckon with it. Every Dim goes in under a name of its own and comes back by it; operators whose results have sizes that
-are computed (Concat, Reshape, Slice, windows, …) are this module's. Both speak of sizes at which the model runs.
+ONNX's inference passes a symbol through unchanged (transpositions, reductions, …) but does not compute with it. Each
+Dim therefore enters that inference under a unique name (`name_of`) and is recovered by the name. This module computes
+the shapes of operators that calculate with sizes (Concat, Reshape, Slice, windows, …). Both assume that the model runs
+at the given sizes without an error.
 
-A cut `x[:n]` of an axis that may be shorter than n is taken to have n elements: tables of positions are cut so, and a
-model runs on with what is added to the cut only where it has. Validation compares at sizes that nobody named.
+A slice `x[:n]` of a fixed axis is assumed to have n elements, although n may exceed the axis. Models slice tables of
+positions in this way, and a shorter result would not fit the tensor that it is added to. Validation also runs at sizes
+that the user did not name, to catch a violation of this assumption.
 """
 
 from collections.abc import Callable
@@ -19,15 +21,15 @@ from rlflow.graph.contrib import SIZE
 from rlflow.graph.dims import Dim, Undecided, larger, smaller
 from rlflow.graph.ir import TensorType
 
-OF_RUNTIME = frozenset(("FusedConv",))  # operators of ONNX Runtime whose sizes are reckoned here
-UNBOUNDED = (1 << 31) - 1  # an end of a cut that says "to the end"
+OF_RUNTIME = frozenset(("FusedConv",))  # operators of ONNX Runtime whose shapes this module computes
+UNBOUNDED = (1 << 31) - 1  # slice ends from this value on mean "to the end of the axis"
 
 _NAMES: dict[Dim, str] = {}
 _DIMS: dict[str, Dim] = {}
 
 
 def name_of(dim: Dim) -> str:
-    """The name under which ONNX's inference sees the size."""
+    """Return the unique name under which ONNX's inference sees a size."""
     name = _NAMES.get(dim)
     if name is None:
         name = _NAMES[dim] = f"{SIZE}{len(_NAMES)}"
@@ -36,17 +38,17 @@ def name_of(dim: Dim) -> str:
 
 
 def named(name: str) -> Dim | None:
-    """The size of that name; None for one that ONNX's inference made up."""
+    """Return the size with a name from `name_of`; None for a name that ONNX's inference generated."""
     return _DIMS.get(name)
 
 
 def is_symbolic(kind: TensorType | None) -> bool:
-    """Whether a size of the tensor, or an element that is known, depends on a symbol."""
+    """Return True if a size or a known element of the tensor depends on a symbol."""
     return kind is not None and any(type(size) is Dim for size in (*(kind.shape or ()), *(kind.content or ())))
 
 
 class Call:
-    """One operator with what is known of its inputs."""
+    """One operator with the known shapes and contents of its inputs."""
 
     def __init__(self, op: str, attributes: dict, inputs: list, values: list, n_outputs: int):
         self.op, self.attributes, self.n_outputs = op, attributes, n_outputs
@@ -54,7 +56,15 @@ class Call:
         self.values = values
 
     def sizes(self, slot: int, default=None) -> list | None:
-        """The content of an input as a flat list of sizes; Undecided where it is not known."""
+        """Return the content of an input as a flat list of sizes.
+
+        Args:
+          slot: index of the input.
+          default: result for an absent input.
+
+        Raises:
+          Undecided: the content is unknown.
+        """
         if slot >= len(self.shapes) or self.shapes[slot] is None:
             return default
         if self.values[slot] is None:
@@ -66,14 +76,15 @@ class Call:
 
 
 def computes(op: str) -> bool:
-    """Whether the sizes of such an operator's results are reckoned here, and not left to ONNX."""
+    """Return True if this module computes the output shapes of an operator, instead of ONNX's inference."""
     return op in _SHAPES
 
 
 def shapes(call: Call) -> list[tuple] | None:
-    """The shapes of the results; None for an operator that is left to ONNX.
+    """Return the output shapes of an operator; None if ONNX's inference handles it (see `computes`).
 
-    Raises Undecided where they are not the same polynomials at every size.
+    Raises:
+      Undecided: an output size is not one polynomial for all values of the symbols.
     """
     compute = _SHAPES.get(call.op)
     if compute is None:
@@ -85,7 +96,7 @@ def shapes(call: Call) -> list[tuple] | None:
 
 
 def broadcast(shapes_: list[tuple]) -> tuple:
-    """The shape of an element-wise result. Raises Undecided where two symbols meet that may differ."""
+    """Return the broadcast shape of operands. Raise Undecided if two symbolic sizes may differ on an axis."""
     rank = max(map(len, shapes_))
     result = [1] * rank
     for shape in shapes_:
@@ -117,8 +128,10 @@ def _concat(call: Call) -> tuple:
 
 
 def _same(sizes: list):
-    """Sizes that must be equal for the model to run: a number, if one is. (Of a rule's new operator that is asked by
-    `fits.refused_at_some_size`.)"""
+    """Return one of several sizes that must be equal for the model to run; prefer an int.
+
+    `shapes.refused_at_some_size` checks the equality for operators that a rule adds.
+    """
     return next((size for size in sizes if type(size) is int), sizes[0])
 
 
@@ -149,9 +162,18 @@ def _slice(call: Call) -> tuple:
 
 
 def cut(size, start, end, step: int):
-    """How many elements start:end:step takes of an axis."""
+    """Return the number of elements of the slice start:end:step.
+
+    Args:
+      size: size of the axis, int or Dim.
+      start, end: as in ONNX's Slice, int or Dim.
+      step: not 0; must be positive for symbolic sizes.
+
+    Raises:
+      Undecided: the number is not one polynomial for all values of the symbols.
+    """
     if type(size) is int and all(type(v) is int for v in (start, end)):
-        if step < 0:  # borders before the beginning: ONNX starts at the first element, and ends behind it
+        if step < 0:  # ONNX clamps a start before the axis to the first element, and such an end to before it.
             start, end = max(start, -size), None if end < -size else end
         return len(range(*slice(start, end, step).indices(size)))
     if step < 0:
@@ -161,12 +183,12 @@ def cut(size, start, end, step: int):
 
 
 def _border(border, size):
-    """Where a border of a cut lies along the axis, counted from its beginning."""
+    """Return the position of a slice border from the beginning of the axis."""
     if type(border) is int and abs(border) >= UNBOUNDED:
         return size if border > 0 else 0
     if dims.least(border) < 0:
         if dims.least(-border) <= 0:
-            return _cautiously(larger, border, 0)  # neither sign is sure: seq - 4
+            return _cautiously(larger, border, 0)  # The sign depends on the symbols, as for seq - 4.
         return _cautiously(larger, size + border, 0)
     return _cautiously(smaller, border, size)
 
@@ -177,7 +199,7 @@ def _cautiously(choose: Callable, border, limit):
     except Undecided:
         if type(limit) is Dim:
             raise
-        return border  # the table is long enough (see above)
+        return border  # Assume that the table is long enough; see the docstring of the module.
 
 
 def _expand(call: Call) -> tuple:
@@ -202,7 +224,7 @@ def _split(call: Call) -> list[tuple]:
     shape, axis = call.shapes[0], call.axis()
     sizes = call.sizes(1)
     if sizes is None:
-        part = (shape[axis] + call.n_outputs - 1) // call.n_outputs  # the last one is smaller where that is uneven
+        part = (shape[axis] + call.n_outputs - 1) // call.n_outputs  # The last part gets the smaller remainder.
         sizes = [part] * (call.n_outputs - 1) + [shape[axis] - part * (call.n_outputs - 1)]
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
@@ -237,7 +259,7 @@ def _resize(call: Call) -> tuple:
 
 
 def _window(call: Call, kernel: tuple) -> list:
-    """The sizes of the positions of windows over the axes from the third on."""
+    """Return the number of window positions on each spatial axis (axes from 2 on)."""
     sides = call.shapes[0][2:]
     attributes, n = call.attributes, len(sides)
     strides, dilations = (attributes.get(name, (1,) * n) for name in ("strides", "dilations"))
@@ -252,7 +274,7 @@ def _window(call: Call, kernel: tuple) -> list:
         if attributes.get("ceil_mode", 0):
             up = (room + strides[k] - 1) // strides[k]
             begun = 0 if mode == b"VALID" else pads[k]
-            result.append(up + 1 if up * strides[k] < side + begun else up)  # none begins behind the image
+            result.append(up + 1 if up * strides[k] < side + begun else up)  # Every window must begin in the image.
         else:
             result.append(room // strides[k] + 1)
     return result
@@ -301,7 +323,7 @@ def _matmul(call: Call) -> tuple:
     a, b = call.shapes
     if a is None or b is None:
         raise Undecided("the shape of an input is not known")
-    rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()  # a vector has neither
+    rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()  # both empty for vectors
     return (*broadcast([a[:-2], b[:-2]]), *rows, *columns)
 
 

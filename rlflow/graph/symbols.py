@@ -1,10 +1,10 @@
-"""The symbols of a model: what the sizes of its inputs are called, and as which sizes its tensors' are read.
+"""The symbols of a model: the names and smallest values of the symbolic sizes of its inputs, and given sizes.
 
-A dimension is a number, a name (`seq`), an expression of other names ("past + seq", as exporters write sums), or has no
-name at all: then it is called after its input and axis (`x_2`); the file keeps it unnamed.
+A declared dimension is a number, a name (`seq`), an expression of names ("past + seq", as exporters write sums) or
+unnamed. An unnamed dimension gets a name from its input and axis (`x_2`); the exported file leaves it unnamed.
 
-A symbol is at least 1: rules are proved for sizes from 1. The length of what the model appends to (an input that is an
-operand of Concat, along that axis: a cache) is at least 0, since the first call of such a model has nothing there.
+A symbol is at least 1, since rules are proved for sizes from 1. A dimension along which Concat extends an input (a
+key-value cache) is at least 0, since the first call of such a model passes an empty cache.
 """
 
 import shlex
@@ -17,15 +17,20 @@ from rlflow.graph.dims import MAX_NUMBER, Dim, least, parse, symbol, symbols_of
 from rlflow.graph.ir import TensorType
 from rlflow.graph.shapes import type_proto
 
-MAX_NAME = 200  # characters; longer ones are no names that anybody gave
+MAX_NAME = 200  # characters; longer names are never parsed as expressions
 
 
 class Symbols:
-    """The sizes of a model's inputs.
+    """The symbolic sizes of a model's inputs.
+
+    Args:
+      inputs: declared inputs of the model.
+      nodes: nodes of the model, to find inputs that Concat extends.
+      bound: symbol → size, for symbols to replace by a number.
 
     Attributes:
-      least: symbol → the least size that it may have, of those that are not bound.
-      bindings: symbol → the size that it is bound to.
+      least: unbound symbol → its smallest value, 0 or 1.
+      bindings: bound symbol → its size.
     """
 
     def __init__(
@@ -56,10 +61,11 @@ class Symbols:
                     self._named[dim.dim_param] = size
 
     def _expression(self, text: str) -> Dim | int | None:
-        """The size that a text says in names of sizes; None where it is a name itself.
+        """Parse a dimension text as an expression; return None if the text is a plain name instead.
 
-        A name that stands in expressions alone ("8*height") is a symbol, too, if the size is surely one then;
-        "batch-size" is not. Of names that stand elsewhere too it may be 0 ("past + seq", both of which may be empty).
+        A name that appears only in expressions ("8*height") becomes a symbol if the expression is then always at least
+        1; "batch-size" is a plain name for this reason. An expression of known symbols must be at least 0 ("past + seq"
+        may be 0).
         """
         new: list[str] = []
 
@@ -86,7 +92,7 @@ class Symbols:
         return self._named[name]
 
     def shape_of(self, value: onnx.ValueInfoProto) -> tuple:
-        """The sizes of an input, int or Dim."""
+        """Return the sizes of an input, each an int or a Dim."""
         return tuple([self._size(value.name, axis, dim) for axis, dim in enumerate(_dims(value))])
 
     def _size(self, name: str, axis: int, dim):
@@ -96,7 +102,7 @@ class Symbols:
 
 
 def unnamed(name: str, axis: int, written: set[str]) -> str:
-    """What a dimension without a name is called: not as one of those that are written in the file."""
+    """Return a name for an unnamed dimension of an input that differs from all names in `written`."""
     result = f"{name}_{axis}"
     while result in written:
         result += "_"
@@ -104,7 +110,7 @@ def unnamed(name: str, axis: int, written: set[str]) -> str:
 
 
 def _written(inputs: Iterable[onnx.ValueInfoProto]) -> set[str]:
-    """The names of dimensions in the declarations of inputs."""
+    """Return the names of dimensions in the declarations of inputs."""
     return {dim.dim_param for value in inputs for dim in _dims(value)} - {""}
 
 
@@ -113,7 +119,7 @@ def _dims(value: onnx.ValueInfoProto):
 
 
 def _appended_to(inputs: list[onnx.ValueInfoProto], nodes: Iterable[onnx.NodeProto]) -> set[tuple[str, int]]:
-    """(input, axis) wherever a Concat appends to an input."""
+    """Return all (input, axis) pairs in which a Concat reads the input and joins along the axis."""
     ranks = {value.name: len(_dims(value)) for value in inputs}
     result = set()
     for node in nodes:
@@ -123,18 +129,34 @@ def _appended_to(inputs: list[onnx.ValueInfoProto], nodes: Iterable[onnx.NodePro
     return result
 
 
-# -- sizes that are given --------------------------------------------------------------------------
+# -- given sizes -----------------------------------------------------------------------------------
 
 
 def bind_shapes(inputs, shapes: Mapping[str, object]) -> list[onnx.ValueInfoProto]:
-    """The inputs with every dimension fixed. Raises RLFlowError with what is missing."""
+    """Return the declared inputs with every dimension replaced by a number.
+
+    Args:
+      inputs: ValueInfoProtos.
+      shapes: symbol → size, or input → sizes of its axes.
+
+    Raises:
+      RLFlowError: `shapes` does not fit the inputs or leaves a size open; the message names the missing sizes.
+    """
     symbols = Symbols(inputs, (), check_shapes(inputs, shapes))
     _refuse_open_sizes(inputs, symbols)
     return [with_sizes(value, symbols) for value in inputs]
 
 
 def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
-    """Symbol → size, of what `shapes` says. Raises RLFlowError where it does not fit the inputs."""
+    """Return symbol → size from sizes that the user gave.
+
+    Args:
+      inputs: ValueInfoProtos.
+      shapes: symbol → size, or input → sizes of its axes.
+
+    Raises:
+      RLFlowError: a name is unknown, or a size contradicts a declaration or another size.
+    """
     bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
     shapes = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in shapes.items()}
     for name, sizes in shapes.items():
@@ -172,7 +194,7 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
 
 
 def with_sizes(value: onnx.ValueInfoProto, symbols: Symbols) -> onnx.ValueInfoProto:
-    """The declaration of an input as inference takes it: numbers, and names of their own for other sizes."""
+    """Return the declaration of an input for ONNX's inference: symbolic sizes get unique names (see symbolic.py)."""
     sized = onnx.ValueInfoProto()
     sized.CopyFrom(value)
     if value.type.HasField("tensor_type"):
@@ -182,7 +204,7 @@ def with_sizes(value: onnx.ValueInfoProto, symbols: Symbols) -> onnx.ValueInfoPr
 
 
 def _refuse_open_sizes(inputs, symbols: Symbols) -> None:
-    """Raises RLFlowError with all that is still to be said, as arguments that can be copied."""
+    """Raise RLFlowError if sizes are still symbolic; the message contains arguments to copy."""
     declared, arguments = [], []
     for value in inputs:
         open_ones = [name for size in symbols.shape_of(value) for name in sorted(symbols_of(size))]
