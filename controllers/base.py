@@ -25,7 +25,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from controllers.config import LearnerConfig
+from controllers.controller_options import LearnerConfig
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import Observes

@@ -1,34 +1,79 @@
-"""CMA-ES in the dream: of a generation of controllers those count whose dreams have the highest returns.
+"""CMA-ES in the dream: the controllers of a generation whose dreams have the highest returns decide the next one.
 
-A controller scores match classes (see worldmodel/base.py) and NO-OP, and takes a match of the best class that has one.
-Only classes that can be reached are scored, those that were met in play before the first generation, at random and by
-the prior; others are chosen where a controller would stop, by their usual reward, while that is a gain: a dream is
-shorter than the way on the real graph. The search begins at a greedy prior: its first mean takes, of the classes that
-have a match, the one of the highest usual reward in the data, until none gains. The first generations search through
-scores that heed the classes alone, since those are few, and the others through all weights, from there on.
+A controller scores match classes and NO-OP, and takes a match of the best class that has one. `priorities` scores the
+classes once and for all; `linear` is W [z, h] + b (Ha & Schmidhuber 2018; RLFlow paper, section 3.4); `mlp` puts a
+narrow layer in between. Only classes that were met in play before the first generation are scored. Another class is
+chosen where the controller would stop, while its median reward is a gain: a dream is shorter than a real episode.
 
-The last output is a location coordinate u. Among the `count` matches of the chosen class, numbered in their order, the
-one nearest to σ(u) · (count - 1) is best: the logits of matches are minus the distance to it. Both stages go through
-the one masked distribution.
+The search begins at a greedy prior: the class of the highest median reward in the data, until none gains. Median
+rewards enter as ranks, so their unit does not matter. The first generations search the biases of the classes alone,
+since these are few, and the others search all weights. What is kept is never worse than the prior in the same dreams.
 
-A checkpoint holds all fitness values: replaying them rebuilds the state of the search bit for bit, and the replayed
-mean is compared with the stored one.
-
-What gained most in the data is where the search begins, so what is kept is never worse in the same dreams. Usual
-rewards enter as ranks: units do not matter, and few classes that gain nothing are tried at once.
+The last output is a location coordinate u. Among the `count` matches of the chosen class the one nearest to σ(u) ·
+(count - 1) is best. A checkpoint holds all fitness values. Replaying them rebuilds the search bit for bit, and the
+replayed mean is compared with the stored one.
 """
 
 import numpy as np
 import tensorflow as tf
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
-from controllers.config import CMAESConfig
+from controllers.controller_options import CMAESConfig
 from controllers.evaluation import play
 from controllers.evolution import Widened
 from controllers.masked import TwoStage, count_of
 from controllers.random import uniform_actions
-from controllers.scores import Scores, by_usual_reward
 from rlflow.common.errors import RLFlowError
+
+RELUCTANCE = 0.3  # three times the default sigma0: of the choices that gain nothing, few are tried by one individual
+
+
+class Scores:
+    """I inputs to O outputs, for a population of P weight vectors float32 [P, size].
+
+    Attributes:
+      size: the weights of a vector.
+      start: float64 [size], where the search begins: outputs are `bias` there, whatever z and h.
+    """
+
+    def __init__(self, policy: str, inputs: int, hidden: int, bias: np.ndarray):
+        """bias: float [O]."""
+        self.policy, outputs = policy, len(bias)
+        last = {"priorities": 0, "linear": inputs, "mlp": hidden}[policy]
+        self.shapes = [(last + 1, outputs)]  # the last row of a layer is its bias
+        self.start = np.concatenate([np.zeros(last * outputs), bias])
+        if policy == "mlp":
+            self.shapes.insert(0, (inputs + 1, hidden))
+            # Were it zero too, nothing would depend on z.
+            first = np.random.default_rng(0).standard_normal((inputs + 1, hidden))
+            first[-1] = 0.0
+            self.start = np.concatenate([first.ravel(), self.start])
+        self.size = len(self.start)
+
+    def __call__(self, weights: tf.Tensor, z: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
+        """float32 [B, O] of a batch of which each vector of weights owns B / P rows side by side."""
+        population, rows = tf.shape(weights)[0], tf.shape(z)[0]
+        x = tf.concat([z, h], axis=1) if self.policy != "priorities" else z[:, :0]
+        x = tf.reshape(x, [population, rows // population, x.shape[1]])
+        layers = tf.split(weights, [n * m for n, m in self.shapes], axis=1)
+        for number, (layer, shape) in enumerate(zip(layers, self.shapes, strict=True)):
+            layer = tf.reshape(layer, [population, *shape])
+            x = (tf.tanh(x) if number else x) / max(shape[0] - 1, 1) ** 0.5 @ layer[:, :-1] + layer[:, -1:]
+        return tf.reshape(x, [rows, self.shapes[-1][1]])
+
+
+def by_usual_reward(usual_rewards: np.ndarray) -> np.ndarray:
+    """float64 [C] in ±1, of usual rewards [C]: the greedy prior by their ranks, whatever their unit.
+
+    The last choice is to stop; what gains nothing comes RELUCTANCE behind it.
+    """
+    gains, losses = np.unique(usual_rewards[usual_rewards > 0]), np.unique(-usual_rewards[usual_rewards < 0])
+    above = np.searchsorted(gains, usual_rewards, side="right") / max(len(gains), 1)
+    below = np.searchsorted(losses, -usual_rewards, side="right") / max(len(losses), 1)
+    scores = above - RELUCTANCE * (usual_rewards <= 0) - (1 - RELUCTANCE) * below
+    scores[-1] = 0.0
+    return scores
+
 
 RANDOM_STEPS = 30  # steps of random play
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from controllers.base import Learner, StopReason, same_shapes
-from controllers.config import LinearScoresConfig
+from controllers.controller_options import LinearScoresConfig
 from controllers.evolution import Evolution
 from rlflow.common.task import GraphArrays, Instance
 

@@ -1,34 +1,128 @@
-"""A planner: it looks for the best sequence of rewrites inside the dream, and then plays it.
+"""A planner: it searches the dream for the best sequence of rewrites, and then plays it.
 
 Where dreamt states can be searched (`DreamVectorEnv.searchable`), the searches of `rlflow.search` run on them as on
-real ones, since a dreamt state answers what they ask of a state (matches, objective, what the last rewrite touched,
-what is near): beam search, then annealing, each with a share of the rewrites that may be tried. So the exact-simulator
-control is the same code with the other states. Steps of which the world model is too uncertain are not planned
-(worldmodel/edits/searchable_dream.py). Elsewhere the best of sampled episodes is the plan, and the next samples are
-drawn around it.
+real states: beam search, then annealing, each with a share of the rewrites that may be tried. The exact-simulator
+control is the same code with other states. A step is not planned if the world model is too uncertain about it.
+Elsewhere the best of sampled episodes is the plan, and the next samples are drawn around it.
 
-What was met once is not lost: with the world model goes the sequence of edits that led to the cheapest graph of all
-episodes, and half of the searches begin where it led (Go-Explore, Ecoffet et al. 2021). What a plan can do without is
-left out of it in the end: each step that gains nothing is tried without, and with it goes all that was there through it
-alone.
+The world model keeps the edits that led to the cheapest graph of all episodes, and half of the searches begin where
+they led (Go-Explore, Ecoffet et al. 2021). In the end each step of the plan that gains nothing is left out on trial,
+with all that it alone made possible.
 
-Played greedily, a plan is repeated as long as its next action is valid. Sampled, it is left at some step for random
-play of some steps: what a world model learns from that lies around the plan, where it will be asked next.
+Played greedily, a plan is repeated as long as its next action is valid. Played sampled, it is left at some step for
+some steps of random play. What a world model learns from these lies around the plan, where it will be asked next.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from controllers.base import Controller, StopReason, derive_seed, same_shapes
-from controllers.config import PlannerConfig
-from controllers.plans import Plan, empty_plan, plan_along, shortened
+from controllers.base import Controller, Log, Progress, StopReason, derive_seed, same_shapes
+from controllers.controller_options import PlannerConfig
 from controllers.random import uniform_actions
-from controllers.search_progress import SearchProgress
-from rlflow.search.base import Limits, SearchResult, numbered, run_search, uninterrupted
+from rlflow.common.task import Match
+from rlflow.search.base import Limits, Path, SearchResult, numbered, run_search, uninterrupted
 from worldmodel.base import DreamtState
 from worldmodel.trainer import Trainer
+
+
+class SearchProgress:
+    """Tqdm-like, as `rlflow.search` takes it; passes on to a training's own `log` and `progress`.
+
+    Attributes: steps, of the whole training; done, how many of them were made.
+    """
+
+    def __init__(self, steps: int, log: Log | None, progress: Progress | None):
+        self.done, self.steps = 0, steps
+        self._log, self._progress = log, progress
+
+    def update(self, steps: int) -> None:
+        self.done += steps
+        if self._progress is not None:
+            self._progress(min(self.done, self.steps), self.steps)
+
+    def finish(self) -> None:
+        """A search may have enough before its share is used up."""
+        self.update(self.steps)
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        """Nothing: the training's own figures are logged by `log`."""
+
+    def log(self, entries: Iterable[tuple[int, Mapping[str, float]]]) -> None:
+        """entries: (steps so far, scalars)."""
+        if self._log is None:
+            return
+        for steps, scalars in entries:
+            self._log(steps, scalars)
+
+
+class Plan(NamedTuple):
+    """T actions in a row.
+
+    actions: int64 [T, 2], (xfer_id, location).  counts: int32 [T, N + 1], what was observed before each of them.
+    dreamt_return: the sum of the predicted rewards after the last.
+    """
+
+    actions: np.ndarray
+    counts: np.ndarray
+    dreamt_return: float
+
+
+def empty_plan(n_xfer_ids: int) -> Plan:
+    return Plan(np.zeros((0, 2), np.int64), np.zeros((0, n_xfer_ids), np.int32), 0.0)
+
+
+def plan_along(start: DreamtState, path: Path | None) -> Plan:
+    """The plan of the matches of a path from the start."""
+    actions = numbered(start, path)[1]
+    counts, state = [], start
+    for xfer_id, location in actions:
+        counts.append(np.append(state.counts, 1).astype(np.int32))
+        state = state.follow(state.match(xfer_id, location))
+    observed = np.array(counts, np.int32).reshape(-1, len(start.counts) + 1)
+    return Plan(np.array(actions, np.int64).reshape(-1, 2), observed, state.gained)
+
+
+def shortened(start: DreamtState, actions: list[tuple[int, int]]) -> Path | None:
+    """The path of these actions without those that its end can do without.
+
+    Each action that gained nothing is left out, with all that only it made possible, if the end is no costlier then.
+    """
+    matches, gains, state = [], [], start
+    for xfer_id, location in actions:
+        match = state.match(xfer_id, location)
+        after = state.follow(match)
+        matches.append(match)
+        gains.append(state.objective - after.objective)
+        state = after
+    kept, objective = matches, state.objective
+    for match, gain in zip(matches, gains, strict=True):
+        if gain > 0 or match not in kept:
+            continue
+        index = kept.index(match)
+        rest, end = _carried_out(start, kept[:index] + kept[index + 1 :])
+        if end.objective <= objective:
+            kept, objective = rest, end.objective
+    path = None
+    for match in kept:
+        path = match, path
+    return path
+
+
+def _carried_out(start: DreamtState, matches: list[Match]) -> tuple[list[Match], DreamtState]:
+    """(those of the matches that exist when it is their turn, the state after them)."""
+    state, done = start, []
+    for match in matches:
+        if not state.offers(match):
+            continue
+        after = state.follow(match)
+        if after is not state:
+            state = after
+            done.append(match)
+    return done, state
+
 
 SHOTS = 64  # episodes sampled side by side
 LEAVE = 2.0  # times that a sampled episode would leave the plan, on average, if it came back

@@ -6,7 +6,7 @@ An action is a pair (xfer_id, location), so a rule with many locations is drawn 
 import numpy as np
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
-from controllers.config import RandomConfig
+from controllers.controller_options import RandomConfig
 from controllers.evaluation import play
 
 

@@ -11,8 +11,8 @@ from rlflow.common.system import locked
 from tests.commands import TINY, in_its_own
 from tests.toys import letters
 from worldmodel.boards import StageWriter
-from worldmodel.config import MDNRNNConfig
-from worldmodel.training import load, train
+from worldmodel.train_and_load import load, train
+from worldmodel.world_model_options import MDNRNNConfig
 
 # Tests run side by side, on machines of any size: by default one thread of ONNX Runtime each, their processes' too.
 os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from worldmodel.boards import BOARDS, tag_of
-from worldmodel.curves import read_curves
+from worldmodel.boards import BOARDS, read_curves, tag_of
 
 OF_GRADIENTS = ("loss", "held_out_loss")  # not of a world model that descends none
 

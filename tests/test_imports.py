@@ -180,7 +180,16 @@ def test_importing_all_of_rlflow_the_roof_the_registries_and_what_serves_every_w
     modules = [module_of(path) for package in ("rlflow", ROOF) for path in files_of(package)]
     generic = [
         f"worldmodel.{name}"
-        for name in ("base", "config", "description", "spaces", "dream", "latent_env", "training", "mdn_rnn")
+        for name in (
+            "base",
+            "world_model_options",
+            "spaces",
+            "dream",
+            "latent_env",
+            "trainer",
+            "train_and_load",
+            "mdn_rnn",
+        )
     ]
     names = [*modules, *generic, "controllers", "run"]
     assert not imported_by(f"import importlib\nfor name in {names!r}: importlib.import_module(name)") & LEARNING

@@ -22,7 +22,7 @@ from rlflow.common.task import State
 from rlflow.env.rewards import INVALID_REWARD
 from worldmodel import spaces
 from worldmodel.base import DreamtState, Searchable, WorldModel
-from worldmodel.config import DreamOptions
+from worldmodel.world_model_options import DreamOptions
 
 SEED_RANGE = 2**31 - 1
 

@@ -2,7 +2,7 @@
 
 A training repeats one update until it has made all its steps. `Trainer` does all that surrounds the update: it restores
 the last checkpoint, writes new ones, writes curves, reports progress and stops early. This module imports no
-TensorFlow, since not every controller needs it. `worldmodel.checkpoint` clips gradients and turns variables into
+TensorFlow, since not every controller needs it. `worldmodel.weights` clips gradients and turns variables into
 arrays.
 
 A kill at any moment changes no result. The rules for an update that keep this true:

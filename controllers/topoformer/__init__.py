@@ -1,36 +1,34 @@
 """Topoformer (Gagrani et al. 2022): a network that says in which order the nodes of any graph need little memory.
 
-| module | what |
+| file | contents |
 | --- | --- |
 | `observation.py` | what the network sees: features, and how every two nodes are related |
-| `network.py` | from there to priorities of the nodes |
-| `decoder.py` | from priorities to orders, and how probable these are |
+| `network.py` | from there to priorities of the nodes, to orders and their probabilities |
 | `reinforce.py` | a gradient step |
-| `controller.py` | the controller: learns on new graphs, orders any |
+| `controller.py` | the controller: it learns on new graphs and orders any graph |
 
-**Why it learns on other graphs than the one it is to order.** Priorities are a function of any graph, so what was
-learnt once orders a model in the time of one pass. An instance draws others of its kind
-(`rlflow.common.task.Sequencing`); a folder of a training begins another (`controller.topoformer.start`), with
-`epochs=0` nothing is learnt besides. `shipped/` is one such folder, with the weights alone: the default options on
-layered graphs of 100 nodes, seed 0, 202 epochs.
+**It learns on other graphs than the one it orders.** Priorities are a function of any graph, so one training orders
+every model in the time of one pass. An instance draws others of its kind (`rlflow.tasks.base.Sequencing`). The folder
+of a training can begin another one (`controller.topoformer.start`); with `epochs=0` nothing more is learnt.
+`shipped/` is such a folder, with the weights alone: the default options on layered graphs of 100 nodes, seed 0, 202
+epochs.
 
-**Why sizes are shares of the largest.** A model's tensors have 4 to 10⁹ bytes, the paper's graphs 1 to 10⁴ units.
-What decides is the largest ones, and by how much they differ; so nothing else is shown, as in the paper. No unit
-matters, and no order changes with it. A logarithm would tell apart what is too small to matter.
+**Sizes are shares of the largest.** Tensors of a model have 4 to 10⁹ bytes, the graphs of the paper 1 to 10⁴ units.
+The largest ones decide, and by how much they differ, so nothing else is shown, as in the paper. A logarithm would
+tell apart what is too small to matter.
 
-**Why nothing depends on the numbering.** Eigenvectors of the Laplacian have no sign of their own; ours grow with
-depth. Where a graph is so symmetrical that several have one eigenvalue, numbering does decide which of them are seen.
+**Nothing depends on the numbering.** Eigenvectors of the Laplacian have no sign of their own; here they grow with
+depth. In a graph so symmetrical that several have one eigenvalue, the numbering does decide which of them are seen.
 
-**Why the relations of a graph are bytes.** Masks of seven graphs would be seven times as large as they are, and those
-of all networks of the paper's Table 3 are looked up in the same bytes (`network.GROUPS`).
+**The relations of a graph are bytes.** Masks of seven graphs would be seven times as large. The masks of all networks
+in Table 3 of the paper are looked up in the same bytes (`network.GROUPS`).
 
-**Why the baseline is the mean.** Drawing an order costs next to nothing beside the network, so several are drawn of
-each graph. Their mean needs no second network, and teaches no worse than the paper's greedy orders of the best
-network: after 525 steps on graphs of 50 nodes 4.9 % below depth-first orders instead of 3.9 %, one seed each. Which
-network is kept is decided by greedy orders and a paired t-test, as in Kool et al. 2019.
+**The baseline is the mean.** Drawing an order costs next to nothing beside the network, so several are drawn of each
+graph. Their mean needs no second network, as the greedy orders of the paper do, and teaches no worse. After 525 steps
+on graphs of 50 nodes the result is 4.9 % below depth-first orders instead of 3.9 %, one seed each. Greedy orders and
+a paired t-test decide which network is kept (Kool et al. 2019).
 
-**Where the decoder of the paper's Table 4 is,** which asks the network anew for every node: an ablation,
-`benchmarks/autoregressive.py`.
+**The decoder of Table 4 of the paper,** which asks the network anew for every node, is an ablation.
 """
 
 from pathlib import Path

@@ -12,17 +12,16 @@ import numpy as np
 from scipy.stats import ttest_rel
 
 from controllers.base import Learner, StopReason, derive_seed, same_shapes
-from controllers.config import TopoformerConfig
+from controllers.controller_options import TopoformerConfig
 from controllers.topoformer import SHIPPED
-from controllers.topoformer.decoder import greedy, sampled
-from controllers.topoformer.network import Sizes
+from controllers.topoformer.network import Sizes, greedy, sampled
 from controllers.topoformer.observation import POSITIONS, observe
 from controllers.topoformer.reinforce import Batch, Network, Reinforce
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_arrays
 from rlflow.common.options import read
 from rlflow.common.task import Sequencing
-from worldmodel.checkpoint import module_arrays, restore_arrays
+from worldmodel.weights import module_arrays, restore_arrays
 
 TRAINING, EVALUATION = range(2)  # streams of random numbers
 BEST = "modules/best/"  # of the names of a checkpoint

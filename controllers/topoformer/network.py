@@ -1,8 +1,14 @@
-"""The network: from graphs to priorities of their nodes (Gagrani et al. 2022, section 4 and appendix C.2).
+"""From graphs to priorities of their nodes (Gagrani et al. 2022, section 4 and appendix C.2), and from these to
+orders.
 
-Attention in groups of heads, each of which sees related nodes alone: one group for each of the seven graphs. A node
-that has none of a group's relatives gets nothing from it. Layers are normalised before, not after (pre-LN). Where the
-paper leaves something open: what the heads give is projected to the width.
+Attention works in groups of heads, one group for each of the seven graphs. A group sees related nodes alone. A node
+without relatives in a group gets nothing from it. Layers are normalised before, not after (pre-LN). Where the paper
+leaves something open: the output of the heads is projected to the width.
+
+In an order, each of the ready nodes is the next one with the probability of the softmax of priorities. A node that
+becomes ready waits for an exponentially distributed time, whose rate is the exponential of its priority. Such times
+have no memory, so the next node is drawn by the softmax, whatever has run before, and one random number a node is
+enough.
 """
 
 from typing import NamedTuple
@@ -20,6 +26,7 @@ from controllers.topoformer.observation import (
     ITSELF,
     SHORT_CUT,
     SHORT_CUT_BACK,
+    Observation,
 )
 
 RANGE = 5.0  # standard deviation of a graph's priorities
@@ -35,7 +42,7 @@ GROUPS = {  # which relatives each group of heads attends to; other than "seven"
 
 
 class Sizes(NamedTuple):
-    """Of a network; see `controllers.config.TopoformerConfig`. inputs: features of a node."""
+    """Of a network; see `controllers.controller_options.TopoformerConfig`. inputs: features of a node."""
 
     inputs: int
     width: int
@@ -145,3 +152,62 @@ def _standardised(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
     centred = (values - tf.reduce_sum(values * there, axis=1, keepdims=True) / count) * there
     variance = tf.reduce_sum(centred**2, axis=1, keepdims=True) / count
     return centred * tf.math.rsqrt(variance + 1e-8)
+
+
+LAST = 1e300  # when padding runs
+
+
+def greedy(seen: Observation, priorities: np.ndarray) -> np.ndarray:
+    """int64 [B, n], the orders in which the most probable node is next; padding comes last.
+
+    priorities: float [B, n].
+    """
+    return _run(seen, np.arange(len(priorities)), -priorities.astype(np.float64), passing=False)
+
+
+def sampled(seen: Observation, priorities: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
+    """int64 [B, samples, n], orders by chance; padding comes last."""
+    count, n = priorities.shape
+    graph = np.repeat(np.arange(count), samples)
+    waits = rng.exponential(size=(len(graph), n)) * np.exp(-priorities.astype(np.float64))[graph]
+    return _run(seen, graph, waits, passing=True).reshape(count, samples, n)
+
+
+def _run(seen: Observation, graph: np.ndarray, waits: np.ndarray, passing: bool) -> np.ndarray:
+    """int64 [lanes, n]: of all that is ready, what has the shortest wait runs next.
+
+    graph: int64 [lanes], which one.  waits: float64 [lanes, n].  passing: whether time passes for what is ready.
+    """
+    lanes, n = np.arange(len(graph)), waits.shape[1]
+    waits = np.where(np.arange(n) < seen.sizes[graph, None], waits, LAST)
+    sources = seen.edges.sum(axis=1, dtype=np.int32)[graph]
+    orders = np.empty((len(graph), n), np.int64)
+    for step in range(n):
+        left = np.where(sources == 0, waits, np.inf)
+        orders[:, step] = chosen = left.argmin(axis=1)
+        if passing:
+            waits -= np.where(sources == 0, left[lanes, chosen, None], 0)
+        sources[lanes, chosen] = -1
+        sources -= seen.edges[graph, chosen]
+    return orders
+
+
+def log_probabilities(priorities: tf.Tensor, orders: tf.Tensor, edges: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    """float32 [B, S], of orders as `sampled` draws them.
+
+    priorities: float32 [B, n].  orders: int [B, S, n].  edges: bool [B, n, n].  sizes: int32 [B].
+    """
+    logits = tf.where(choices(orders, edges, sizes), priorities[:, None, None], NEVER)
+    chosen = tf.gather(priorities, orders, batch_dims=1)
+    terms = chosen - tf.reduce_logsumexp(logits, axis=-1)
+    return tf.reduce_sum(tf.where(tf.sequence_mask(sizes, tf.shape(orders)[2])[:, None], terms, 0.0), axis=-1)
+
+
+def choices(orders: tf.Tensor, edges: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    """bool [B, S, step, node]: which nodes are ready when orders, as above, choose one of them."""
+    n = tf.shape(orders)[2]
+    steps, at = tf.range(n), tf.argsort(orders, axis=-1)  # at: the step at which each node runs
+    ends = tf.where(edges[:, None], at[..., None] + 1, 0)
+    ready = tf.reduce_max(ends, axis=2)  # [B, S, n]: from which step on each may run
+    there = (ready[:, :, None] <= steps[:, None]) & (steps[:, None] <= at[:, :, None])
+    return there & tf.sequence_mask(sizes, n)[:, None, None]

@@ -12,12 +12,11 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controllers.config import TopoformerConfig
-from controllers.topoformer.decoder import greedy, log_probabilities, sampled
-from controllers.topoformer.network import Priorities, Sizes
+from controllers.controller_options import TopoformerConfig
+from controllers.topoformer.network import Priorities, Sizes, greedy, log_probabilities, sampled
 from controllers.topoformer.observation import Observation, observe
 from rlflow.common.task import Sequencing
-from worldmodel.checkpoint import apply_clipped, with_slots
+from worldmodel.weights import apply_clipped, with_slots
 
 GRADIENT_CLIP = 1.0  # largest global norm
 SEEN = (tf.TensorSpec([None, None, None]), tf.TensorSpec([None, None, None], tf.uint8), tf.TensorSpec([None], tf.int32))

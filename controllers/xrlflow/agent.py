@@ -1,25 +1,54 @@
-"""X-RLflow's agent: PPO (Schulman et al. 2017) over candidates, on the real graph; its network is in network.py.
+"""The agent of X-RLflow: PPO (Schulman et al. 2017) over candidates, on the real graph.
 
-All randomness of update k is a function of (seed, k), and every update begins with new episodes. So a training that is
-killed and resumed gives the same weights, bit for bit, as one that is not. On several models at once (`rlflow.env.
-in_turn`) sampled episodes are of each in turn, and the greedy return is the mean over all of them.
+Before it learns from rewards it can imitate beam search (behavioural cloning: Pomerleau 1991). A search tries
+thousands of rewrites for each that it keeps. The agent is shown the kept chains on its models, and raises the
+probability of each choice; on graphs that were never searched it can do the same.
+
+All randomness of update k is a function of (seed, k), and every update begins with new episodes. A training that is
+killed and resumed therefore gives the same weights, bit for bit, as an uninterrupted one. With several models
+(`rlflow.env.in_turn`) sampled episodes take the models in turn, and the greedy return is the mean over all of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import gymnasium
 import numpy as np
 import tensorflow as tf
 
-from controllers.actor_critic import ActorCritic, clipped, copy, standardised
-from controllers.config import XRLflowConfig
-from controllers.ppo import RewardScale, gae
-from controllers.xrlflow.imitation import demonstrations
-from controllers.xrlflow.meta_graphs import FEATURES, SPEC, joined
-from controllers.xrlflow.network import Network
+from controllers.controller_options import XRLflowConfig
+from controllers.ppo import ActorCritic, RewardScale, clipped, copy, gae, standardised
+from controllers.xrlflow.network import FEATURES, SPEC, Network, joined
 from rlflow.common.messages import progress_bar
 from rlflow.env.features import N_OPS
+from rlflow.search import BeamOptions
+from rlflow.search.base import Limits, run_search, uninterrupted
+
+SEARCH_INTERACTIONS = 10_000  # rewrites that beam search may try, of each model
+
+
+class Demonstration(NamedTuple):
+    """observation: of `rlflow.env.candidates.CandidateEnv`.  choice: the candidate that beam search took, or NO-OP."""
+
+    observation: dict[str, np.ndarray]
+    choice: int
+
+
+def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], int]:
+    """(of each model of the environment what beam search did; the rewrites that it tried)."""
+    result, interactions = [], 0
+    for one in env.get_wrapper_attr("envs") if env.has_wrapper_attr("envs") else [env]:
+        start, limits = one.unwrapped.task.initial, Limits(interactions=SEARCH_INTERACTIONS)
+        search = uninterrupted(run_search("beam", start, limits, seed, **asdict(BeamOptions())))
+        interactions += search.interactions
+        shown = [Demonstration(*seen) for seen in one.get_wrapper_attr("replayed")(search.actions)]
+        result += shown if may_stop(shown[-1].observation) else shown[:-1]
+    return result, interactions
+
+
+def may_stop(observation: dict[str, np.ndarray]) -> bool:
+    """Whether NO-OP is a choice: a search that was cut short may have stopped while something gains."""
+    return not (observation.get("gains", np.zeros(1)) > 0).any()
 
 
 @dataclass(frozen=True)

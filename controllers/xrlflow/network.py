@@ -1,29 +1,83 @@
-"""X-RLflow's graph network (section 3.4) with its two heads: what the policy thinks of each candidate, and the value.
+"""The graph network of X-RLflow (section 3.4) with its heads for the policy and the value, and its input, a
+meta-graph.
 
     nodes    h' = σ(W [operator ‖ Σ shapes of what it reads])                   equation 6
     layers   h' = σ(Σ α W h) over the nodes that it reads from, and itself      equation 7, `layers` times
     globals  g  = σ(W Σ h)                                                      equation 8
 
-A sum over hundreds of nodes would hide what a rewrite of three changes. So of the graph as it is the sum is divided by
-its number of nodes; of a candidate it is the *difference* to the graph as it is. Differences are what patches have: the
-rows that a candidate adds, less those that it replaces. Of whole candidates they are the same numbers; NO-OP, the graph
-as it is, differs by 0.
+A meta-graph is several observations of candidates side by side, so that the network sees them in one pass.
 
-Where gains are shown (`gains`), the policy begins as a draw among what is estimated to gain: its logits are those of
-the head, which begins near 0, and a learned multiple of asinh(gain / GAIN_UNIT), since gains differ by orders of
-magnitude. So what it has to learn is where an estimate misleads: what a rewrite makes possible, and what does not pay.
-While something gains, NO-OP is no choice.
+A sum over hundreds of nodes would hide what a rewrite of three changes. The sum over the current graph is therefore
+divided by its number of nodes, and a candidate is the *difference* to it: the rows that the candidate adds, less the
+rows that it replaces. Whole candidates give the same numbers. NO-OP differs by 0.
+
+Where gains are shown (`gains`), the policy begins as a draw among candidates with an estimated gain. Its logits are
+the output of the head, which begins near 0, plus a learned multiple of asinh(gain / GAIN_UNIT), since gains differ by
+orders of magnitude. It then has to learn only where an estimate misleads. While something gains, NO-OP is no choice.
 """
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controllers.config import XRLflowConfig
+from controllers.controller_options import XRLflowConfig
 from controllers.masked import MaskedCategorical
 from controllers.policies import Orthogonal
-from controllers.xrlflow.meta_graphs import FEATURES, SPEC, MetaGraph
+from rlflow.env.candidates import NODE_COLUMNS
 from rlflow.env.features import N_OPS
+
+FEATURES = NODE_COLUMNS - 1  # of a node, besides its operator
+
+
+class MetaGraph(NamedTuple):
+    """B observations of `rlflow.env.candidates.CandidateEnv`, whose arrays these are, with rows and candidates numbered
+    through.
+
+    gains: float32 [all candidates]; 0 where none are shown.
+    counts: int32 [B], how many candidates each observation has, the graph as it is included.
+    """
+
+    ops: tf.Tensor
+    nodes: tf.Tensor
+    senders: tf.Tensor
+    receivers: tf.Tensor
+    owners: tf.Tensor
+    replaced: tf.Tensor
+    replacers: tf.Tensor
+    gains: tf.Tensor
+    counts: tf.Tensor
+
+
+_NUMBERS = tf.TensorSpec([None], tf.int32)
+SPEC = MetaGraph(  # of any sizes: compiled once
+    _NUMBERS, tf.TensorSpec([None, FEATURES], tf.float32), *[_NUMBERS] * 5, tf.TensorSpec([None], tf.float32), _NUMBERS
+)
+
+
+def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
+    """At least one of them."""
+    counts = [len(one["actions"]) for one in observations]
+    rows, candidates = _before([len(one["ops"]) for one in observations]), _before(counts)
+
+    def together(key: str, offsets: Sequence[int] | None = None) -> np.ndarray:
+        parts = [one[key] for one in observations]
+        return np.concatenate(parts if offsets is None else [p + n for p, n in zip(parts, offsets, strict=True)])
+
+    return MetaGraph(
+        together("ops"), together("nodes"), together("senders", rows), together("receivers", rows),
+        together("owners", candidates), together("replaced", rows), together("replacers", candidates),
+        np.concatenate([one.get("gains", np.zeros(len(one["actions"]), np.float32)) for one in observations]),
+        np.array(counts, np.int32),
+    )  # fmt: skip
+
+
+def _before(sizes: Sequence[int]) -> np.ndarray:
+    """int32: of each the sum of those before it."""
+    return (np.cumsum(sizes) - sizes).astype(np.int32)
+
 
 HEAD = (256, 64)  # units of both heads' layers
 GAIN_UNIT, GAIN_WEIGHT = 1e-3, 1.0  # percent; the multiple to begin with

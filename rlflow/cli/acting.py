@@ -6,7 +6,7 @@ import time
 from controllers.evaluation import best_of
 from rlflow.cli.wiring import controller_from, controllers_environment, with_candidates
 from rlflow.optimisation.candidates import Candidate, follow
-from worldmodel.training import prepare_tensorflow
+from worldmodel.train_and_load import prepare_tensorflow
 
 
 def acted(run, folder: str, seconds: float) -> Candidate:

@@ -9,15 +9,15 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import progress_bar, shown_by
 from rlflow.env.step import InTurn
 from worldmodel.base import UnpredictableRewardError
-from worldmodel.config import world_model_config
 from worldmodel.dream import DreamVectorEnv
-from worldmodel.training import train
+from worldmodel.train_and_load import train
+from worldmodel.world_model_options import world_model_config
 
 
 def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict:
     """What the training reports.
 
-    source: episodes, or online a stream of them (see `worldmodel.training.train`).  name: of its events.
+    source: episodes, or online a stream of them (see `worldmodel.train_and_load.train`).  name: of its events.
     """
     check_single_moves(run)
     config = world_model_config(run.config.world_model)

@@ -8,13 +8,13 @@ import numpy as np
 
 from controllers import CONTROLLERS
 from controllers.base import check_observes
-from controllers.config import controller_config
+from controllers.controller_options import controller_config
 from rlflow.cli.wiring import events
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import progress_bar, shown_by
 from rlflow.common.task import ONE_SHOT, Instance, Observes
 from rlflow.optimisation.candidates import Decision
-from worldmodel.training import prepare_tensorflow
+from worldmodel.train_and_load import prepare_tensorflow
 
 
 def refuse(run, stage: str) -> None:

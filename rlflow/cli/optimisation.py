@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from controllers.config import controller_config
+from controllers.controller_options import controller_config
 from rlflow.cli.command import ending
 from rlflow.cli.outcome import copy_delivery, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting

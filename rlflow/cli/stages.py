@@ -37,7 +37,7 @@ from rlflow.search.descents import greedy
 from worldmodel.dream import DreamEnv
 from worldmodel.fidelity import fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
-from worldmodel.training import split_episodes
+from worldmodel.train_and_load import split_episodes
 
 FRESH = 32  # random episodes that a world model is judged on where its training kept none
 

@@ -79,7 +79,7 @@ def write_parameters(folder: Path, options, rows: list[dict]) -> None:
     from shutil import rmtree
 
     from rlflow.runs.sweeps.runs import FIGURES
-    from worldmodel.monitor import EventWriter
+    from worldmodel.boards import EventWriter
 
     rmtree(folder, ignore_errors=True)
     for row in rows:

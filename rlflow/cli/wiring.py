@@ -28,14 +28,14 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
 def check_names(config) -> None:
     """Refuses what names nothing before anything is done with it. Imports no TensorFlow."""
     from controllers import CONTROLLERS
-    from controllers.config import CONFIGS as CONTROLLER_CONFIGS
+    from controllers.controller_options import CONFIGS as CONTROLLER_CONFIGS
     from rlflow.collect.executors import EXECUTORS
     from rlflow.costs import COSTS
     from rlflow.env.rewards import REWARDS
     from rlflow.rules.language import load_rules
     from rlflow.tasks import TASKS
     from worldmodel import WORLD_MODELS
-    from worldmodel.config import world_model_config
+    from worldmodel.world_model_options import world_model_config
 
     TASKS.check(config.task.name)
     CONTROLLERS.check(config.controller.name)
@@ -108,8 +108,8 @@ def events(run, name: str, stage: str):
 
 def load_world_model(run, folder: Path | None = None):
     """The one in the folder, by default that of the run."""
-    from worldmodel.config import option_key, world_model_config
-    from worldmodel.training import load, prepare_tensorflow
+    from worldmodel.train_and_load import load, prepare_tensorflow
+    from worldmodel.world_model_options import option_key, world_model_config
 
     check_single_moves(run)
     wanted = world_model_config(run.config.world_model)
@@ -135,7 +135,7 @@ def sees_candidates(run) -> bool:
     """Whether the run's controller sees the graph and all candidates, and so needs no world model. Raises RLFlowError
     if it is to learn in the dream, which has none.
     """
-    from controllers.config import CONFIGS
+    from controllers.controller_options import CONFIGS
     from rlflow.common.task import Observes
 
     options = run.config.controller
@@ -150,7 +150,7 @@ def sees_candidates(run) -> bool:
 
 def as_seen(run, env, model):
     """A real environment as the run's controller sees it. model: None where it sees candidates."""
-    from controllers.config import controller_config
+    from controllers.controller_options import controller_config
     from worldmodel.latent_env import LatentEnv
 
     if model is not None:
@@ -169,10 +169,10 @@ def make_controller(run, model):
     """An untrained one, for the spaces of the world model. model: None where it sees candidates."""
     from controllers import CONTROLLERS
     from controllers.base import check_observes
-    from controllers.config import controller_config
+    from controllers.controller_options import controller_config
     from rlflow.common.task import Observes
     from worldmodel import spaces
-    from worldmodel.training import prepare_tensorflow
+    from worldmodel.train_and_load import prepare_tensorflow
 
     kind = CONTROLLERS.get(run.config.controller.name)
     check_observes(kind, Observes.CANDIDATES if model is None else Observes.LATENT, "step by step")

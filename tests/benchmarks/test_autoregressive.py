@@ -9,7 +9,7 @@ import pytest
 from benchmarks import autoregressive, ordering
 from benchmarks.autoregressive import Decoder, drawn, peaks
 from benchmarks.learned_orders import instance_of
-from controllers.topoformer.decoder import choices
+from controllers.topoformer.network import choices
 from controllers.topoformer.observation import observe
 from controllers.topoformer.reinforce import Batch
 from rlflow.tasks.ordering import Orders

@@ -5,8 +5,8 @@ from benchmarks.fidelity import COLUMNS, VARIANTS, Job, bars_of, best_row, over_
 from rlflow.runs.config import load_config
 from tests.toys import letters as toy
 from tests.toys.oracle import Oracle
-from worldmodel.config import world_model_config
 from worldmodel.fidelity import fidelity, improvement
+from worldmodel.world_model_options import world_model_config
 
 EPISODES = toy.episodes(40, seed=9)
 

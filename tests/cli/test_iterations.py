@@ -25,10 +25,10 @@ from tests.controllers.test_recording import Backwards, Script, same
 from tests.controllers.test_returning import Faithful
 from tests.toys.tiny import tiny_task
 from worldmodel import spaces
-from worldmodel.config import world_model_config
-from worldmodel.curves import read_curves
+from worldmodel.boards import read_curves
 from worldmodel.fidelity import fidelity
-from worldmodel.training import load, train
+from worldmodel.train_and_load import load, train
+from worldmodel.world_model_options import world_model_config
 
 BUDGET = 120
 ITERATIONS = ("--iterations", "3", f"iterations.interactions={BUDGET}")

@@ -15,7 +15,7 @@ from rlflow.optimisation.validate import validate
 from rlflow.runs.folder import RunFolder
 from rlflow.zoo import load
 from tests.commands import TINY, in_its_own, in_process
-from worldmodel.training import split_episodes
+from worldmodel.train_and_load import split_episodes
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from controllers.cma_es import CMAES, CMAESConfig
+from controllers.cma_es import CMAES, CMAESConfig, Scores, by_usual_reward
 from controllers.evolution import Evolution, Widened
 from controllers.random import RandomConfig, RandomController
-from controllers.scores import Scores, by_usual_reward
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import options_of

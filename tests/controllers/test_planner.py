@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from controllers.evaluation import rollout
-from controllers.planner import Planner, PlannerConfig
-from controllers.plans import shortened
+from controllers.planner import Planner, PlannerConfig, shortened
 from rlflow.common.errors import RLFlowError
 from rlflow.search import BeamOptions
 from rlflow.search.base import numbered

@@ -23,8 +23,7 @@ from tests.controllers.test_recording import Backwards, same
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from tests.worldmodel.edits.test_neighbourhood import with_cost
-from worldmodel.edits.grounded_episodes import ground_episode
-from worldmodel.edits.logged_edits import logged_edits
+from worldmodel.edits.logged_episodes import ground_episode, logged_edits
 
 STEPS, PLAN = 20, 12
 

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 
 from controllers.base import StopReason
-from controllers.config import XRLflowConfig
+from controllers.controller_options import XRLflowConfig
 from controllers.real_env import train_for_real
 from controllers.xrlflow import agent as agents
-from controllers.xrlflow import imitation
-from controllers.xrlflow.agent import Step, XRLflow
-from controllers.xrlflow.imitation import demonstrations
-from controllers.xrlflow.meta_graphs import joined
-from controllers.xrlflow.network import Network
+from controllers.xrlflow.agent import Step, XRLflow, demonstrations
+from controllers.xrlflow.network import Network, joined
 from rlflow.common.errors import RLFlowError
 from rlflow.env.candidates import CandidateEnv
 from rlflow.env.graph_rewrite import GraphRewriteEnv
@@ -204,7 +201,7 @@ def test_imitation_is_not_repeated_and_a_kill_after_it_changes_nothing(tmp_path,
 
 def test_nobody_is_shown_to_stop_while_something_gains(monkeypatch):
     whole, _ = demonstrations(shown("tiny_squeezenet1_1"), 0)
-    monkeypatch.setattr(imitation, "INTERACTIONS", 3)
+    monkeypatch.setattr(agents, "SEARCH_INTERACTIONS", 3)
     cut, interactions = demonstrations(shown("tiny_squeezenet1_1"), 0)
     assert interactions == 3 and whole[-1].choice == 0 and all(one.choice for one in cut)
 

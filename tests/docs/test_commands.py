@@ -29,7 +29,7 @@ from tests.commands import TINY
 from tests.docs.steps import PAGES, ROOT, Step, inline_of, steps_of
 from tests.toys import template
 from tests.toys.weights import with_other_weights
-from worldmodel.curves import read_curves
+from worldmodel.boards import read_curves
 
 ELSEWHERE = {  # a command → the file that runs it, and what of the command stands there
     r"make( PYTHON=\S+)?( demo)?": ("benchmarks/fresh_clone.py", '"demo"]'),

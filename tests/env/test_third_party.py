@@ -5,7 +5,7 @@ import pytest
 
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from tests.toys.tiny import tiny_task
-from worldmodel.config import MDNRNNConfig
+from worldmodel.world_model_options import MDNRNNConfig
 
 pytest.importorskip("torch", reason="torch is not installed (it is no dependency of RLFlow)")
 sb3_contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed (it is no dependency of RLFlow)")
@@ -20,7 +20,7 @@ def real():
 def dream():
     from worldmodel.dream import DreamEnv
     from worldmodel.mdn_rnn.model import MDNRNNWorldModel
-    from worldmodel.training import prepare_tensorflow
+    from worldmodel.train_and_load import prepare_tensorflow
 
     prepare_tensorflow(0)
     task = tiny_task("tiny_squeezenet1_1", 8)

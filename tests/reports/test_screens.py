@@ -13,7 +13,7 @@ from rlflow.search.descents import greedy
 from tests.reports.test_html import MEASURED, results_of, walk
 from tests.reports.test_run_comparison import candidate, make_run
 from tests.toys.tiny import tiny_task
-from worldmodel.curves import read_curves
+from worldmodel.boards import read_curves
 
 
 @pytest.fixture(scope="module")

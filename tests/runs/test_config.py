@@ -9,8 +9,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from controllers import CONTROLLERS
-from controllers.config import CONFIGS as CONTROLLER_CONFIGS
-from controllers.config import controller_config
+from controllers.controller_options import CONFIGS as CONTROLLER_CONFIGS
+from controllers.controller_options import controller_config
 from rlflow.cli.main import parse
 from rlflow.cli.optimise import chosen_options
 from rlflow.cli.train_controller import chosen_models
@@ -24,7 +24,7 @@ from rlflow.runs.config import PAGE, all_options, load_config, page, parse_shape
 from rlflow.runs.folder import iteration_options
 from rlflow.search import SEARCHES, SearchOptions
 from worldmodel import WORLD_MODELS
-from worldmodel.config import COMMON, CONFIGS, world_model_config
+from worldmodel.world_model_options import COMMON, CONFIGS, world_model_config
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = yaml.safe_load(PAGE.read_text())

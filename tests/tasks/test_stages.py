@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controllers.config import LinearScoresConfig
+from controllers.controller_options import LinearScoresConfig
 from controllers.linear_scores import LinearScores
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json

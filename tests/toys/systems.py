@@ -14,9 +14,9 @@ from rlflow.env.rewards import make_reward
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, parse
-from worldmodel.config import EditsConfig
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.training import fit
+from worldmodel.world_model_options import EditsConfig
 
 REWARD = make_reward("relative", 0, 0)
 

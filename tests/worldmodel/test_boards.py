@@ -9,8 +9,7 @@ from tensorboard.util import tensor_util
 
 from rlflow.common.errors import RLFlowError
 from tests.events import always, tags_of
-from worldmodel.boards import BOARDS, StageWriter, draw, explain, tag_of, training_curves
-from worldmodel.curves import read_curves
+from worldmodel.boards import BOARDS, StageWriter, draw, explain, read_curves, tag_of, training_curves
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import pytest
 
-from worldmodel.curves import read_curves
-from worldmodel.monitor import EventWriter
+from worldmodel.boards import EventWriter, read_curves
 
 
 def write(folder, values: dict[int, dict[str, float]]):

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from tests.toys import letters as toy
 from tests.toys.oracle import Oracle
 from worldmodel import fidelity as module
-from worldmodel import training as trainings
+from worldmodel import train_and_load as trainings
 from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
 

@@ -1,6 +1,6 @@
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from worldmodel.monitor import EventWriter
+from worldmodel.boards import EventWriter
 
 
 def test_what_is_written_can_be_read_while_it_is_written(tmp_path):

@@ -1,51 +1,22 @@
-"""The world model "edits": what disappears and what appears when a rule rewrites a match, learnt without saying where.
+"""The world model "edits" predicts which nodes disappear and which appear when a rule rewrites a match.
 
-What is learnt (lifted: it names no node of any graph)
-  match_patterns.py       MatchPattern, Signature, Effect: what a match consists of, what rewriting it does
-  learned_rules.py        LearnedRules: where rules apply and what they do; analogy.py where the like was never seen
-  learned_rules_json.py   the same, saved
-  match_classes.py        MatchClasses: matches alike in rule, pattern and signature; what controllers choose among
-  node_costs.py           NodeCosts: what single nodes cost; costs_at_new_sizes.py at sizes that were never played at
-  cost_model.py           CostModel: what nodes cost in their neighbourhoods; RewriteGains
-  reward_scales.py        RewardScales: how runtimes are rewarded
-  latents.py              Latents: z
+| file | contents |
+| --- | --- |
+| `learned_rules.py` | match patterns, what rewriting them does, analogies, match classes, the same as JSON |
+| `cost_model.py`, `node_values.py` | what nodes cost, alone and among others; the latent z |
+| `reward_scales.py` | how runtimes are rewarded |
+| `grounding.py`, `grounding_index.py` | the numbered nodes, tensors and matches of one initial graph, also as arrays |
+| `logged_episodes.py` | what episodes recorded, in the numbers of a grounding |
+| `dream_states.py`, `neighbourhood.py` | many states of a grounding, one step of them, keys of what is around nodes |
+| `simulator.py` | gain and uncertainty of a step |
+| `imagination.py`, `searchable_dream.py` | dreams, observers and replays; dreams that a search can walk |
+| `rule_learning.py`, `cost_training.py`, `class_rewards.py` | what is learnt from the training set |
+| `model.py`, `training.py` | the interface and its files; the training |
 
-One graph (ground: every node, tensor and match has a number)
-  grounding.py            Grounding: all that has come up or can; GroundMatch, GroundEffect
-  grounding_index.py      GroundingIndex: the same as arrays (ragged.py); Groundings: of all graphs met
-  episode_follower.py     EpisodeFollower: where a real episode stands in it
-
-Stepping many states of it
-  dream_states.py         DreamStates: which nodes are there
-  state_change.py         rewrite, StateChange: one step
-  canonical_order.py      which of two symmetric matches the environment names
-  neighbourhood.py        Neighbourhoods: keys of what is around nodes
-  node_values.py          NodeValues: what nodes add to sums
-  simulator.py            Simulator: gains and uncertainty of steps
-
-What others use
-  model.py                EditsWorldModel: the interface, files
-  imagination.py          EditsImagination: dreams of controllers
-  observer.py             EditsObserver: real episodes in the model's eyes
-  replay.py               Replayer: open loop
-  searchable_dream.py     SearchableDream, SearchableState: dreams that rlflow.search walks
-
-Training
-  logged_edits.py         LoggedEdits: what episodes recorded
-  rule_learning.py        patterns and effects; exception_learning.py where patterns promise too much
-  grounded_episodes.py    GroundedEpisode: episodes in the numbers of their groundings
-  training_set.py         TrainingSet; cost_training.py costs and gains from it
-  solved_costs.py         what nodes cost, solved from rewards
-  class_rewards.py        what match classes gain, where controllers begin; dreamt_classes.py of those that no data had
-  training.py             train, fit
-  saved_arrays.py         arrays of files, checked
-
-Why it is built so. Rewriting is deterministic and local, and an agent sees where rules apply. So what is learnt are
-match patterns with their signatures, and the effect that rewriting one had. A pattern names no node: what one block of
-a network showed is known of all others, and of other networks. A symbolic size is a symbol in it, so what was learnt at
-one typical size is known at every other; runtimes alone depend on the size. The modules say the rest: how states and
-dreams name their nodes (grounding.py) and step (dream_states.py), what is done where nothing like it was seen
-(learned_rules.py, analogy.py), how costs and gains are predicted (cost_model.py), which rewards can be
-(reward_scales.py), and how a dream is searched (searchable_dream.py). Nothing is sampled but the spread that runtimes
-had in the same neighbourhood.
+Rewriting is deterministic and local, and an agent sees where rules apply. The model therefore learns match patterns
+with their signatures, and the effect of rewriting each. A pattern names no node: one block of a network is enough to
+know all others, and other networks. A symbolic size is a symbol in a pattern, so one typical size is enough to know
+every other. Only runtimes depend on the size. Nothing is sampled but the spread that runtimes had in the same
+neighbourhood.
 """
+

@@ -1,18 +1,27 @@
-"""Learning what nodes cost and what rewrites gain from a training set."""
+"""Learning what nodes cost and what rewrites gain from a training set.
+
+With `supervision=nodes` the episodes say what every node costs. With `supervision=scalar` the costs are solved from
+the rewards: a node costs what its operator signature says, and every step is one equation. The nodes that came cost
+what the graph costs more, plus what the nodes that went cost. The first graph of an episode is one more equation. The
+solution is the least-squares one among costs that are not negative. Nodes that always come and go together share
+their cost.
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
+from scipy.optimize import lsq_linear
+from scipy.sparse import coo_array
 
-from worldmodel.edits.cost_model import CostModel, KeyedMeans, RewriteGains
-from worldmodel.edits.dream_states import DreamStates
-from worldmodel.edits.grounded_episodes import UNKNOWN_MATCH, GroundedEpisode
+from worldmodel.edits.cost_model import CostModel, KeyedMeans, NodeCosts, RewriteGains
+from worldmodel.edits.dream_states import DreamStates, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.learned_rules import Signature
+from worldmodel.edits.logged_episodes import UNKNOWN_MATCH, GroundedEpisode
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
-from worldmodel.edits.node_costs import NodeCosts
 from worldmodel.edits.node_values import single_node_costs
-from worldmodel.edits.state_change import rewrite
-from worldmodel.edits.training_set import TrainingSet, first_new_state
+from worldmodel.edits.rule_learning import TrainingSet, first_new_state
 
 
 def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
@@ -125,3 +134,67 @@ class _NeighbourhoodSamples:
         cells = sampled.rows[these], self.index.primary_output.values[sampled.nodes[these]]
         self.keys.append(sampled.keys[:, these])
         self.runtimes.append(self.states.paid[cells])
+
+
+TOLERANCE = 1e-14  # of the solver; with its own a reward is off by a ten thousandth
+
+Costed = tuple[int, int, Signature]  # typical sizes, operator, signature
+
+
+def with_solved_costs(training: TrainingSet) -> TrainingSet:
+    """The same episodes, in which nodes cost what is solved."""
+    costs, grounded = solved_costs(training), dict(training.grounded)
+    for index, numbers in training.by_grounding.items():
+        for k in numbers:
+            runtimes = []
+            for nodes, _ in grounded[k].runtimes:
+                solved = [costs.get(_costed(index, node), 0.0) for node in nodes.tolist()]
+                runtimes.append((nodes, np.array(solved)))
+            grounded[k] = grounded[k]._replace(runtimes=runtimes)
+    return replace(training, grounded=grounded)
+
+
+def solved_costs(training: TrainingSet) -> dict[Costed, float]:
+    """ps, by typical sizes and operator signature."""
+    equations, known = _Equations(), []
+    for index, episodes in training.groups():
+        equations.add(index, episodes[0].nodes[0], 1.0)
+        known.append(float(training.initial_runtime(index)))
+        for episode in episodes:
+            for t in range(episode.repeated, len(episode.matches)):
+                before, after = episode.nodes[t], episode.nodes[t + 1]
+                equations.add(index, np.setdiff1d(before, after), 1.0)
+                equations.extend(index, np.setdiff1d(after, before), -1.0)
+                known.append(float(episode.gains[t]))
+    unit = max(np.abs(known).max(), 1.0)
+    rewards, costs = np.array(known) / unit, (0.0, np.inf)
+    solved = lsq_linear(equations.matrix(), rewards, costs, tol=TOLERANCE, lsmr_tol=TOLERANCE)
+    return dict(zip(equations.unknowns, (solved.x * unit).tolist(), strict=True))
+
+
+class _Equations:
+    """Rows of sums of costs. unknowns: what costs → its column."""
+
+    def __init__(self):
+        self.unknowns: dict[Costed, int] = {}
+        self._rows = 0
+        self._cells: list[tuple[int, int, float]] = []
+
+    def add(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
+        """A row with these nodes."""
+        self._rows += 1
+        self.extend(index, nodes, sign)
+
+    def extend(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
+        """More nodes of the last row."""
+        for node in nodes.tolist():
+            column = self.unknowns.setdefault(_costed(index, node), len(self.unknowns))
+            self._cells.append((self._rows - 1, column, sign))
+
+    def matrix(self):
+        rows, columns, values = zip(*self._cells, strict=True)
+        return coo_array((values, (rows, columns)), shape=(self._rows, len(self.unknowns))).tocsr()
+
+
+def _costed(index: GroundingIndex, node: int) -> Costed:
+    return (index.grounding.first.sizes, *index.grounding.operator_signature(node))

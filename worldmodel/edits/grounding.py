@@ -18,8 +18,15 @@ from typing import NamedTuple
 
 from rlflow.collect.edits import Edit
 from rlflow.graph.ir import ABSENT
-from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, Signature, lift, node_signature
+from worldmodel.edits.learned_rules import (
+    Effect,
+    LearnedRules,
+    MatchPattern,
+    NodePattern,
+    Signature,
+    lift,
+    node_signature,
+)
 
 OrderKey = tuple[int, int]  # the rank of the tensor of the initial graph that it came from, and a hash
 

@@ -1,13 +1,141 @@
-"""Dreams of the world model "edits" for controllers."""
+"""What "edits" shows of graphs: real episodes, dreams for controllers, and open-loop replays of recorded episodes.
+
+The three classes are the `Observer`, the `Imagination` and the `Replay` of `worldmodel.base`. The observer numbers
+the locations of a rule by match class, then by the position of their nodes in the initial graph. It also tells
+exploration (`rlflow.collect`) what the model has not seen.
+
+The temperature of a dream scales the spread that runtimes had in the same neighbourhood.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
-from rlflow.collect.edits import first_edit
+from rlflow.collect.edits import MatchRecord, edit_between, first_edit, match_record
+from rlflow.collect.episodes import Episode
 from rlflow.env.state import RewriteState
-from worldmodel.base import Imagined
-from worldmodel.edits.episode_follower import EpisodeFollower
+from rlflow.rules.match import Match
+from worldmodel.base import Imagined, Replay
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.logged_episodes import (
+    NO_OP,
+    EpisodeFollower,
+    GroundedEpisode,
+    by_grounding,
+    ground_episode,
+    initial_runtime,
+    logged_edits,
+)
 from worldmodel.edits.node_values import node_latents
+from worldmodel.edits.reward_scales import RewardScale
+from worldmodel.edits.simulator import UNKNOWN_EFFECT, Simulator
 from worldmodel.spaces import within
+
+
+class EditsObserver:
+    """See `worldmodel.base.Observer`. Locations of a rule are numbered by match class, then by where their nodes lie in
+    the initial graph. It also is the `Observer` of rlflow.collect.rollouts, which explores what the model does not
+    know."""
+
+    h = np.zeros(0, np.float32)
+
+    def __init__(self, model):
+        self.model = model
+
+    def begin(self, state: RewriteState) -> None:
+        first = first_edit(state)
+        self.model.observe(state, first)
+        index = self.model.groundings.of(first)
+        self._index, self.follower, self.state = index, EpisodeFollower(index.grounding, first), state
+        self._located: dict[int, dict] = defaultdict(dict)  # rule → match, as `_name` names it → its order
+        self._locate(first.lost, first.appeared)
+        self._node_latents = node_latents(index, self.model.latents)
+        self._times = self.model.groundings.rules.times()
+
+    def follow(self, action: Sequence[int], state: RewriteState) -> None:
+        self.took(self.state.table.location(*self.real_action(action)), state)
+
+    def took(self, match: Match, state: RewriteState) -> None:
+        """A match of the state led to this one."""
+        edit = edit_between(self.state, match, state)
+        self.model.observe(state, edit)
+        self.follower.follow(edit, match_record(self.state, match))
+        self._locate(edit.lost, edit.appeared)
+        self.state = state
+
+    # -- observations ------------------------------------------------------------------------------
+
+    @property
+    def z(self) -> np.ndarray:
+        self._index.update()
+        nodes = np.array(list(self.follower.nodes.values()), np.int64)
+        return self.model.bounded(self.model.latents.offset + self._node_latents(nodes).sum(axis=0))
+
+    @property
+    def counts(self) -> np.ndarray:
+        return self.state.counts
+
+    @property
+    def class_counts(self) -> np.ndarray:
+        limit, classes = self.model.spec.max_locations, []
+        for xfer_id, located in self._located.items():
+            allowed = located.values() if len(located) <= limit else self._orders(xfer_id)
+            classes += [match_class for match_class, _ in allowed]
+        return np.bincount(classes, minlength=len(self.model.match_classes)).astype(np.int32)
+
+    def real_action(self, action: Sequence[int]) -> tuple[int, int]:
+        xfer_id, number = int(action[0]), int(action[1])
+        orders = self._orders(xfer_id)
+        return xfer_id, sorted(range(len(orders)), key=orders.__getitem__)[number]
+
+    # -- the order of locations --------------------------------------------------------------------
+
+    def _orders(self, xfer_id: int) -> list[tuple]:
+        """Of the locations that the environment allows, by its numbers: their classes and, within these, their
+        order."""
+        matches = islice(self.state.table.of_rule(xfer_id), self.model.spec.max_locations)
+        return [self._located[xfer_id][self._name(match_record(self.state, match))] for match in matches]
+
+    def _locate(self, lost: Iterable[MatchRecord], appeared: Iterable[MatchRecord]) -> None:
+        for match in lost:
+            self._located[match.xfer_id].pop(self._name(match), None)  # a match of a symmetric rule is recorded twice
+        for match in appeared:
+            of_rule, name, order = self._located[match.xfer_id], self._name(match), self._order(match)
+            of_rule[name] = min(order, of_rule.get(name, order))
+
+    def _name(self, match: MatchRecord) -> MatchRecord | frozenset[int]:
+        return frozenset(match.nodes) if match.xfer_id in self.model.groundings.rules.symmetric else match
+
+    def _order(self, match: MatchRecord) -> tuple:
+        """As `GroundingIndex.order_of` has it; of a pattern that was never seen, the last of its rule."""
+        number, index = self.follower.match(match), self._index
+        if number is None:
+            match_class = index.match_classes.of(match.xfer_id, None, ())
+            return match_class, index.grounding.order_of(*self.follower.grounded(match))
+        index.update()
+        return index.order_of(number)
+
+    # -- what exploration asks ---------------------------------------------------------------------
+
+    def knows(self, match: Match) -> bool:
+        """Whether the model saw such a match of the state rewritten, with just this signature."""
+        number = self.follower.match(match_record(self.state, match))
+        if number is None:
+            return False
+        effect = self._index.effects(np.array([number]))[0]
+        return bool(effect >= 0 and self._index.seen.values[effect])
+
+    def times(self, xfer_id: int) -> int:
+        """How many rewrites of the rule the model saw."""
+        return self._times[xfer_id]
+
+    def expects(self, match: Match) -> float:
+        """The median gain of the matches of its pattern, else of its rule (ps)."""
+        number = self.follower.match(match_record(self.state, match))
+        pattern = None if number is None else self._index.grounding.matches[number].pattern
+        return self.model.costs.gains(match.xfer_id, pattern, None)[0]
 
 
 class EditsImagination:
@@ -65,3 +193,63 @@ class EditsImagination:
             if step.change is not None:
                 step.change.add_to(self._sums, self._node_latents)
         return Imagined(rewards, np.zeros(n, bool), uncertainty)
+
+
+class Replayer:
+    """Replays S stretches of `horizon` actions each. result: see `worldmodel.base.Replay`. spread: float64 [S,
+    horizon], of rewards."""
+
+    def __init__(self, model, rows: np.ndarray, starts: np.ndarray, horizon: int):
+        size = len(rows), horizon
+        counts = np.zeros((*size, model.spec.n_rules), np.int32)
+        self.model, self.rows, self.starts = model, rows, starts
+        self.result = Replay(np.zeros(size), np.zeros(size, bool), counts, np.zeros(size, np.float32))
+        self.spread = np.zeros(size)
+
+    def replay(self, episodes: Sequence[Episode]) -> None:
+        """Fills in the results; rows are numbers of these episodes."""
+        logs = logged_edits(episodes)
+        for index, numbers in by_grounding(self.model.groundings, logs).items():
+            grounded = {k: ground_episode(index, logs[k]) for k in numbers if k in self.rows}
+            stretches = np.flatnonzero(np.isin(self.rows, numbers))
+            if len(stretches):
+                scale = self.model.rewards.of(initial_runtime(logs[numbers[0]].edits[0]))
+                self._replay_group(index, stretches, [grounded[k] for k in self.rows[stretches]], scale)
+
+    def _replay_group(
+        self, index: GroundingIndex, stretches: np.ndarray, episodes: list[GroundedEpisode], scale: RewardScale
+    ) -> None:
+        """Of one grounding's stretches, int64 [k], in k episodes."""
+        starts = self.starts[stretches]
+        before = np.array([episode.gains[:start].sum() for episode, start in zip(episodes, starts, strict=True)])
+        simulator = self.model.simulator(index, [e.nodes[start] for e, start in zip(episodes, starts, strict=True)])
+        for t in range(self.result.rewards.shape[1]):
+            actions = np.array([_action(episode, start + t) for episode, start in zip(episodes, starts, strict=True)])
+            gain, spread, moves = self._step(simulator, stretches, actions, t)
+            self.result.rewards[stretches, t] = np.where(moves, scale.reward(gain, before), 0.0)
+            self.spread[stretches, t] = abs(scale.per_ps) * spread
+            before += gain
+
+    def _step(
+        self, simulator: Simulator, stretches: np.ndarray, actions: np.ndarray, t: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ps gained, their spread, whether it is no NO-OP), [k] each. actions: int64 [k, 2], xfer_id and match."""
+        states, index, result = simulator.states, simulator.index, self.result
+        states.grow()
+        matches = np.array([index.representative(match) if match >= 0 else match for match in actions[:, 1].tolist()])
+        there, moves = matches >= 0, matches != NO_OP
+        gain, spread = np.zeros(len(matches)), np.zeros(len(matches))
+        gain[moves], spread[moves] = simulator.expected(actions[moves, 0])
+        there[there] = states.open[np.flatnonzero(there), matches[there]] == 0
+        at = np.flatnonzero(there)
+        result.uncertainty[stretches[~there & moves], t] = UNKNOWN_EFFECT
+        result.terminated[stretches, t] = matches == NO_OP
+        if len(at):
+            step = simulator.step(at, matches[at])
+            gain[at], spread[at], result.uncertainty[stretches[at], t] = step.gain, step.spread, step.uncertainty
+        result.counts[stretches, t] = np.minimum(states.counts, self.model.spec.max_locations)
+        return gain, spread, moves
+
+
+def _action(episode: GroundedEpisode, t: int) -> tuple[int, int]:
+    return (int(episode.xfer_ids[t]), int(episode.matches[t])) if t < len(episode.matches) else (NO_OP, NO_OP)

@@ -14,22 +14,18 @@ from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
 from rlflow.common.task import EncodingSpec
 from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
-from worldmodel.config import EditsConfig, WorldModelConfig
-from worldmodel.description import read_description, write_description
-from worldmodel.edits import learned_rules_json
-from worldmodel.edits.cost_model import CostModel
+from worldmodel.edits import learned_rules
+from worldmodel.edits.cost_model import REACH, CostModel, NodeCosts
 from worldmodel.edits.grounding_index import GroundingIndex, Groundings
-from worldmodel.edits.imagination import EditsImagination
-from worldmodel.edits.latents import Latents
+from worldmodel.edits.imagination import EditsImagination, EditsObserver, Replayer
 from worldmodel.edits.learned_rules import DreamtMatch, LearnedRules
-from worldmodel.edits.node_costs import REACH, NodeCosts
-from worldmodel.edits.observer import EditsObserver
-from worldmodel.edits.replay import Replayer
+from worldmodel.edits.node_values import Latents
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.saved_arrays import checked_array
 from worldmodel.edits.searchable_dream import SearchableDream, SearchableState
 from worldmodel.edits.simulator import Simulator
 from worldmodel.spaces import Z_BOUND
+from worldmodel.train_and_load import checked_array, read_description, write_description
+from worldmodel.world_model_options import EditsConfig, WorldModelConfig
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
 FORMAT = 8  # of what is saved
@@ -116,7 +112,7 @@ class EditsWorldModel:
 
     def learnt(self) -> dict:
         """The rules, for JSON."""
-        return {"format": EDITS_FORMAT, "rules": learned_rules_json.to_json(self.groundings.rules)}
+        return {"format": EDITS_FORMAT, "rules": learned_rules.to_json(self.groundings.rules)}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is saved but the rules and the costs."""
@@ -163,7 +159,7 @@ def restored_parts(
         raise ValueError(f"it learnt from edits of format {learnt['format']}, not {EDITS_FORMAT}; train it anew")
     if learnt.get("files") != files:
         raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {files}; train it anew")
-    rules = learned_rules_json.from_json(learnt["rules"])
+    rules = learned_rules.from_json(learnt["rules"])
     latents, rewards = Latents.of(arrays), _rewards(arrays)
     known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
     if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldmodel.edits.dream_states import DreamStates
-from worldmodel.edits.node_costs import REACH
-from worldmodel.edits.state_change import StateChange
+from worldmodel.edits.cost_model import REACH
+from worldmodel.edits.dream_states import DreamStates, StateChange
 
 READ, MADE, FINISH = (np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD))
 

@@ -1,14 +1,136 @@
-"""Learning rules from logged edits: the patterns and effects that are seen."""
+"""The training set of "edits", and the rules that are learnt from it.
+
+`learn_rules` collects the patterns, signatures and effects that episodes logged. Some patterns promise a match that
+is not there. The comparison of promised and logged matches then says which tensors must have a single consumer, and
+with which signatures a pattern does not apply.
+
+A `TrainingSet` holds the episodes, what they logged, and both in the numbers of the groundings that these rules span.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
 
 from rlflow.collect.edits import Edit, MatchRecord
 from rlflow.collect.episodes import Episode
-from worldmodel.edits.exception_learning import learn_exceptions
-from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.logged_edits import LoggedEdits
-from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, Numbering, Signature, lift
+from worldmodel.edits.grounding import Grounding
+from worldmodel.edits.grounding_index import GroundingIndex, Groundings
+from worldmodel.edits.learned_rules import (
+    Effect,
+    LearnedPattern,
+    LearnedRules,
+    MatchPattern,
+    NodePattern,
+    Numbering,
+    Signature,
+    lift,
+)
+from worldmodel.edits.logged_episodes import (
+    EpisodeFollower,
+    GroundedEpisode,
+    LoggedEdits,
+    by_grounding,
+    ground_episode,
+    initial_runtime,
+    logged_edits,
+    repeated_steps,
+    sizes_of,
+)
+
+
+def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
+    promises: dict[int, _Promises] = {}  # by pattern
+    groundings: dict[Edit, Grounding] = {}
+    for log in logs:
+        grounding = groundings.setdefault(log.edits[0], Grounding(rules, log.edits[0], waits=False))
+        census = _Census(grounding, log.edits[0], promises)
+        for edit, match in zip(log.edits[1:], log.taken, strict=True):
+            census.follow(edit, match)
+    for pattern, of_pattern in promises.items():
+        of_pattern.settle(rules.patterns[pattern])
+
+
+class _Promises:
+    """What was seen of the promised matches of one pattern.
+
+    always_single: per tensor, whether it had a single consumer wherever the promise was kept. broken: (signature,
+    whether each tensor had a single consumer) where it was not.
+    """
+
+    def __init__(self, n_tensors: int):
+        self.always_single = [True] * n_tensors
+        self.broken: Counter[tuple] = Counter()
+
+    def kept(self, single: tuple[bool, ...]) -> None:
+        self.always_single = [a and b for a, b in zip(self.always_single, single, strict=True)]
+
+    def settle(self, learned: LearnedPattern) -> None:
+        """A tensor that always was single where the pattern applied, and was not where it did not, has to be; broken
+        promises that this does not explain are laid to the signature."""
+        at_fault = []
+        for tensor, always in enumerate(self.always_single):
+            if always and any(not single[tensor] for _, single in self.broken):
+                at_fault.append(tensor)
+        learned.single_consumers = tuple(at_fault)
+        unexplained = [signature for signature, single in self.broken if all(single[tensor] for tensor in at_fault)]
+        learned.refuted = {signature for signature in unexplained if signature not in learned.effects}
+
+
+class _Census:
+    """Compares, along one episode, the matches whose nodes are all there with the matches that are logged."""
+
+    def __init__(self, grounding: Grounding, first: Edit, promises: dict[int, _Promises]):
+        self.grounding, self.promises = grounding, promises
+        self.follower = EpisodeFollower(grounding, first)
+        self.present = set(self.follower.nodes.values())
+        self.n_consumers = Counter(t for node in self.present for t in set(grounding.nodes[node][1]))
+        self.real = {self.follower.match(match) for match in first.appeared}
+        self.matches_of: dict[int, list[int]] = {}  # by node
+        self.listed = 0
+        self._look(range(len(grounding.matches)))
+
+    def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
+        follower, before = self.follower, self.present
+        self.real -= {follower.match(match) for match in edit.lost}
+        follower.follow(edit, taken)
+        self.real |= {follower.match(match) for match in edit.appeared}
+        self.present = set(follower.nodes.values())
+        for nodes, sign in ((before - self.present, -1), (self.present - before, 1)):
+            for node in nodes:
+                for tensor in set(self.grounding.nodes[node][1]):
+                    self.n_consumers[tensor] += sign
+        self._look(self._matches_near(before ^ self.present))
+
+    def _matches_near(self, changed: set[int]) -> set[int]:
+        """The matches of these nodes, and of those that share a tensor with what they read."""
+        grounding, near = self.grounding, set(changed)
+        for node in changed:
+            for tensor in grounding.nodes[node][1]:
+                if tensor >= 0:
+                    near.update(grounding.consumers[tensor], grounding.producers[tensor])
+        self._list()
+        return {match for node in near for match in self.matches_of.get(node, ())}
+
+    def _list(self) -> None:
+        for match in range(self.listed, len(self.grounding.matches)):
+            for node in self.grounding.matches[match].nodes:
+                self.matches_of.setdefault(node, []).append(match)
+        self.listed = len(self.grounding.matches)
+
+    def _look(self, numbers: Iterable[int]) -> None:
+        self._list()
+        for number in numbers:
+            match = self.grounding.matches[number]
+            if self.present.issuperset(match.nodes):
+                promises = self.promises.setdefault(match.pattern, _Promises(len(match.tensors)))
+                single = tuple([self.n_consumers[t] == 1 for t in match.tensors])
+                if number in self.real:
+                    promises.kept(single)
+                else:
+                    promises.broken[self.grounding.match_signature(match), single] += 1
 
 
 def learn_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits], repeated: Sequence[int]) -> LearnedRules:
@@ -98,3 +220,66 @@ class _LoggedGraph:
         for tensor in list(numbering.number)[len(tensors) :]:
             made.append((records[tensor].rank_signature, records[tensor].signature))
         return Effect(tuple(removed), tuple(added), rewired, tuple(made))
+
+
+@dataclass
+class TrainingSet:
+    """Attributes:
+    episodes, logs: E of each, in one order.
+    groundings: those of their initial graphs, over the rules learnt from them.
+    by_grounding: grounding → numbers of its episodes.
+    grounded: number of an episode → the same in its grounding's numbers, in the order of `by_grounding`.
+    sizes: typical sizes (see `rlflow.collect.edits.Edit`) → tensor signature → elements.
+    """
+
+    episodes: Sequence[Episode]
+    logs: list[LoggedEdits]
+    groundings: Groundings
+    by_grounding: dict[GroundingIndex, list[int]]
+    grounded: dict[int, GroundedEpisode]
+    sizes: dict[int, dict[int, int]]
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode], n_rules: int) -> Self:
+        logs = logged_edits(episodes)
+        repeated = repeated_steps(episodes, logs)
+        groundings = Groundings(learn_rules(episodes, logs, repeated), n_rules)
+        groups, grounded = by_grounding(groundings, logs), {}
+        for index, numbers in groups.items():
+            for k in numbers:
+                grounded[k] = ground_episode(index, logs[k], repeated[k])
+        return cls(episodes, logs, groundings, groups, grounded, _sizes(logs))
+
+    def groups(self) -> Iterator[tuple[GroundingIndex, list[GroundedEpisode]]]:
+        """The episodes of each grounding."""
+        for index, numbers in self.by_grounding.items():
+            yield index, [self.grounded[k] for k in numbers]
+
+    def initial_runtime(self, index: GroundingIndex) -> int:
+        """Of a grounding's initial graph, in ps."""
+        return initial_runtime(self.logs[self.by_grounding[index][0]].edits[0])
+
+
+def _sizes(logs: Sequence[LoggedEdits]) -> dict[int, dict[int, int]]:
+    sizes: dict[int, dict[int, int]] = {}
+    for log in logs:
+        here = sizes.setdefault(log.edits[0].sizes, {})
+        for edit in log.edits:
+            here |= sizes_of(edit)
+    return sizes
+
+
+def first_new_state(episode: GroundedEpisode) -> int:
+    """Of its states 0 … T, the first that no other episode logged before."""
+    return episode.repeated + 1 if episode.repeated else 0
+
+
+def evenly_drawn(items: Sequence, most: int) -> list:
+    """At most so many of them, in order, at equal distances."""
+    drawn = np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).astype(int))
+    return [items[k] for k in drawn.tolist()]
+
+
+def new_moves(episode: GroundedEpisode) -> np.ndarray:
+    """bool [T]: whether a match that is known was rewritten, by a step that no other episode logged before."""
+    return (episode.matches >= 0) & (np.arange(len(episode.matches)) >= episode.repeated)

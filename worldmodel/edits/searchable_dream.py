@@ -23,8 +23,7 @@ from rlflow.collect.edits import first_edit, unpack
 from rlflow.env.state import RewriteState
 from rlflow.search.base import Path
 from worldmodel.edits.dream_states import DreamStates
-from worldmodel.edits.episode_follower import EpisodeFollower
-from worldmodel.edits.logged_edits import initial_runtime
+from worldmodel.edits.logged_episodes import EpisodeFollower, initial_runtime
 from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD
 
 

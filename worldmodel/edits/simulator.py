@@ -5,15 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldmodel.edits.canonical_order import as_named_by_environment
-from worldmodel.edits.cost_model import RewriteGains
-from worldmodel.edits.costs_at_new_sizes import node_costs_at
-from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.cost_model import REACH, RewriteGains, node_costs_at
+from worldmodel.edits.dream_states import DreamStates, StateChange, as_named_by_environment, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
-from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.node_values import costs_unknown, single_node_costs
-from worldmodel.edits.state_change import StateChange, rewrite
 
 # Uncertainty of a step: nobody knows what it does; it is known by analogy, and makes what was never met; its like was
 # seen, but not with these neighbours or at these typical sizes.

@@ -8,23 +8,21 @@ import numpy as np
 from rlflow.collect.edits import pack
 from rlflow.collect.episodes import Episode
 from rlflow.common.task import EncodingSpec
-from worldmodel.config import EditsConfig
-from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
-from worldmodel.edits.cost_training import learn_costs
-from worldmodel.edits.dreamt_classes import meet_classes
-from worldmodel.edits.latents import STATES, Latents
+from worldmodel.edits.class_rewards import learn_usual_rewards, meet_classes, with_predicted
+from worldmodel.edits.cost_training import learn_costs, with_solved_costs
 from worldmodel.edits.model import EditsWorldModel
+from worldmodel.edits.node_values import MAX_LATENT_STATES, Latents
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.solved_costs import with_solved_costs
-from worldmodel.edits.training_set import TrainingSet, evenly_drawn, first_new_state
-from worldmodel.training import Trained, split_episodes
+from worldmodel.edits.rule_learning import TrainingSet, evenly_drawn, first_new_state
+from worldmodel.train_and_load import Trained, split_episodes
+from worldmodel.world_model_options import EditsConfig
 
 
 def train(
     config: EditsConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
     log=None, progress=None,
 ) -> Trained:  # fmt: skip
-    """See `worldmodel.training.train`. A pass takes seconds, so there is no checkpoint: a killed training begins
+    """See `worldmodel.train_and_load.train`. A pass takes seconds, so there is no checkpoint: a killed training begins
     anew."""
     training, held_out = split_episodes(source, config.holdout, seed)
     model = fit(config, spec, training)
@@ -90,7 +88,7 @@ def learn_latents(training: TrainingSet, latent: int) -> Latents:
     keys = np.unique(np.concatenate([index.signature_hash.values for index in training.by_grounding]))
     columns = {index: np.searchsorted(keys, index.signature_hash.values) for index in training.by_grounding}
     occurrences, targets = [], []
-    for index, k, t in evenly_drawn(states, STATES):
+    for index, k, t in evenly_drawn(states, MAX_LATENT_STATES):
         episode = training.episodes[k]
         occurrences.append(np.bincount(columns[index][training.grounded[k].nodes[t]], minlength=len(keys)))
         targets.append(np.append(episode.counts[t], episode.costs[t] / episode.costs[0]))

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rlflow.env.features import AXES
-from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, wirings_of
-from worldmodel.graph_mdn.match_graphs import Asked
-from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.edits.learned_rules import Effect, MatchPattern, NodePattern, wirings_of
+from worldmodel.graph_mdn.network_inputs import Asked, SignatureTable
 
 SUMMANDS = 12  # tensors of a match, the first ones, whose sizes are added up
 COPIES = 32  # nodes, and tensors, of a match that a slot can point at; what stands behind has to be known by itself

@@ -13,27 +13,22 @@ from rlflow.common.files import write_arrays, write_json
 from rlflow.common.task import EncodingSpec
 from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
-from worldmodel.checkpoint import module_arrays, restore_arrays
-from worldmodel.config import GraphMDNConfig
-from worldmodel.description import write_description
-from worldmodel.edits.cost_model import RewriteGains
+from worldmodel.edits.cost_model import REACH, RewriteGains
 from worldmodel.edits.grounding_index import GroundingIndex
-from worldmodel.edits.latents import Latents
 from worldmodel.edits.learned_rules import LearnedRules
 from worldmodel.edits.model import EditsWorldModel, check_usual_rewards, restored_parts
-from worldmodel.edits.node_costs import REACH
+from worldmodel.edits.node_values import Latents
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.saved_arrays import checked_array
-from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.effects import Menu
-from worldmodel.graph_mdn.judge import Judge
-from worldmodel.graph_mdn.match_graphs import match_batch
-from worldmodel.graph_mdn.match_training import Examples, vocabulary_of
 from worldmodel.graph_mdn.network import MatchNetwork, NodeBatch, NodeNetwork, Table
-from worldmodel.graph_mdn.neural_costs import NeuralCosts
-from worldmodel.graph_mdn.neural_rules import NeuralRules
-from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.graph_mdn.network_inputs import SignatureTable, match_batch
+from worldmodel.graph_mdn.neural_costs import CostLaws, NeuralCosts
+from worldmodel.graph_mdn.neural_rules import Judge, NeuralRules
 from worldmodel.graph_mdn.simulator import NeuralSimulator
+from worldmodel.graph_mdn.training_batches import Examples, vocabulary_of
+from worldmodel.train_and_load import checked_array, write_description
+from worldmodel.weights import module_arrays, restore_arrays
+from worldmodel.world_model_options import GraphMDNConfig
 
 FORMAT = 6  # of what is saved
 MATCH, NODE = "match-{}/", "node/"  # before the names of the networks' arrays

@@ -1,7 +1,10 @@
-"""The networks: what a match is, whether its rule applies and what it then does; what a node costs.
+"""The two networks: whether a rule applies to a match and what it then does; what a node costs.
 
-Graph networks (graph_nets; Battaglia et al. 2018) over the match and over the neighbourhood of a node. Nothing in them
-depends on the size of a graph or on which model it is of.
+Both are graph networks (graph_nets; Battaglia et al. 2018), over a match and over the neighbourhood of a node.
+Nothing in them depends on the size of a graph or on its model.
+
+Rules copy sizes and attributes. No network reads off logarithms which two numbers are equal, so `Comparison` shows
+it.
 """
 
 from typing import NamedTuple, Self
@@ -13,13 +16,40 @@ from graph_nets.graphs import GraphsTuple
 
 from rlflow.collect.edits import OPERATOR_COLUMNS
 from rlflow.env.features import N_OPS, TENSOR_FEATURES
-from worldmodel.graph_mdn.comparison import Comparison
 from worldmodel.graph_mdn.effects import COPIES, Choices
-from worldmodel.graph_mdn.match_graphs import ROLES, MatchBatch
-from worldmodel.graph_mdn.signature_table import ATTRIBUTES, NUMBERS, WAVES, SignatureTable
-from worldmodel.mdn_rnn.mdn import Mixture, mixture_from_parameters
-from worldmodel.mdn_rnn.normaliser import Normaliser
-from worldmodel.message_passing import full_step, messages, processed
+from worldmodel.graph_mdn.network_inputs import ATTRIBUTES, NUMBERS, ROLES, SAME, WAVES, MatchBatch, SignatureTable
+from worldmodel.network_parts import Mixture, Normaliser, full_step, messages, mixture_from_parameters, processed
+
+
+class Comparison(snt.Module):
+    """Of one sort of thing with another: which of their numbers are equal; of the same sort, by how much they
+    differ."""
+
+    def __init__(self, width: int):
+        super().__init__(name="comparison")
+        self.pair = snt.Linear(width, name="pair")
+        self.positions = snt.Embed(COPIES, width, densify_gradients=True, name="positions")
+
+    def __call__(
+        self, where: tf.Tensor, rows: tf.Tensor, mine: tf.Tensor, theirs: tf.Tensor, beside: tf.Tensor
+    ) -> tf.Tensor:
+        """[F, width]; 0 where `where`, bool [F], does not hold.
+
+        rows: int32 [F], of `mine`; beside: int32 [F, COPIES], of `theirs`, 0 for none; both are tables of logarithms,
+        float32 [.., numbers], 0 for none.
+        """
+        which = tf.cast(tf.where((beside > 0) & where[:, None]), tf.int32)  # [P, 2]: a filling, a position
+        size = tf.shape(theirs)[0]
+        both = tf.gather(rows, which[:, 0]) * size + tf.gather_nd(beside, which)
+        pairs, number = tf.unique(both)  # many of a batch are the same two
+        one, other = tf.gather(mine, pairs // size), tf.gather(theirs, pairs % size)
+        equal = (tf.abs(one[:, :, None] - other[:, None, :]) < SAME) & (one[:, :, None] != 0)
+        seen = [tf.reshape(tf.cast(equal, tf.float32), [-1, mine.shape[1] * theirs.shape[1]])]
+        if mine.shape[1] == theirs.shape[1]:
+            seen.append(one - other)
+        each = tf.gather(self.pair(tf.concat(seen, axis=-1)), number) + self.positions(which[:, 1])
+        return tf.math.unsorted_segment_sum(tf.nn.relu(each), which[:, 0], tf.shape(rows)[0])
+
 
 NODE_INPUTS, NODE_OUTPUTS = 8, 4  # that are told apart; those behind share the last
 NODE_SLOTS = NODE_INPUTS + NODE_OUTPUTS

@@ -1,25 +1,236 @@
-"""What nodes cost, by laws and the node network, in place of the tables of "edits"; remembered by neighbourhood.
+"""What nodes cost, by laws and the node network, asked instead of the tables of "edits".
 
-The network predicts by how much a node's log(1 + ns) differs from what its law says (`CostLaws`).
+    cost = launch + (compute^s + memory^s)^(1/s),   compute = Σ a_k · work_k,   memory = Σ b_k · elements_k
 
-A cost that is a sum over single operators needs no neighbourhood (reach 0): then a node costs what its operator
-signature says. Where kernels span several operators, the network looks at all within `reach` edges, and what it said of
-a neighbourhood is kept under the neighbourhood's key.
+Each kind of operator has a law of this shape, the roofline model (Williams et al. 2009): a kernel is bound by
+arithmetic or by memory. work_k counts the multiplications of an operator of these sizes, elements_k the sizes of what
+it reads and makes, and s says how sharp the corner is. All coefficients are fitted to logged costs, and none is
+negative. A kind with few nodes takes the law of a kind with more nodes if that law fits as well.
+
+The node network predicts by how much log(1 + ns) of a node differs from its law. It errs by a share of this
+difference, where a network that predicts costs would err by a share of a thousandfold range. A cost that is a sum
+over operators needs no neighbourhood (reach 0). Else the network sees all nodes within `reach` edges.
 """
+
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import tensorflow as tf
+from scipy.optimize import least_squares
 
+from rlflow.env.features import AXES, LIST_ATTRIBUTES, N_OPS, SIZE
+from rlflow.graph.ir import ABSENT
 from worldmodel.edits.cost_model import RewriteGains
-from worldmodel.graph_mdn.cost_laws import CostLaws
-from worldmodel.graph_mdn.network import TABLE, NodeBatch, NodeNetwork, Table, likeliest
-from worldmodel.graph_mdn.node_batches import NodeRows
-from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.graph_mdn.network import (
+    NODE_INPUTS,
+    NODE_OUTPUTS,
+    NODE_SLOTS,
+    TABLE,
+    NodeBatch,
+    NodeNetwork,
+    Table,
+    likeliest,
+)
+from worldmodel.graph_mdn.network_inputs import SignatureTable
+from worldmodel.train_and_load import checked_array
 
-SURE = 0.05  # a node's cost is known if it is predicted to be off by at most this share
+WORKS = 4  # multiplications of a convolution, of a product of matrices, of a pool; one for each element that is made
+TERMS = WORKS + NODE_SLOTS
+PARAMETERS = 2 + TERMS  # logarithms of launch, of s − 1, and of a and b
+KERNEL = slice(
+    LIST_ATTRIBUTES["perm"], LIST_ATTRIBUTES["perm"] + LIST_ATTRIBUTES["kernel_shape"]
+)  # of an operator's integers
+CONSTANT = 1  # column of a tensor's features
+NEVER = -50.0  # logarithm of a coefficient whose term no node of its kind has
+CORNER, OUTLIER = 1.0, 0.05  # log(s − 1) at first; what an error counts as it is up to
+APART = 2.0  # logarithm of how much less the other terms count where one is tried as the one that matters
+PRIOR = 1e-4  # how much a parameter's distance from where it began counts, beside errors
+SPENT = 0.03  # and the share of a cost that a term makes, so that a term that explains nothing vanishes
+EVALUATIONS = 200  # of a fit, at most
+AS_WELL = 1e-3  # what a logarithm is off by where a law is as good as another
+
+
+class CostLaws:
+    """kinds: int64 [K], ascending. parameters: float64 [K, PARAMETERS]. usual: the mean of log(1 + ns), for nodes of a
+    kind that has no law."""
+
+    def __init__(self, kinds: np.ndarray, parameters: np.ndarray, usual: float):
+        self.kinds, self.parameters, self.usual = kinds, parameters, usual
+
+    @classmethod
+    def unknown(cls) -> Self:
+        return cls(np.zeros(0, np.int64), np.zeros((0, PARAMETERS)), 0.0)
+
+    @classmethod
+    def fit(cls, nodes: NodeBatch, log_ns: np.ndarray, table: SignatureTable) -> Self:
+        """log_ns: float [n], of what the nodes cost. Nodes that look alike to a law count once, at their mean."""
+        of, terms = _kinds(nodes, table), _terms(nodes, table)
+        alike, which = np.unique(np.column_stack([of, terms]), axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        means = np.bincount(which, log_ns) / np.bincount(which)
+        kinds = np.unique(of)
+        samples = [(alike[alike[:, 0] == kind, 1:], means[alike[:, 0] == kind]) for kind in kinds]
+        own = [_fitted_law(*sample) for sample in samples]
+        parameters = [_best_law(k, own, samples) for k in range(len(kinds))]
+        return cls(kinds, np.array(parameters), float(means.mean()))
+
+    def __call__(self, nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
+        """float32 [n]: log(1 + ns) of nodes."""
+        of, terms = _kinds(nodes, table), _terms(nodes, table)
+        result = np.full(len(of), self.usual)
+        for kind, parameters in zip(self.kinds, self.parameters, strict=True):
+            here = of == kind
+            result[here] = _log_ns(parameters, terms[here])
+        return result.astype(np.float32)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"kinds": self.kinds, "laws": self.parameters, "usual": np.array([self.usual])}
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray]) -> Self:
+        """Raises KeyError or ValueError if `arrays` did not give these."""
+        kinds = checked_array(arrays, "kinds", np.int64, None)
+        parameters = checked_array(arrays, "laws", np.float64, len(kinds), PARAMETERS)
+        return cls(kinds, parameters, float(checked_array(arrays, "usual", np.float64, 1)[0]))
+
+
+def _kinds(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
+    """int64 [n]."""
+    made = nodes.tensor_slots >= NODE_INPUTS
+    constant = np.zeros(len(nodes.operators), bool)
+    constant[nodes.tensor_owners[made]] = table.tensors[nodes.tensors[made], CONSTANT] > 0
+    return table.operators[nodes.operators, 0].astype(np.int64) + N_OPS * constant
+
+
+def _terms(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
+    """float64 [n, TERMS]: the works, then the elements in each slot."""
+    n, owners, slots = len(nodes.operators), nodes.tensor_owners, nodes.tensor_slots
+    result = np.zeros((n, TERMS))
+    np.add.at(result, (owners, WORKS + slots), _numbers(table.tensors[nodes.tensors, SIZE]))
+    first, second = (_axes(nodes, table, slot) for slot in (0, 1))
+    summed = np.take_along_axis(first, np.maximum((first > 0).sum(axis=1) - 1, 0)[:, None], axis=1)[:, 0]
+    kernel = _numbers(table.attributes[nodes.operators, KERNEL])
+    made = result[:, WORKS + NODE_INPUTS]
+    works = np.maximum(second[:, 1:], 1).prod(axis=1), np.maximum(summed, 1), np.maximum(kernel, 1).prod(axis=1), 1
+    for k, work in enumerate(works):
+        result[:, k] = made * work
+    return result
+
+
+def _axes(nodes: NodeBatch, table: SignatureTable, slot: int) -> np.ndarray:
+    """float64 [n, AXES], the sizes of that operand, 0 for none."""
+    here, result = nodes.tensor_slots == slot, np.zeros((len(nodes.operators), AXES))
+    result[nodes.tensor_owners[here]] = _numbers(table.numbers[nodes.tensors[here], :AXES])
+    return result
+
+
+def _numbers(logarithms: np.ndarray) -> np.ndarray:
+    return np.rint(np.expm1(logarithms.astype(np.float64)))
+
+
+def _log_ns(parameters: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """float64 [n], log(1 + ns)."""
+    launch, sharp, weights = np.exp(parameters[0]), 1 + np.exp(parameters[1]), np.exp(parameters[2:])
+    compute, memory = terms[:, :WORKS] @ weights[:WORKS], terms[:, WORKS:] @ weights[WORKS:]
+    most = np.maximum(np.maximum(compute, memory), 1e-12)
+    return np.log1p(launch + most * ((compute / most) ** sharp + (memory / most) ** sharp) ** (1 / sharp))
+
+
+def _best_law(kind: int, own: list[np.ndarray], samples: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Its own law, or that of a kind with more nodes which says as well what its nodes cost: a few nodes do not tell
+    twelve parameters, and a fused convolution costs what a convolution does."""
+    terms, log_ns = samples[kind]
+    errors = [float(np.sqrt(np.square(_log_ns(law, terms) - log_ns).mean())) for law in own]
+    others = [k for k, (_, of) in enumerate(samples) if len(of) > len(log_ns)]
+    best = min(others, key=errors.__getitem__, default=kind)
+    return own[best if errors[best] <= max(errors[kind], AS_WELL) else kind]
+
+
+def _fitted_law(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
+    """float64 [PARAMETERS] of one kind; terms: [n, TERMS]."""
+    there = terms.max(axis=0) > 0
+    shown = np.concatenate([[True, True], there])
+    usual = np.log(np.maximum(terms, 1)).mean(axis=0)
+    launch = np.log(max(np.expm1(log_ns.min()), 1e-3))
+    start = np.concatenate([[launch, CORNER], max(log_ns.mean(), 0) - np.log(4) - usual])[shown]
+    share = (terms / np.maximum(np.expm1(log_ns), 1)[:, None]).mean(axis=0)
+    result = np.full(PARAMETERS, NEVER)
+
+    def errors(values: np.ndarray) -> np.ndarray:
+        result[shown] = values
+        spent = np.exp(result[2:]) * share
+        return np.concatenate([_log_ns(result, terms) - log_ns, PRIOR * (values - start), SPENT * np.sqrt(spent)])
+
+    def fit(first: np.ndarray, loss: str = "linear"):
+        return least_squares(errors, first, loss=loss, f_scale=OUTLIER, max_nfev=EVALUATIONS)
+
+    best = fit(start, "soft_l1")
+    for term in range(2, len(start) if np.abs(best.fun[: len(log_ns)]).max() > OUTLIER else 0):
+        apart = np.where(np.arange(len(start)) < 2, start, start - APART)
+        apart[term] = start[term] + np.log(4)
+        best = min(best, fit(apart), key=lambda one: np.square(one.fun).sum())
+    result[shown] = best.x
+    return result
+
+
+class NodeRows:
+    """Of every node of a grounding, its rows in the table; kept up with the grounding.
+
+    operators: int32 [A]. tensors, slots: of every node, those that it reads and makes, and as what.
+    """
+
+    def __init__(self, index: GroundingIndex, table: SignatureTable):
+        self.index, self.table = index, table
+        self.operators: list[int] = []
+        self.tensors: list[list[int]] = []
+        self.slots: list[list[int]] = []
+
+    def batch(self, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray) -> NodeBatch:
+        """Of these nodes, int [n], and the edges between them, int and bool [e], by number among them."""
+        self._grow()
+        known = nodes.tolist()
+        sizes = [len(self.tensors[node]) for node in known]
+        return NodeBatch(
+            np.array([self.operators[node] for node in known], np.int32), _flat(self.tensors, known),
+            _flat(self.slots, known), np.repeat(np.arange(len(known)), sizes).astype(np.int32),
+            senders.astype(np.int32), receivers.astype(np.int32), makes.astype(np.float32),
+        )  # fmt: skip
+
+    def _grow(self) -> None:
+        grounding = self.index.grounding
+        for node in range(len(self.operators), len(grounding.nodes)):
+            operator, inputs, outputs = grounding.nodes[node]
+            tensors, slots = [], []
+            for of, first, last in ((inputs, 0, NODE_INPUTS - 1), (outputs, NODE_INPUTS, NODE_OUTPUTS - 1)):
+                for slot, tensor in enumerate(of):
+                    if tensor != ABSENT:
+                        tensors.append(grounding.signatures[tensor])
+                        slots.append(first + min(slot, last))
+            self.operators += self.table.operator_rows([operator])
+            self.tensors.append(self.table.tensor_rows(tensors))
+            self.slots.append(slots)
+
+
+def _flat(lists: Sequence[Sequence[int]], chosen: Sequence[int]) -> np.ndarray:
+    return np.array([value for node in chosen for value in lists[node]], np.int32)
+
+
+def joined_nodes(batches: Sequence[NodeBatch]) -> NodeBatch:
+    """Side by side."""
+    first, parts = 0, []
+    for batch in batches:
+        shifted = {name: getattr(batch, name) + first for name in ("tensor_owners", "senders", "receivers")}
+        parts.append(batch._replace(**shifted))
+        first += len(batch.operators)
+    return NodeBatch(*[np.concatenate(field) for field in zip(*parts, strict=True)])
+
+
+SURE_COST = 0.05  # a node's cost is known if it is predicted to be off by at most this share
 
 _INTS = tf.TensorSpec([None], tf.int32)
-NODES = (
+NODE_SIGNATURE = (
     NodeBatch(*[_INTS] * 6, tf.TensorSpec([None])),
     TABLE,
 )
@@ -31,7 +242,7 @@ class NeuralCosts:
 
     def __init__(self, network: NodeNetwork, table: SignatureTable, reach: int, gains: RewriteGains, laws: CostLaws):
         self.network, self.table, self.reach, self.gains, self.laws = network, table, reach, gains, laws
-        self._call = tf.function(self._means, input_signature=NODES, autograph=False)
+        self._call = tf.function(self._means, input_signature=NODE_SIGNATURE, autograph=False)
 
     def __call__(
         self, rows: NodeRows, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray
@@ -42,7 +253,7 @@ class NeuralCosts:
         table = Table.of(self.table)
         left, deviation = (part.numpy() for part in self._call(batch, table))
         ns = np.maximum(np.expm1(left.astype(np.float64) + self.laws(batch, self.table)), 0.0)
-        return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE
+        return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE_COST
 
     def _means(self, batch: NodeBatch, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
         """(mean of the Gaussian that is densest there, the mixture's standard deviation), [n], of what laws leave

@@ -1,13 +1,121 @@
-"""The learnt rules of "edits" with a network in place of its tables: where patterns apply, and what they do there."""
+"""The learnt rules of "edits" with match networks instead of tables: where patterns apply and what they do there.
 
-from collections.abc import Iterable
-from typing import Self
+The `Judge` asks all networks about many matches at once and remembers their verdicts. Networks that learnt the same
+from different initial weights agree on what follows from the data, and hardly on the rest. A single network was sure
+of wrong effects, which controllers then sought out (deep ensembles; Lakshminarayanan et al. 2017).
+"""
 
-from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.match_patterns import Effect, Signature
-from worldmodel.graph_mdn.judge import Judge
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
-SURE = 0.9  # an effect of at least this probability counts as known
+import numpy as np
+import tensorflow as tf
+
+from rlflow.env.features import AXES
+from worldmodel.edits.learned_rules import Effect, LearnedRules, Signature
+from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
+from worldmodel.graph_mdn.network import TABLE, Judgement, MatchNetwork, Table
+from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, Asked, MatchBatch, SignatureTable, match_batch
+
+AT_ONCE = 256  # matches that are judged at once
+
+_INTS = tf.TensorSpec([None], tf.int32)
+MATCH_SIGNATURE = (  # what the network takes, of any size, so that it is traced once
+    MatchBatch(*[_INTS] * 5, tf.TensorSpec([None, EDGE_COLUMNS]), *[_INTS] * 4),
+    Choices(
+        *[_INTS] * 7,
+        tf.TensorSpec([None], tf.bool),
+        tf.TensorSpec([None, COPIES]),
+        *[tf.TensorSpec([None, COPIES], tf.int32)] * 2,
+        tf.TensorSpec([None, 2 * AXES]),
+    ),
+    TABLE,
+)
+
+
+class Verdict(NamedTuple):
+    """applies: probability, the mean of all networks'. effect: the likeliest by that; None if the like was never
+    rewritten. sure: its least probability, and that of all that differ from it in contents of tensors alone: what those
+    are, weights may say, which nobody sees, and nothing costs more for it."""
+
+    applies: float
+    effect: Effect | None
+    sure: float
+
+
+class Judge:
+    """networks, vocabulary, table: what it judges with."""
+
+    def __init__(self, networks: Sequence[MatchNetwork], vocabulary: Vocabulary, table: SignatureTable):
+        self.networks, self.vocabulary, self.table = networks, vocabulary, table
+        self._call = tf.function(self._all, input_signature=MATCH_SIGNATURE, autograph=False)
+        self._known: dict[Asked, Verdict] = {}
+
+    def __call__(self, asked: Asked) -> Verdict:
+        if asked not in self._known:
+            self.consider([asked])
+        return self._known[asked]
+
+    def _all(self, *batch) -> list[Judgement]:
+        return [network(*batch) for network in self.networks]
+
+    def consider(self, several: Sequence[Asked]) -> None:
+        """Judges these at once, which costs little more than one."""
+        new = list(dict.fromkeys(asked for asked in several if asked not in self._known))
+        for first in range(0, len(new), AT_ONCE):
+            part = new[first : first + AT_ONCE]
+            self._known |= zip(part, self._judged(part), strict=True)
+
+    def _judged(self, several: list[Asked]) -> list[Verdict]:
+        menu = Menu(self.vocabulary, self.table)
+        for owner, asked in enumerate(several):
+            menu.add(owner, asked, self.vocabulary.candidates(asked[0]))
+        choices = menu.choices()
+        judged = self._call(match_batch(several, self.table), choices, Table.of(self.table))
+        applies = np.mean([tf.sigmoid(one.applies).numpy() for one in judged], axis=0)
+        structures = np.stack([segment_softmax(one.structures.numpy(), choices.structure_owners) for one in judged])
+        fillings = np.stack([segment_softmax(one.fillings.numpy(), choices.filling_owners) for one in judged])
+        result = []
+        for owner, asked in enumerate(several):
+            effect, sure = self._likeliest(owner, asked, menu, choices, structures, fillings)
+            result.append(Verdict(float(applies[owner]), effect, sure))
+        return result
+
+    def _likeliest(
+        self, owner: int, asked: Asked, menu: Menu, choices: Choices, structures: np.ndarray, fillings: np.ndarray
+    ) -> tuple[Effect | None, float]:
+        """structures [networks, C], fillings [networks, F]: probabilities."""
+        offered = np.flatnonzero(choices.structure_owners == owner)
+        if not len(offered):
+            return None, 0.0
+        best = offered[structures[:, offered].mean(axis=0).argmax()]
+        sure, chosen = structures[:, best], ([], [])  # operators, tensors
+        for slot in np.flatnonzero(choices.slot_structures == best):
+            is_tensor, named = menu.named[slot]
+            which = choices.filling_owners == slot
+            of_slot, likeliest = fillings[:, which], fillings[:, which].mean(axis=0).argmax()
+            chosen[is_tensor].append(named[likeliest])
+            if is_tensor:
+                kinds = self.table.kinds[choices.fillings[which]]
+                sure = sure * of_slot[:, kinds == kinds[likeliest]].sum(axis=1)
+            else:
+                sure = sure * of_slot[:, likeliest]
+        pattern, signature = asked
+        ranks = dict(zip(signature[len(pattern.nodes) :], pattern.rank_signatures, strict=True))
+        return self.vocabulary.effect(int(choices.structures[best]), *chosen, ranks), float(sure.min())
+
+
+def segment_softmax(logits: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Probabilities among those of one owner, ascending; both [k]."""
+    if not len(logits):
+        return logits
+    first = np.flatnonzero(np.diff(owners, prepend=-1))
+    number = np.repeat(np.arange(len(first)), np.diff(first, append=len(owners)))
+    powers = np.exp(logits - np.maximum.reduceat(logits, first)[number])
+    return powers / np.add.reduceat(powers, first)[number]
+
+
+SURE_EFFECT = 0.9  # an effect of at least this probability counts as known
 
 
 class NeuralRules(LearnedRules):
@@ -39,4 +147,4 @@ class NeuralRules(LearnedRules):
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
         """(the likeliest effect, whether the network is sure of it); None if the like was never rewritten."""
         _, effect, sure = self.judge((self.patterns[number].pattern, signature))
-        return effect, sure >= SURE
+        return effect, sure >= SURE_EFFECT

@@ -5,13 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldmodel.edits.canonical_order import as_named_by_environment
-from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.dream_states import DreamStates, StateChange, as_named_by_environment, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, around, changed_neighbourhoods, neighbourhoods
 from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Step, expected_gains
-from worldmodel.edits.state_change import StateChange, rewrite
-from worldmodel.graph_mdn.node_batches import NodeRows
+from worldmodel.graph_mdn.neural_costs import NodeRows
 
 Cells = tuple[np.ndarray, np.ndarray]  # (states, nodes), int [k]
 

@@ -8,40 +8,40 @@ from rlflow.collect.edits import SignatureFeatures
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EncodingSpec
-from worldmodel.checkpoint import module_arrays, restore_arrays
-from worldmodel.config import GraphMDNConfig
-from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
+from worldmodel.edits.class_rewards import learn_usual_rewards, meet_classes, with_predicted
+from worldmodel.edits.cost_model import REACH
 from worldmodel.edits.cost_training import learn_gains, learn_node_costs
-from worldmodel.edits.dreamt_classes import meet_classes
-from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.reward_scales import RewardScales
+from worldmodel.edits.rule_learning import TrainingSet
 from worldmodel.edits.training import best_trajectories, learn_latents, supervised
-from worldmodel.edits.training_set import TrainingSet
-from worldmodel.graph_mdn import match_training, node_training
-from worldmodel.graph_mdn.cost_laws import CostLaws
-from worldmodel.graph_mdn.descent import Descent
-from worldmodel.graph_mdn.match_training import Examples, MatchBatches, match_loss
+from worldmodel.graph_mdn import training_batches
 from worldmodel.graph_mdn.model import GraphMDNWorldModel
-from worldmodel.graph_mdn.node_training import (
+from worldmodel.graph_mdn.network_inputs import SignatureTable
+from worldmodel.graph_mdn.neural_costs import CostLaws
+from worldmodel.graph_mdn.training_batches import (
     SIGNATURES,
     STATES_AT_ONCE,
+    Examples,
+    MatchBatches,
     NodeBatches,
     fit_laws,
     fit_node_statistics,
+    match_loss,
     node_loss,
     single_nodes,
     whole_graphs,
 )
-from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.train_and_load import Trained, prepare_tensorflow, split_episodes, training_description
 from worldmodel.trainer import LOG_EVERY, ArrayCheckpoint, Log, Trainer, shown_on
-from worldmodel.training import Trained, prepare_tensorflow, split_episodes, training_description
+from worldmodel.weights import Descent, module_arrays, restore_arrays
+from worldmodel.world_model_options import GraphMDNConfig
 
 
 def train(
     config: GraphMDNConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
     log: Log | None = None, progress=None,
 ) -> Trained:  # fmt: skip
-    """See `worldmodel.training.train`. The folder gets a checkpoint for each of the networks.
+    """See `worldmodel.train_and_load.train`. The folder gets a checkpoint for each of the networks.
 
     Its results: {"interactions", "match" and "node": the last losses of the networks}.
     """
@@ -100,7 +100,7 @@ class _Networks:
             network.signatures.fit(model.table)
             batches = MatchBatches(model.examples, model.vocabulary, model.table, self.seed + number)
             steps, loss = model.config.match_steps, match_loss(network)
-            losses = self._descend("match", number, network, loss, match_training.BATCH, batches, steps)
+            losses = self._descend("match", number, network, loss, training_batches.BATCH, batches, steps)
         return losses
 
     def nodes(self, learnt: TrainingSet) -> dict[str, float]:
@@ -110,7 +110,7 @@ class _Networks:
         fit_node_statistics(network, examples, model.table)
         batches = NodeBatches(examples, model.table, STATES_AT_ONCE if model.costs.reach else SIGNATURES, self.seed)
         steps = model.config.node_steps
-        return self._descend("node", 0, network, node_loss(network), node_training.BATCH, batches, steps)
+        return self._descend("node", 0, network, node_loss(network), training_batches.BATCH, batches, steps)
 
     def _descend(
         self, name: str, number: int, network, loss: Callable, signature: tuple, batches: Callable, steps: int

@@ -10,11 +10,11 @@ import sonnet as snt
 import tensorflow as tf
 
 from rlflow.common.task import EncodingSpec
-from worldmodel.config import MDNRNNConfig
-from worldmodel.mdn_rnn import mdn
+from worldmodel import network_parts
 from worldmodel.mdn_rnn.batching import Steps
-from worldmodel.mdn_rnn.normaliser import ChangeFrequencies, Normaliser, RewardNormaliser, UsualMeanings
+from worldmodel.network_parts import ChangeFrequencies, Normaliser, RewardNormaliser, UsualMeanings
 from worldmodel.spaces import Z_BOUND
+from worldmodel.world_model_options import MDNRNNConfig
 
 MAX_DELTA = 8  # the largest change of a rule's location count that one step can predict
 EMBEDDING = 32  # of a rule, and of a location
@@ -29,7 +29,7 @@ class Prediction(NamedTuple):
     count, −MAX_DELTA … MAX_DELTA.  xfer_mask: logits [.., N].  The last two are None without mask heads.
     """
 
-    z_change: mdn.Mixture
+    z_change: network_parts.Mixture
     reward: tf.Tensor
     termination: tf.Tensor
     count_change: tf.Tensor | None
@@ -102,7 +102,7 @@ class MDNRNN(snt.Module):
         seed: tf.Tensor,
     ) -> Outcome:
         """What a dream makes of a prediction: z' is drawn at temperature τ, the rest is the most likely."""
-        drawn = mdn.sample(prediction.z_change, temperature, seed, self.config.sigma_temperature)
+        drawn = network_parts.sample(prediction.z_change, temperature, seed, self.config.sigma_temperature)
         counts, shown = self._predicted_counts(prediction, counts)
         return Outcome(
             z=tf.clip_by_value(z + self.change_statistics.invert(drawn), -Z_BOUND, Z_BOUND),
@@ -168,7 +168,7 @@ class MDNRNN(snt.Module):
         # With a gradient here, a jointly trained encoder would learn to stand still.
         change = tf.stop_gradient(self.change_statistics(steps.z[:, 1:] - z))
         per_step = {
-            "z": -tf.reduce_mean(mdn.log_likelihood(predicted.z_change, change), -1),
+            "z": -tf.reduce_mean(network_parts.log_likelihood(predicted.z_change, change), -1),
             "reward": tf.square(predicted.reward - reward),
             "termination": cross_entropy(labels=steps.terminated, logits=predicted.termination),
         }
@@ -187,7 +187,7 @@ class MDNRNN(snt.Module):
         inputs = self._inputs(z, steps.counts[:, :-1], steps.actions, steps.meaning)
         outputs, _ = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
         predicted = self._heads(outputs, inputs, steps.actions)
-        below = mdn.cumulative(predicted.z_change, self.change_statistics(steps.z[:, 1:] - z))
+        below = network_parts.cumulative(predicted.z_change, self.change_statistics(steps.z[:, 1:] - z))
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         aside = 2 * tf.abs(tf.boolean_mask(below, within) - 0.5)  # 0 in the middle of a mixture, 1 at its ends
         return tuple(tf.reduce_mean(tf.cast(aside <= share, tf.float32)) for share in (0.5, 0.9))
@@ -222,10 +222,10 @@ class MDNRNN(snt.Module):
             return tf.reshape(flat, tf.concat([shape, sizes], axis=0) if sizes else shape)
 
         config, n_rules = self.config, self.spec.n_rules
-        z_change = mdn.mixture_from_parameters(self.z_head(trunk), config.latent, config.gaussians)
+        z_change = network_parts.mixture_from_parameters(self.z_head(trunk), config.latent, config.gaussians)
         reward = self.reward_head(tf.reshape(inputs, [-1, inputs.shape[-1]]) if config.reward_network else features)
         prediction = Prediction(
-            z_change=mdn.Mixture(*(shaped(field, config.latent, config.gaussians) for field in z_change)),
+            z_change=network_parts.Mixture(*(shaped(field, config.latent, config.gaussians) for field in z_change)),
             reward=shaped(reward), termination=shaped(self.termination_head(trunk)), count_change=None, xfer_mask=None,
         )
         if not config.mask_heads:

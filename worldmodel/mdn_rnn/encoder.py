@@ -11,8 +11,7 @@ from graph_nets.graphs import GraphsTuple
 
 from rlflow.common.task import EncodingSpec
 from worldmodel.mdn_rnn.batching import GraphBatch
-from worldmodel.mdn_rnn.normaliser import Normaliser, standardise
-from worldmodel.message_passing import full_step, processed
+from worldmodel.network_parts import Normaliser, full_step, processed, standardise
 from worldmodel.spaces import Z_BOUND
 
 POOL_RATE = 0.02  # of the moving averages that stand in for batch statistics outside training

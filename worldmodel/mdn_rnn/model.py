@@ -14,9 +14,6 @@ from rlflow.common.files import read_arrays, write_arrays
 from rlflow.common.task import EncodingSpec, GraphArrays, State
 from rlflow.env.rewards import INVALID_REWARD
 from worldmodel.base import Replay
-from worldmodel.checkpoint import module_arrays, restore_arrays
-from worldmodel.config import MDNRNNConfig
-from worldmodel.description import read_description, write_description
 from worldmodel.mdn_rnn.batching import (
     GraphBatch,
     Steps,
@@ -32,6 +29,9 @@ from worldmodel.mdn_rnn.dynamics import MDNRNN, Outcome
 from worldmodel.mdn_rnn.encoder import GraphEncoder
 from worldmodel.mdn_rnn.imagination import MDNRNNImagination, MDNRNNObserver, RecurrentState
 from worldmodel.spaces import valid_actions
+from worldmodel.train_and_load import read_description, write_description
+from worldmodel.weights import module_arrays, restore_arrays
+from worldmodel.world_model_options import MDNRNNConfig
 
 NODES_PER_BATCH = 8192  # graphs are encoded in batches of about this many nodes, whatever their number
 

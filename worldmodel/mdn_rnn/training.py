@@ -15,8 +15,6 @@ import tensorflow as tf
 from rlflow.collect.episodes import Episode
 from rlflow.common.files import read_arrays, write_arrays
 from rlflow.common.task import EncodingSpec, GraphArrays
-from worldmodel.checkpoint import apply_clipped, module_arrays, restore_arrays, with_slots
-from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn.batching import (
     GraphBatch,
     Steps,
@@ -30,8 +28,7 @@ from worldmodel.mdn_rnn.batching import (
 from worldmodel.mdn_rnn.dynamics import MDNRNN
 from worldmodel.mdn_rnn.encoder import GraphEncoder
 from worldmodel.mdn_rnn.model import NODES_PER_BATCH, MDNRNNWorldModel
-from worldmodel.trainer import LOG_EVERY, ArrayCheckpoint, EarlyStop, Log, Trainer, check_finite, shown_on
-from worldmodel.training import (
+from worldmodel.train_and_load import (
     MiniBatches,
     Source,
     Trained,
@@ -39,11 +36,14 @@ from worldmodel.training import (
     split_episodes,
     training_description,
 )
+from worldmodel.trainer import LOG_EVERY, ArrayCheckpoint, EarlyStop, Log, Trainer, check_finite, shown_on
+from worldmodel.weights import apply_clipped, module_arrays, restore_arrays, with_slots
+from worldmodel.world_model_options import MDNRNNConfig
 
 CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
 SAMPLE = 512  # graphs that the input statistics, and the held-out encoder loss, are taken over
 ONLINE_RATE = 0.05  # of the moving statistics, when the data come as a stream
-# Streams of random numbers (0 is `worldmodel.training.HOLDOUT`); that of member i is EPISODES + i.
+# Streams of random numbers (0 is `worldmodel.train_and_load.HOLDOUT`); that of member i is EPISODES + i.
 GRAPHS, EPISODES = 1, 2
 
 
@@ -51,7 +51,7 @@ def train(
     config: MDNRNNConfig, spec: EncodingSpec, source: Source, folder: Path | str, seed: int, log: Log | None = None,
     progress=None,
 ) -> Trained:
-    """See `worldmodel.training.train`. The folder gets model.json, weights.npz and checkpoint.npz.
+    """See `worldmodel.train_and_load.train`. The folder gets model.json, weights.npz and checkpoint.npz.
 
     Its results: {"interactions", "encoder_steps", "steps" (made, which may be fewer than asked for), "resumed_from"
     (step), "losses" (last step's), "holdout" (losses on the held-out episodes; None if there are none)}.

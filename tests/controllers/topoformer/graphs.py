@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from controllers.config import TopoformerConfig
+from controllers.controller_options import TopoformerConfig
 from rlflow.memory.problem import Problem
 from rlflow.tasks.ordering import Orders, layered
 

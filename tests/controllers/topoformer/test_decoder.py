@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controllers.topoformer.decoder import greedy, log_probabilities, sampled
+from controllers.topoformer.network import greedy, log_probabilities, sampled
 from controllers.topoformer.observation import observe
 from rlflow.memory.problem import by_priority
 from rlflow.tasks.ordering import Orders

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controllers.config import TopoformerConfig
+from controllers.controller_options import TopoformerConfig
 from controllers.topoformer import SHIPPED
 from controllers.topoformer.controller import Topoformer
 from controllers.topoformer.network import GROUPS

@@ -12,13 +12,11 @@ from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from tests.toys.systems import fitted, random_episodes, said
-from worldmodel.edits.canonical_order import first_of
-from worldmodel.edits.dream_states import DreamStates
-from worldmodel.edits.episode_follower import EpisodeFollower
+from worldmodel.edits.dream_states import DreamStates, first_of
 from worldmodel.edits.grounding import Grounding
 from worldmodel.edits.grounding_index import GroundingIndex
-from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.match_classes import MatchClasses
+from worldmodel.edits.learned_rules import LearnedRules, MatchClasses
+from worldmodel.edits.logged_episodes import EpisodeFollower
 
 
 def grounded(state) -> tuple[DreamStates, EpisodeFollower]:

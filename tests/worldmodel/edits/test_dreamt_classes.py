@@ -8,7 +8,7 @@ from rlflow.common.files import read_json, write_json
 from tests.toys.systems import fitted, random_episodes
 from tests.toys.tiny import tiny_task
 from worldmodel.edits.model import EditsWorldModel
-from worldmodel.edits.training_set import TrainingSet
+from worldmodel.edits.rule_learning import TrainingSet
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.zoo import load
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.grounded_episodes import by_grounding, ground_episode
-from worldmodel.edits.logged_edits import logged_edits
+from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
 from worldmodel.edits.node_values import node_latents
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.toys.systems import fitted, onnx_model, played, random_episodes, said, task_of
-from worldmodel.edits import learned_rules_json
-from worldmodel.edits.learned_rules import complete_effect
-from worldmodel.edits.match_patterns import Effect
+from worldmodel.edits import learned_rules
+from worldmodel.edits.learned_rules import Effect, complete_effect
 
 UNSHARED = """
 abs-neg: the sign does not matter
@@ -131,10 +130,10 @@ def test_what_was_learnt_survives_being_written_as_json(rules):
     task = task_of(onnx_model(lines, {"x": (2, 8)}, "b e"), rules)
     learnt = fitted(random_episodes(task, 20, 8), task).groundings.rules
     learnt.symmetric = frozenset({0, 2})
-    back = learned_rules_json.from_json(json.loads(json.dumps(learned_rules_json.to_json(learnt))))
+    back = learned_rules.from_json(json.loads(json.dumps(learned_rules.to_json(learnt))))
     assert back.symmetric == learnt.symmetric and back.op_types == learnt.op_types
     assert (
-        learned_rules_json.to_json(back) == learned_rules_json.to_json(learnt)
+        learned_rules.to_json(back) == learned_rules.to_json(learnt)
         and back.numbers == learnt.numbers
         and back.uses == learnt.uses
     )

@@ -21,10 +21,10 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from worldmodel.edits import match_classes as module
+from worldmodel.edits import learned_rules as module
 from worldmodel.edits.class_rewards import with_predicted
-from worldmodel.edits.match_classes import MatchClasses
-from worldmodel.edits.training_set import TrainingSet
+from worldmodel.edits.learned_rules import MatchClasses
+from worldmodel.edits.rule_learning import TrainingSet
 from worldmodel.latent_env import LatentEnv
 
 
@@ -152,7 +152,7 @@ def test_classes_that_were_rewritten_least_are_the_first_to_be_among_the_others(
     times = {}
     for pattern, known in enumerate(learnt.patterns):
         times |= {(pattern, signature): sum(seen.values()) for signature, seen in known.effects.items()}
-    monkeypatch.setattr(module, "MOST", len(times) // 2)
+    monkeypatch.setattr(module, "MAX_MATCH_CLASSES", len(times) // 2)
     few = MatchClasses(learnt, 3)
     assert len(few.xfer_ids) == len(times) // 2 + 3 and (np.diff(few.xfer_ids) >= 0).all()
     last = {xfer_id: np.flatnonzero(few.xfer_ids == xfer_id)[-1] for xfer_id in range(3)}

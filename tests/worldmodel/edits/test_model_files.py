@@ -18,7 +18,7 @@ from tests.toys.systems import (
     task_of,
 )
 from worldmodel.edits.model import EditsWorldModel
-from worldmodel.training import load
+from worldmodel.train_and_load import load
 
 FILES = ("model.json", "learnt.json", "tables.npz")
 

@@ -16,15 +16,12 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.cost_model import CostModel, KeyedMeans, RewriteGains
-from worldmodel.edits.dream_states import DreamStates
-from worldmodel.edits.grounded_episodes import by_grounding, ground_episode
-from worldmodel.edits.logged_edits import logged_edits
+from worldmodel.edits.cost_model import REACH, CostModel, KeyedMeans, NodeCosts, RewriteGains
+from worldmodel.edits.dream_states import DreamStates, rewrite
+from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
 from worldmodel.edits.neighbourhood import changed_neighbourhoods, neighbourhoods
-from worldmodel.edits.node_costs import REACH, NodeCosts
 from worldmodel.edits.searchable_dream import SearchableDream
 from worldmodel.edits.simulator import UNKNOWN_EFFECT
-from worldmodel.edits.state_change import rewrite
 
 
 class Fused(AnalyticCost):

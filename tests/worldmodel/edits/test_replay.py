@@ -18,11 +18,8 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.canonical_order import as_named_by_environment
-from worldmodel.edits.dream_states import DreamStates
-from worldmodel.edits.grounded_episodes import by_grounding, ground_episode
-from worldmodel.edits.logged_edits import logged_edits
-from worldmodel.edits.state_change import rewrite
+from worldmodel.edits.dream_states import DreamStates, as_named_by_environment, rewrite
+from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
 
 ROUNDING = 1e-6  # of the largest reward; episodes keep float32
 

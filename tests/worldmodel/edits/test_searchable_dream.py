@@ -16,7 +16,7 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.episode_follower import EpisodeFollower
+from worldmodel.edits.logged_episodes import EpisodeFollower
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.searchable_dream import SearchableMatch, SearchableState, mark
 from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT

@@ -9,11 +9,10 @@ from tests.toys.systems import fitted, random_episodes, real_env, said
 from tests.worldmodel.edits.test_imagination import choose
 from tests.worldmodel.edits.test_neighbourhood import Fused
 from worldmodel.dream import DreamVectorEnv
-from worldmodel.edits.costs_at_new_sizes import GrownCosts, node_costs_at
-from worldmodel.edits.node_costs import NodeCosts
+from worldmodel.edits.cost_model import GrownCosts, NodeCosts, node_costs_at
 from worldmodel.edits.simulator import NEW_NEIGHBOURHOOD
 from worldmodel.latent_env import LatentEnv
-from worldmodel.training import load
+from worldmodel.train_and_load import load
 
 CLOSE = 0.2  # of the largest reward: what a reward at other sizes may be off
 

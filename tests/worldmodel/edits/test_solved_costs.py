@@ -6,10 +6,10 @@ import numpy as np
 
 from tests.toys.systems import SIGNS_AND_PRODUCTS, random_episodes, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
-from worldmodel.config import EditsConfig
-from worldmodel.edits.solved_costs import solved_costs, with_solved_costs
+from worldmodel.edits.cost_training import solved_costs, with_solved_costs
+from worldmodel.edits.rule_learning import TrainingSet
 from worldmodel.edits.training import fit
-from worldmodel.edits.training_set import TrainingSet
+from worldmodel.world_model_options import EditsConfig
 
 
 def training_of(task, n, steps):

@@ -8,14 +8,12 @@ import pytest
 from rlflow.collect.edits import first_edit
 from tests.toys.systems import random_episodes
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.dream_states import DreamStates
-from worldmodel.edits.episode_follower import EpisodeFollower
+from worldmodel.edits.dream_states import DreamStates, rewrite
 from worldmodel.edits.grounding import Grounding, GroundMatch
-from worldmodel.edits.grounding_index import GroundingIndex
-from worldmodel.edits.match_classes import MatchClasses
-from worldmodel.edits.ragged import GrowingArray
-from worldmodel.edits.state_change import rewrite
-from worldmodel.edits.training_set import TrainingSet
+from worldmodel.edits.grounding_index import GroundingIndex, GrowingArray
+from worldmodel.edits.learned_rules import MatchClasses
+from worldmodel.edits.logged_episodes import EpisodeFollower
+from worldmodel.edits.rule_learning import TrainingSet
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import pytest
 
 from rlflow.collect.edits import OPERATOR_COLUMNS, SignatureFeatures
 from rlflow.env.features import SIZE, SIZES, TENSOR_FEATURES
-from worldmodel.graph_mdn.cost_laws import CONSTANT, CostLaws
 from worldmodel.graph_mdn.network import NODE_INPUTS, NodeBatch
-from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.graph_mdn.network_inputs import SignatureTable
+from worldmodel.graph_mdn.neural_costs import CONSTANT, CostLaws
 
 PRODUCT, SUM, STRANGE = 17, 18, 19  # operators
 LAUNCH, FLOP, BYTE = 1000.0, 0.02, 0.2  # ns

@@ -13,24 +13,20 @@ from rlflow.env.features import AXES, CONTENT, LENGTH, SIZES
 from tests.toys.systems import SIGNS_AND_PRODUCTS, played, random_episodes, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
-from worldmodel.config import GraphMDNConfig
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.neighbourhood import around
-from worldmodel.edits.training_set import TrainingSet, new_moves
-from worldmodel.graph_mdn.comparison import Comparison
+from worldmodel.edits.rule_learning import TrainingSet, new_moves
 from worldmodel.graph_mdn.effects import COPIES, Menu, sums
-from worldmodel.graph_mdn.judge import Judge, Verdict, segment_softmax
-from worldmodel.graph_mdn.match_graphs import EDGE_COLUMNS, PAIR, match_batch
-from worldmodel.graph_mdn.match_training import REWRITTEN, Examples, MatchBatches, vocabulary_of
-from worldmodel.graph_mdn.network import MatchNetwork, NodeNetwork, Table
-from worldmodel.graph_mdn.neural_rules import NeuralRules
-from worldmodel.graph_mdn.node_batches import NodeRows, joined
-from worldmodel.graph_mdn.node_training import whole_graphs
-from worldmodel.graph_mdn.signature_table import NUMBERS
+from worldmodel.graph_mdn.network import Comparison, MatchNetwork, NodeNetwork, Table
+from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, NUMBERS, PAIR, match_batch
+from worldmodel.graph_mdn.neural_costs import NodeRows, joined_nodes
+from worldmodel.graph_mdn.neural_rules import Judge, NeuralRules, Verdict, segment_softmax
 from worldmodel.graph_mdn.training import observed, train
-from worldmodel.training import load
+from worldmodel.graph_mdn.training_batches import REWRITTEN, Examples, MatchBatches, vocabulary_of, whole_graphs
+from worldmodel.train_and_load import load
+from worldmodel.world_model_options import GraphMDNConfig
 
 CONFIG = GraphMDNConfig(width=32, latent=8, match_steps=40, node_steps=400, holdout=0.0)
 
@@ -387,7 +383,7 @@ def test_a_node_is_seen_with_its_neighbourhood_and_nothing_else(learnt):
         return network(tf.nest.map_structure(tf.constant, batch), inputs).mean.numpy()
 
     whole = [costs(graph.nodes) for graph in graphs]
-    np.testing.assert_allclose(costs(joined([graph.nodes for graph in graphs])), np.concatenate(whole), atol=1e-4)
+    np.testing.assert_allclose(costs(joined_nodes([graph.nodes for graph in graphs])), np.concatenate(whole), atol=1e-4)
     index, (episode, *_) = next(training.groups())
     from worldmodel.edits.dream_states import DreamStates
 

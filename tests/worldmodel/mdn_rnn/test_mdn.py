@@ -2,15 +2,15 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel.mdn_rnn import mdn
+from worldmodel import network_parts
 
 WEIGHTS, MEANS, SIGMAS = (0.7, 0.3), (-2.0, 1.0), (0.5, 0.25)
 
 
-def known_mixture(copies: int) -> mdn.Mixture:
+def known_mixture(copies: int) -> network_parts.Mixture:
     """`copies` times the same mixture, as [copies, 2]."""
     fields = np.log(WEIGHTS), MEANS, np.log(SIGMAS)
-    return mdn.Mixture(*(tf.constant(np.tile(field, (copies, 1)), tf.float32) for field in fields))
+    return network_parts.Mixture(*(tf.constant(np.tile(field, (copies, 1)), tf.float32) for field in fields))
 
 
 def test_likelihood_is_the_density_of_the_mixture():
@@ -19,7 +19,9 @@ def test_likelihood_is_the_density_of_the_mixture():
         w / (s * np.sqrt(2 * np.pi)) * np.exp(-0.5 * ((x - m) / s) ** 2)
         for w, m, s in zip(WEIGHTS, MEANS, SIGMAS, strict=True)
     )
-    np.testing.assert_allclose(mdn.log_likelihood(known_mixture(50), x), np.log(density), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        network_parts.log_likelihood(known_mixture(50), x), np.log(density), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_maximum_likelihood_recovers_a_known_mixture():
@@ -32,18 +34,20 @@ def test_maximum_likelihood_recovers_a_known_mixture():
     @tf.function
     def step():
         with tf.GradientTape() as tape:
-            loss = -tf.reduce_mean(mdn.log_likelihood(mdn.mixture_from_parameters(parameters, 1, 2), data))
+            loss = -tf.reduce_mean(
+                network_parts.log_likelihood(network_parts.mixture_from_parameters(parameters, 1, 2), data)
+            )
         optimiser.apply(tape.gradient(loss, [parameters]), [parameters])
 
     for _ in range(400):
         step()
-    result = mdn.mixture_from_parameters(parameters, 1, 2)
+    result = network_parts.mixture_from_parameters(parameters, 1, 2)
     np.testing.assert_allclose(tf.nn.softmax(result.logits)[0], WEIGHTS, atol=0.03)
     np.testing.assert_allclose(result.mean[0], MEANS, atol=0.05)
     np.testing.assert_allclose(tf.exp(result.log_sigma)[0], SIGMAS, atol=0.03)
 
 
-def mode_component(mixture: mdn.Mixture) -> np.ndarray:
+def mode_component(mixture: network_parts.Mixture) -> np.ndarray:
     """The mean of the most probable component, [.., D]."""
     component = np.argmax(mixture.logits, axis=-1)
     return np.take_along_axis(mixture.mean.numpy(), component[..., None], axis=-1)[..., 0]
@@ -52,13 +56,13 @@ def mode_component(mixture: mdn.Mixture) -> np.ndarray:
 def test_temperature_zero_gives_the_mode_component_whatever_the_seed():
     mixture = known_mixture(100)
     for seed in range(5):
-        np.testing.assert_array_equal(mdn.sample(mixture, 0.0, (seed, 0)), MEANS[0])
+        np.testing.assert_array_equal(network_parts.sample(mixture, 0.0, (seed, 0)), MEANS[0])
     np.testing.assert_array_equal(mode_component(mixture), MEANS[0])
 
 
 def test_a_temperature_that_goes_to_zero_gives_the_mode():
     mixture = known_mixture(1000)
-    distances = [np.abs(mdn.sample(mixture, t, (1, 2)) - MEANS[0]).max() for t in (1e-2, 1e-4, 1e-8)]
+    distances = [np.abs(network_parts.sample(mixture, t, (1, 2)) - MEANS[0]).max() for t in (1e-2, 1e-4, 1e-8)]
     assert distances[0] > distances[1] > distances[2] and distances[2] < 1e-3
 
 
@@ -67,12 +71,12 @@ def test_a_temperature_of_only_the_logits_leaves_the_variances_as_they_are():
     for temperature in (0.5, 2.0):
         expected = np.array(WEIGHTS) ** (1 / temperature)
         expected /= expected.sum()
-        drawn = mdn.sample(mixture, temperature, (1, 2), scale_sigma=False).numpy()
+        drawn = network_parts.sample(mixture, temperature, (1, 2), scale_sigma=False).numpy()
         mean = expected @ MEANS
         variance = expected @ (np.square(SIGMAS) + np.square(MEANS)) - mean**2
         assert abs(drawn.mean() - mean) < 5 * np.sqrt(variance / size)
         np.testing.assert_allclose(drawn.var(), variance, rtol=0.05)
-    np.testing.assert_array_equal(mdn.sample(known_mixture(10), 0.0, (1, 2), scale_sigma=False), MEANS[0])
+    np.testing.assert_array_equal(network_parts.sample(known_mixture(10), 0.0, (1, 2), scale_sigma=False), MEANS[0])
 
 
 def test_temperature_divides_the_logits_and_scales_the_variance():
@@ -80,7 +84,7 @@ def test_temperature_divides_the_logits_and_scales_the_variance():
     for temperature in (0.05, 0.5, 1.0, 2.0):
         expected = np.array(WEIGHTS) ** (1 / temperature)
         expected /= expected.sum()
-        drawn = mdn.sample(mixture, temperature, (1, 2)).numpy()
+        drawn = network_parts.sample(mixture, temperature, (1, 2)).numpy()
         mean = expected @ MEANS
         variance = expected @ (temperature * np.square(SIGMAS) + np.square(MEANS)) - mean**2
         assert abs(drawn.mean() - mean) < 5 * np.sqrt(variance / size) + 1e-6
@@ -89,7 +93,7 @@ def test_temperature_divides_the_logits_and_scales_the_variance():
 
 def test_a_seed_repeats_and_another_differs():
     mixture = known_mixture(10)
-    first, again, other = (mdn.sample(mixture, 1.0, seed).numpy() for seed in ((3, 4), (3, 4), (3, 5)))
+    first, again, other = (network_parts.sample(mixture, 1.0, seed).numpy() for seed in ((3, 4), (3, 4), (3, 5)))
     np.testing.assert_array_equal(first, again)
     assert (first != other).all()
 
@@ -97,7 +101,7 @@ def test_a_seed_repeats_and_another_differs():
 def test_what_is_drawn_lies_in_the_middle_of_its_mixture_as_often_as_it_should():
     """At τ = 1 a draw's cumulative probability is uniform: the model's own distribution, calibrated by definition."""
     mixture = known_mixture(40_000)
-    below = mdn.cumulative(mixture, mdn.sample(mixture, 1.0, (5, 6))).numpy()
+    below = network_parts.cumulative(mixture, network_parts.sample(mixture, 1.0, (5, 6))).numpy()
     for share in (0.1, 0.5, 0.9):
         assert abs((np.abs(below - 0.5) <= share / 2).mean() - share) < 0.01
         assert abs((below <= share).mean() - share) < 0.01

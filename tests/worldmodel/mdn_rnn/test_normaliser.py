@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.mdn_rnn.normaliser import CLIP, ChangeFrequencies, Normaliser, RewardNormaliser, UsualMeanings
+from worldmodel.network_parts import CLIP, ChangeFrequencies, Normaliser, RewardNormaliser, UsualMeanings
 
 
 def test_fitted_data_have_mean_zero_and_variance_one():

@@ -13,14 +13,14 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays
 from tests.toys import letters as toy
 from worldmodel.boards import StageWriter
-from worldmodel.config import MDNRNNConfig
 from worldmodel.latent_env import LatentEnv
 from worldmodel.mdn_rnn import training
 from worldmodel.mdn_rnn.batching import Steps
 from worldmodel.mdn_rnn.dynamics import Outcome
 from worldmodel.mdn_rnn.model import MDNRNNWorldModel, disagreement
 from worldmodel.mdn_rnn.training import train  # without the fidelity on held-out episodes, which has tests of its own
-from worldmodel.training import load, prepare_tensorflow
+from worldmodel.train_and_load import load, prepare_tensorflow
+from worldmodel.world_model_options import MDNRNNConfig
 
 TINY = MDNRNNConfig(  # an encoder that is not trained costs no trace of its training
     latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder="untrained",

@@ -6,10 +6,10 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from tests.toys import letters as toy
-from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn import training
 from worldmodel.mdn_rnn.training import learning_rate
-from worldmodel.training import split_episodes, train
+from worldmodel.train_and_load import split_episodes, train
+from worldmodel.world_model_options import MDNRNNConfig
 
 TINY = MDNRNNConfig(
     latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder_steps=6, steps=8,

@@ -14,13 +14,13 @@ from rlflow.search import AnnealingOptions, BeamOptions
 CONFIGS = Registry(
     "controller",
     {
-        "random": "controllers.config:RandomConfig",
-        "cma-es": "controllers.config:CMAESConfig",
-        "ppo": "controllers.config:PPOConfig",
-        "planner": "controllers.config:PlannerConfig",
-        "xrlflow": "controllers.config:XRLflowConfig",
-        "linear-scores": "controllers.config:LinearScoresConfig",
-        "topoformer": "controllers.config:TopoformerConfig",
+        "random": "controllers.controller_options:RandomConfig",
+        "cma-es": "controllers.controller_options:CMAESConfig",
+        "ppo": "controllers.controller_options:PPOConfig",
+        "planner": "controllers.controller_options:PlannerConfig",
+        "xrlflow": "controllers.controller_options:XRLflowConfig",
+        "linear-scores": "controllers.controller_options:LinearScoresConfig",
+        "topoformer": "controllers.controller_options:TopoformerConfig",
     },
 )
 

@@ -1,7 +1,109 @@
-"""Standardisation by statistics of the training data, kept in non-trainable variables."""
+"""Parts of networks that the world models share: message passing, mixtures of Gaussians, and normalisers.
 
+Message passing follows graph_nets (Battaglia et al. 2018). A mixture has one distribution for each latent dimension
+(Bishop 1994; Ha & Schmidhuber 2018), and the temperature of a dream divides its logits (RLFlow, section 3.3.2).
+
+A normaliser standardises by statistics of the training data, which non-trainable variables hold.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
 import sonnet as snt
 import tensorflow as tf
+from graph_nets import modules
+from graph_nets.graphs import GraphsTuple
+
+
+def full_step(width: int, pooled: Callable) -> modules.GraphNetwork:
+    """Edges from their ends, nodes from the edges on both sides, globals from all, `pooled` by graph."""
+    model = _model_of(width)
+    return modules.GraphNetwork(
+        model, model, model,
+        node_block_opt={"use_sent_edges": True},
+        global_block_opt={"nodes_reducer": pooled, "edges_reducer": pooled},
+    )  # fmt: skip
+
+
+def messages(width: int) -> modules.InteractionNetwork:
+    """Edges from their ends, nodes from the edges into them."""
+    model = _model_of(width)
+    return modules.InteractionNetwork(model, model)
+
+
+def _model_of(width: int) -> Callable[[], snt.Module]:
+    def model() -> snt.Module:
+        return snt.Sequential([snt.nets.MLP([width, width]), snt.LayerNorm(-1, True, True)])
+
+    return model
+
+
+def processed(graphs: GraphsTuple, steps: list[modules.GraphNetwork]) -> GraphsTuple:
+    """After these steps, each of which adds to what there was."""
+    for core in steps:
+        update = core(graphs)
+        graphs = graphs.replace(
+            nodes=graphs.nodes + update.nodes,
+            edges=graphs.edges + update.edges,
+            globals=graphs.globals + update.globals,
+        )
+    return graphs
+
+
+MIN_LOG_SIGMA, MAX_LOG_SIGMA = -2.0, 4.0  # in units of a standardised target
+
+
+class Mixture(NamedTuple):
+    """D independent mixtures of K Gaussians. All fields are [.., D, K]."""
+
+    logits: tf.Tensor
+    mean: tf.Tensor
+    log_sigma: tf.Tensor
+
+
+def mixture_from_parameters(
+    parameters: tf.Tensor, size: int, gaussians: int, least_log_sigma: float = MIN_LOG_SIGMA
+) -> Mixture:
+    """Parameters [.., D · 3 · K], as a linear layer gives them, to D mixtures of K."""
+    shape = tf.concat([tf.shape(parameters)[:-1], [size, 3 * gaussians]], axis=0)
+    logits, mean, log_sigma = tf.split(tf.reshape(parameters, shape), 3, axis=-1)
+    return Mixture(logits, mean, tf.clip_by_value(log_sigma, least_log_sigma, MAX_LOG_SIGMA))
+
+
+def log_likelihood(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
+    """log p(x) of each dimension: x [.., D] to [.., D]."""
+    deviation = (x[..., None] - mixture.mean) * tf.exp(-mixture.log_sigma)
+    log_normal = -0.5 * tf.square(deviation) - mixture.log_sigma - 0.5 * np.log(2 * np.pi)
+    return tf.reduce_logsumexp(tf.nn.log_softmax(mixture.logits) + log_normal, axis=-1)
+
+
+def cumulative(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
+    """P(X ≤ x) of each dimension: x [.., D] to [.., D]."""
+    deviation = (x[..., None] - mixture.mean) * tf.exp(-mixture.log_sigma)
+    below = 0.5 * (1 + tf.math.erf(deviation / np.sqrt(2)))
+    return tf.reduce_sum(tf.nn.softmax(mixture.logits) * below, axis=-1)
+
+
+def sample_mixture(mixture: Mixture, temperature: tf.Tensor, seed: tf.Tensor, scale_sigma: bool = True) -> tf.Tensor:
+    """A draw at temperature τ, [.., D]; seed is int [2]. τ = 1 is the model's own distribution.
+
+    The component comes from softmax(logits / τ) (RLFlow, section 3.3.2), by the Gumbel trick argmax(logits + τ g),
+    which holds at τ = 0 too. With `scale_sigma` the standard deviation is σ √τ (Ha & Schmidhuber), else σ. τ = 0 is
+    deterministic in either case: the mode component's mean.
+    """
+    seeds = tf.random.split(seed, 2)
+    uniform = tf.random.stateless_uniform(tf.shape(mixture.logits), seeds[0], minval=1e-7, maxval=1.0)
+    gumbel = -tf.math.log(-tf.math.log(uniform))
+    component = tf.argmax(mixture.logits + temperature * gumbel, axis=-1)
+    mean, sigma = _of_component(mixture.mean, component), tf.exp(_of_component(mixture.log_sigma, component))
+    scale = tf.sqrt(temperature) if scale_sigma else tf.sign(temperature)
+    return mean + scale * sigma * tf.random.stateless_normal(tf.shape(mean), seeds[1])
+
+
+def _of_component(values: tf.Tensor, component: tf.Tensor) -> tf.Tensor:
+    return tf.gather(values, component, batch_dims=component.shape.rank)
+
 
 CLIP = 10.0  # standard deviations; beyond it an input says no more than "far outside the training data"
 
@@ -128,8 +230,8 @@ class UsualMeanings(snt.Module):
             cells = actions[:, 0] * n_locations + actions[:, 1]
             added = tf.math.unsorted_segment_sum(values, cells, n_actions * n_locations)
             total.assign(total * kept + tf.reshape(added, total.shape))
-        means = _mean(self.counts, self.sums, axis=(0, 1), otherwise=tf.zeros_like(self.sums))
-        means = _mean(self.counts, self.sums, axis=1, otherwise=means)
+        means = _mean_where_counted(self.counts, self.sums, axis=(0, 1), otherwise=tf.zeros_like(self.sums))
+        means = _mean_where_counted(self.counts, self.sums, axis=1, otherwise=means)
         self.means.assign(tf.where(self.counts > 0, self.sums / tf.maximum(self.counts, 1.0), means))
 
     def __call__(self, actions: tf.Tensor) -> tf.Tensor:
@@ -137,7 +239,7 @@ class UsualMeanings(snt.Module):
         return tf.gather_nd(self.means, actions)
 
 
-def _mean(counts: tf.Tensor, sums: tf.Tensor, axis, otherwise: tf.Tensor) -> tf.Tensor:
+def _mean_where_counted(counts: tf.Tensor, sums: tf.Tensor, axis, otherwise: tf.Tensor) -> tf.Tensor:
     count = tf.reduce_sum(counts, axis, keepdims=True)
     return tf.where(count > 0, tf.reduce_sum(sums, axis, keepdims=True) / tf.maximum(count, 1.0), otherwise)
 

@@ -1,13 +1,19 @@
-"""Training and loading any world model. Imports no TensorFlow, which not every one needs.
+"""Train, describe and load a world model of any kind. This module imports no TensorFlow, which not every kind needs.
 
-`worldmodel.WORLD_MODELS` has the classes, with the methods of `worldmodel.base.WorldModel`; `worldmodel.TRAININGS` has
-for each a `train(config, spec, source, folder, seed, log, progress) -> Trained`, which leaves the trained model in the
-folder.
+    from worldmodel.train_and_load import load
+    model = load("runs/mine/world-model")
+
+`worldmodel.WORLD_MODELS` holds the classes, with the methods of `worldmodel.base.WorldModel`. `worldmodel.TRAININGS`
+holds for each a `train(config, spec, source, folder, seed, log, progress) -> Trained`, which leaves the trained model
+in the folder. Its model.json says which kind the model is, its options, and the encoding that it was made for.
+
+The values in a file are believed only if they fit together, and lengths in a file allocate nothing.
 """
 
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,12 +21,51 @@ import numpy as np
 
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_json
 from rlflow.common.task import EncodingSpec
 from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.base import WorldModel
-from worldmodel.config import WorldModelConfig
-from worldmodel.description import read_description
 from worldmodel.trainer import Log
+from worldmodel.world_model_options import CONFIGS, WorldModelConfig
+
+FILE = "model.json"
+
+
+def write_description(folder: Path | str, config: WorldModelConfig, spec: EncodingSpec) -> None:
+    write_json(Path(folder) / FILE, {"config": config.to_dict(), "spec": spec.to_dict()})
+
+
+def read_description(folder: Path | str, spec: EncodingSpec | None = None) -> tuple[WorldModelConfig, EncodingSpec]:
+    """What `write_description` wrote. Raises RLFlowError if it is damaged, or of another spec than the one given."""
+    path = Path(folder) / FILE
+    described = read_json(path)
+    try:
+        saved = EncodingSpec(**described["spec"])
+        config = CONFIGS.get(described["config"]["name"])(**described["config"])
+    except (KeyError, TypeError) as error:
+        raise RLFlowError(f"{path} does not describe a world model: {error}") from error
+    if spec is not None:
+        _refuse_other_spec(saved, spec, str(folder))
+    return config, saved
+
+
+def _refuse_other_spec(saved: EncodingSpec, wanted: EncodingSpec, source: str) -> None:
+    differences = [
+        f"{field.name} is {getattr(saved, field.name)}, not {getattr(wanted, field.name)}"
+        for field in fields(EncodingSpec) if getattr(saved, field.name) != getattr(wanted, field.name)
+    ]
+    if differences:
+        raise RLFlowError(f"the world model in {source} was made for another encoding: {'; '.join(differences)}")
+
+
+def checked_array(arrays: dict[str, np.ndarray], name: str, dtype: type, *shape: int | None) -> np.ndarray:
+    """The array of that name; None in the shape: any size. Raises KeyError or ValueError if there is none such."""
+    result = arrays[name]
+    fits = result.dtype == dtype and result.ndim == len(shape)
+    if not fits or any(wanted not in (None, size) for wanted, size in zip(shape, result.shape, strict=True)):
+        raise ValueError(f"'{name}' is an array {list(result.shape)} of {result.dtype}")
+    return result
+
 
 HOLDOUT = 0  # the stream of random numbers that chooses the held-out episodes
 

@@ -1,22 +1,33 @@
-"""Training of the match network: from where rules applied, where they did not, and what they did."""
+"""What the networks are trained on, and their losses.
 
+The match network learns from where rules applied, where they did not, and what they did. The node network learns from
+what nodes were logged to cost, less what their law says. Every batch is a function of (seed, step), so a training
+that is killed and resumed gives the same weights.
+"""
+
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.edits.learned_rules import LearnedRules, complete_effect
-from worldmodel.edits.match_patterns import Effect
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.learned_rules import Effect, LearnedRules, complete_effect
+from worldmodel.edits.logged_episodes import GroundedEpisode
+from worldmodel.edits.neighbourhood import around
+from worldmodel.edits.rule_learning import TrainingSet, evenly_drawn, first_new_state
 from worldmodel.graph_mdn.effects import Choices, Menu, Vocabulary
-from worldmodel.graph_mdn.judge import JUDGED
-from worldmodel.graph_mdn.match_graphs import Asked, MatchBatch, match_batch
-from worldmodel.graph_mdn.network import MatchNetwork, Table
-from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.graph_mdn.network import MatchNetwork, NodeBatch, NodeNetwork, Table, likeliest
+from worldmodel.graph_mdn.network_inputs import Asked, MatchBatch, SignatureTable, match_batch
+from worldmodel.graph_mdn.neural_costs import NODE_SIGNATURE, CostLaws, NodeRows, joined_nodes
+from worldmodel.graph_mdn.neural_rules import MATCH_SIGNATURE
+from worldmodel.network_parts import log_likelihood
 
 REWRITTEN, APPLIED, REFUTED = 32, 32, 32  # examples of each sort in a batch
 FILLINGS = 16  # that are offered for a slot at most, so that rules of many sizes cost no more than others
-BATCH = (*JUDGED, *[tf.TensorSpec([None])] * 3)  # the fields of `Batch`
+MATCH_BATCH = (*MATCH_SIGNATURE, *[tf.TensorSpec([None])] * 3)  # the fields of `Batch`
 
 
 class Examples(NamedTuple):
@@ -75,10 +86,10 @@ class MatchBatches:
 
     def __call__(self, step: int) -> Batch:
         random, examples = np.random.default_rng([self.seed, step]), self.examples
-        rewritten = _drawn(random, examples.rewritten, REWRITTEN)
+        rewritten = _drawn_examples(random, examples.rewritten, REWRITTEN)
         asked, applies = [examples.rewritten[k] for k in rewritten], [1.0] * len(rewritten)
         for known, size, label in ((examples.applied, APPLIED, 1.0), (examples.refuted, REFUTED, 0.0)):
-            drawn = _drawn(random, known, size)
+            drawn = _drawn_examples(random, known, size)
             asked += [known[k] for k in drawn]
             applies += [label] * len(drawn)
         return self._batch(asked, applies, [examples.effects[k] for k in rewritten], random)
@@ -122,7 +133,7 @@ class MatchBatches:
         return effect.made[k][1] if is_tensor else effect.added[k][0]
 
 
-def _drawn(random: np.random.Generator, known: list[Asked], size: int) -> list[int]:
+def _drawn_examples(random: np.random.Generator, known: list[Asked], size: int) -> list[int]:
     """Numbers of examples."""
     if not known:
         return []
@@ -140,7 +151,7 @@ def match_loss(network: MatchNetwork):
     ) -> dict[str, tf.Tensor]:  # fmt: skip
         judged = network(matches, choices, table)
         errors = tf.nn.sigmoid_cross_entropy_with_logits(applies, judged.applies)
-        positive, negative = _mean(errors, applies), _mean(errors, 1 - applies)
+        positive, negative = _weighted_mean(errors, applies), _weighted_mean(errors, 1 - applies)
         structure = _surprise(judged.structures, structures, choices.structure_owners)
         slot = _surprise(judged.fillings, fillings, choices.filling_owners)
         return {
@@ -151,7 +162,7 @@ def match_loss(network: MatchNetwork):
     return loss
 
 
-def _mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(values * weights) / tf.maximum(tf.reduce_sum(weights), 1.0)
 
 
@@ -161,4 +172,107 @@ def _surprise(logits: tf.Tensor, true: tf.Tensor, owners: tf.Tensor) -> tf.Tenso
     highest = tf.gather(tf.math.unsorted_segment_max(logits, owners, size), owners)
     shifted = logits - tf.stop_gradient(highest)
     total = tf.gather(tf.math.unsorted_segment_sum(tf.exp(shifted), owners, size), owners)
-    return _mean(tf.math.log(total) - shifted, true)
+    return _weighted_mean(tf.math.log(total) - shifted, true)
+
+
+SIGNATURES = 256  # of nodes in a batch, where each is judged by itself
+NODE_BATCH = (*NODE_SIGNATURE, tf.TensorSpec([None]))  # what `NodeBatches` draws
+STATES, STATES_AT_ONCE = 400, 4  # graphs that are learnt from, and of a batch, where neighbourhoods count
+
+
+class CostedNodes(NamedTuple):
+    """Nodes and what they cost. log_ns: float32 [n], log(1 + ns), or what laws leave over of that."""
+
+    nodes: NodeBatch
+    log_ns: np.ndarray
+
+
+class NodeBatches:
+    """Step → (Costed, table), drawn from examples.
+
+    examples: one of all nodes with different operator signatures, or one a graph.
+    """
+
+    def __init__(self, examples: Sequence[CostedNodes], table: SignatureTable, at_once: int, seed: int):
+        self.examples, self.table, self.at_once, self.seed = examples, table, at_once, seed
+
+    def __call__(self, step: int) -> tuple[NodeBatch, Table, np.ndarray]:
+        random = np.random.default_rng([self.seed, step])
+        chosen = random.choice(len(self.examples), min(self.at_once, len(self.examples)), replace=False)
+        drawn = [self.examples[k] for k in np.sort(chosen).tolist()]
+        nodes = joined_nodes([example.nodes for example in drawn])
+        return nodes, Table.of(self.table), np.concatenate([e.log_ns for e in drawn])
+
+
+def single_nodes(training: TrainingSet, table: SignatureTable) -> list[CostedNodes]:
+    """One example for each operator signature at each of the typical sizes, of its mean cost."""
+    logged: dict[tuple, list[float]] = {}
+    where: dict[tuple, tuple[NodeRows, int]] = {}
+    for index, episodes in training.groups():
+        rows = NodeRows(index, table)
+        for episode in episodes:
+            for nodes, runtimes in episode.runtimes[first_new_state(episode) :]:
+                for node, runtime in zip(nodes.tolist(), runtimes.tolist(), strict=True):
+                    key = index.grounding.first.sizes, *index.grounding.operator_signature(node)
+                    logged.setdefault(key, []).append(runtime)
+                    where.setdefault(key, (rows, node))
+    nothing = np.zeros(0, np.int32)
+    result = []
+    for key, runtimes in logged.items():
+        rows, node = where[key]
+        result.append(
+            CostedNodes(rows.batch(np.array([node]), nothing, nothing, nothing), _log_ns([np.mean(runtimes)]))
+        )
+    return result
+
+
+def whole_graphs(training: TrainingSet, table: SignatureTable) -> list[CostedNodes]:
+    """At most STATES graphs with what all their nodes cost, evenly drawn from those that no other episode logged."""
+    states = []
+    for index, episodes in training.groups():
+        rows = NodeRows(index, table)
+        for episode in episodes:
+            states += [(index, rows, episode, t) for t in range(first_new_state(episode), len(episode.nodes))]
+    return [_whole_graph(*state) for state in evenly_drawn(states, STATES)]
+
+
+def _whole_graph(index: GroundingIndex, rows: NodeRows, episode: GroundedEpisode, t: int) -> CostedNodes:
+    runtime = {}
+    for nodes, runtimes in episode.runtimes[: t + 1]:
+        runtime |= zip(nodes.tolist(), runtimes.tolist(), strict=True)
+    there = episode.nodes[t]
+    states = DreamStates(index, [there], int(index.rule.values.max(initial=0)) + 1)
+    nodes, senders, receivers, makes = around(states, np.zeros(len(there), np.int64), there, 1)
+    return CostedNodes(
+        rows.batch(nodes, senders, receivers, makes), _log_ns([runtime[node] for node in nodes.tolist()])
+    )
+
+
+def _log_ns(runtimes_ps: Sequence[float]) -> np.ndarray:
+    return np.log1p(np.array(runtimes_ps) / 1e3).astype(np.float32)
+
+
+def fit_laws(examples: Sequence[CostedNodes], table: SignatureTable) -> tuple[CostLaws, list[CostedNodes]]:
+    """(the laws of the examples, the examples with what these leave over)."""
+    nodes, log_ns = joined_nodes([example.nodes for example in examples]), [example.log_ns for example in examples]
+    ends, every = np.cumsum([len(part) for part in log_ns]), np.concatenate(log_ns)
+    laws = CostLaws.fit(nodes, every, table)
+    left = np.split(every - laws(nodes, table), ends[:-1])
+    return laws, [CostedNodes(example.nodes, part) for example, part in zip(examples, left, strict=True)]
+
+
+def fit_node_statistics(network: NodeNetwork, examples: Sequence[CostedNodes], table: SignatureTable) -> None:
+    network.signatures.fit(table)
+    network.costs.update(tf.constant(np.concatenate([example.log_ns for example in examples]))[:, None])
+
+
+def node_loss(network: NodeNetwork):
+    """The loss of a batch: −log p of the standardised costs, in nats."""
+
+    def loss(nodes: NodeBatch, table: Table, log_ns: tf.Tensor) -> dict[str, tf.Tensor]:
+        mixture, costs = network(nodes, table), network.costs(log_ns[:, None])
+        surprise = -log_likelihood(mixture, costs[:, 0])
+        error = tf.abs(likeliest(mixture) - costs[:, 0]) * tf.sqrt(network.costs.variance[0])
+        return {"loss": tf.reduce_mean(surprise), "error": tf.reduce_mean(error)}
+
+    return loss

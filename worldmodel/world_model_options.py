@@ -11,9 +11,9 @@ from rlflow.common.registry import Registry
 CONFIGS = Registry(
     "world model",
     {
-        "mdn-rnn": "worldmodel.config:MDNRNNConfig",
-        "edits": "worldmodel.config:EditsConfig",
-        "graph-mdn": "worldmodel.config:GraphMDNConfig",
+        "mdn-rnn": "worldmodel.world_model_options:MDNRNNConfig",
+        "edits": "worldmodel.world_model_options:EditsConfig",
+        "graph-mdn": "worldmodel.world_model_options:GraphMDNConfig",
     },
 )
 

@@ -1,0 +1,222 @@
+"""Logged episodes: their edits, and the same steps in the numbers of their grounding.
+
+An `EpisodeFollower` translates the ids of one episode into the numbers of its grounding, edit by edit.
+
+A step that was played once counts once in all that is averaged, counted or drawn from, however many episodes copied
+it. This holds for median rewards, gains, counts of rewrites, runtimes and z. Copies of a held-out episode count once
+together. The `mdn-rnn` draws episodes and needs each from its start, so there a copied step counts in every episode.
+A dream is judged on held-out episodes alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.collect.edits import Edit, MatchRecord, NodeRecord, TensorRecord, unpack
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.ir import ABSENT
+from worldmodel.edits.grounding import Grounding
+from worldmodel.edits.grounding_index import GroundingIndex, Groundings
+
+
+class LoggedEdits(NamedTuple):
+    """One episode of T steps. edits: T + 1, the first one of its initial state. taken: T, the match of each action,
+    None for NO-OP."""
+
+    edits: list[Edit]
+    taken: list[MatchRecord | None]
+
+
+def logged_edits(episodes: Iterable[Episode]) -> list[LoggedEdits]:
+    """Raises RLFlowError if an episode lacks them."""
+    result = []
+    for episode in episodes:
+        if episode.edits is None:
+            raise RLFlowError(
+                "these episodes hold no edits, which the world model 'edits' learns from; collect them anew or, if the "
+                "task is not rewriting, say world_model.name=mdn-rnn"
+            )
+        result.append(LoggedEdits(*unpack(episode.edits)))
+    return result
+
+
+def repeated_steps(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> list[int]:
+    """How many of the copied steps of each an earlier one of these has logged: a step that was played once counts
+    once."""
+    after: dict[tuple, int] = {}  # (state, action) → state; a state is the number of the way that leads there
+    result = []
+    for episode, log in zip(episodes, logs, strict=True):
+        state, repeated = after.setdefault((log.edits[0],), len(after)), episode.copied
+        for t, action in enumerate(map(tuple, episode.actions.tolist())):
+            if (state, action) not in after:
+                after[state, action] = len(after)
+                repeated = min(repeated, t)
+            state = after[state, action]
+        result.append(repeated)
+    return result
+
+
+def sizes_of(edit: Edit) -> dict[int, int]:
+    """Signature → elements, of the tensors that an edit names first."""
+    return {tensor.signature: tensor.size for tensor in edit.tensors if tensor.size >= 0}
+
+
+def initial_runtime(first: Edit) -> int:
+    """Estimated runtime in ps."""
+    return sum(record.runtime_ps for record in first.nodes)
+
+
+class EpisodeFollower:
+    """Kept up by the episode's edits.
+
+    Attributes: nodes: the episode's node id → the grounding's number, of those that are there. tensors: likewise, of
+    all so far.
+    matches: where rules apply, in the episode's ids.
+    """
+
+    def __init__(self, grounding: Grounding, first: Edit):
+        self.grounding = grounding
+        self.tensors: dict[int, int] = {}
+        self.nodes: dict[int, int] = {}
+        rank = {t: k for k, record in enumerate(first.nodes) for t in record.outputs}
+        for record in first.tensors:
+            self.tensors[record.id] = grounding.initial_tensor(
+                record.id, rank.get(record.id, -1), record.rank_signature, record.signature
+            )
+        for record in first.nodes:
+            self.nodes[record.id] = self._ground(record)
+        self._there = set(self.nodes.values())
+        self.matches = set(first.appeared)
+
+    def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
+        """An edit happened. taken: the match that was rewritten, None for NO-OP."""
+        if taken is not None:
+            self._number_new_tensors(edit, self.tensors[taken.operands[-1]])
+        changed = (*edit.removed, *[record.id for record in edit.nodes])
+        self._there.difference_update([self.nodes[n] for n in changed if n in self.nodes])
+        self.nodes |= {record.id: self._ground(record) for record in edit.nodes}
+        self._there.update([self.nodes[record.id] for record in edit.nodes])
+        for node_id in edit.removed:
+            del self.nodes[node_id]
+        self.matches -= set(edit.lost)
+        self.matches |= set(edit.appeared)
+
+    def _number_new_tensors(self, edit: Edit, owner: int) -> None:
+        """Gives numbers to the tensors that the rewrite made: the first ones of these names that are not in use."""
+        new = {record.id: record for record in edit.tensors}
+        for copy in count():
+            copies = defaultdict(lambda copy=copy: copy)
+            for record in edit.nodes:
+                self._number_tensors_of(record, owner, new, copies)
+            if not self._in_use(new):
+                return
+            for tensor in new:
+                del self.tensors[tensor]
+
+    def _in_use(self, tensors: Iterable[int]) -> bool:
+        """Whether a node that is there reads one of them."""
+        consumers = self.grounding.consumers
+        return not self._there.isdisjoint(node for tensor in tensors for node in consumers[self.tensors[tensor]])
+
+    def _number_tensors_of(
+        self, record: NodeRecord, owner: int, new: dict[int, TensorRecord], copies: dict[tuple, int]
+    ) -> None:
+        gives = next((self.tensors[t] for t in record.outputs if t in self.tensors), owner)
+        for position, tensor in enumerate(record.inputs):
+            if tensor not in self.tensors and tensor != ABSENT:  # a constant
+                self._number_tensor(new[tensor], gives, (record.operator, (), position), copies)
+        inputs = self._ground_tensors(record.inputs)
+        for slot, tensor in enumerate(record.outputs):
+            if tensor not in self.tensors and tensor != ABSENT:
+                self._number_tensor(new[tensor], owner, (record.operator, inputs, slot), copies)
+
+    def _number_tensor(self, record: TensorRecord, owner: int, maker: tuple, copies: dict[tuple, int]) -> None:
+        number = self.grounding.made_tensor(owner, maker, record.rank_signature, record.signature, copies)
+        self.tensors[record.id] = number
+
+    def _ground(self, record: NodeRecord) -> int:
+        self.grounding.rules.op_types.setdefault(record.operator, record.op_type)
+        inputs, outputs = self._ground_tensors(record.inputs), self._ground_tensors(record.outputs)
+        return self.grounding.node(record.operator, inputs, outputs)
+
+    def _ground_tensors(self, tensors: Iterable[int]) -> tuple[int, ...]:
+        return tuple([t if t == ABSENT else self.tensors[t] for t in tensors])
+
+    def grounded(self, match: MatchRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The match's nodes and operands in the grounding's numbers."""
+        return tuple([self.nodes[n] for n in match.nodes]), self._ground_tensors(match.operands)
+
+    def match(self, match: MatchRecord) -> int | None:
+        """The grounding's number of the match; None if its pattern was never seen."""
+        return self.grounding.match(match.xfer_id, *self.grounded(match))
+
+
+UNKNOWN_MATCH, NO_OP = -1, -2  # in place of the number of a match
+
+
+class GroundedEpisode(NamedTuple):
+    """One episode of T steps.
+
+    xfer_ids: int64 [T], NO_OP. matches: int64 [T], what each action rewrote; UNKNOWN_MATCH if its pattern is unknown,
+    NO_OP. nodes: T + 1 arrays of those there. gains: float64 [T], ps that each action took off the runtime. runtimes:
+    T + 1 times (nodes, their runtimes in ps), of those that were logged anew. repeated: how many of its first steps
+    another episode logged before.
+    """
+
+    xfer_ids: np.ndarray
+    matches: np.ndarray
+    nodes: list[np.ndarray]
+    gains: np.ndarray
+    runtimes: list[tuple[np.ndarray, np.ndarray]]
+    repeated: int
+
+
+def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -> GroundedEpisode:
+    first = log.edits[0]
+    follower = EpisodeFollower(index.grounding, first)
+    runtime = {record.id: record.runtime_ps for record in first.nodes}
+    matches, nodes, gains, runtimes = [], [_nodes(follower)], [], [_runtimes(follower, first)]
+    for edit, taken in zip(log.edits[1:], log.taken, strict=True):
+        matches.append(_number(follower, taken))
+        follower.follow(edit, taken)
+        nodes.append(_nodes(follower))
+        gain = sum(runtime.pop(node) for node in edit.removed)
+        for record in edit.nodes:
+            gain += runtime.get(record.id, 0) - record.runtime_ps
+            runtime[record.id] = record.runtime_ps
+        gains.append(gain)
+        runtimes.append(_runtimes(follower, edit))
+    index.update()
+    xfer_ids = [NO_OP if match is None else match.xfer_id for match in log.taken]
+    return GroundedEpisode(
+        np.array(xfer_ids, np.int64), np.array(matches, np.int64), nodes, np.array(gains, np.float64), runtimes,
+        repeated,
+    )  # fmt: skip
+
+
+def _number(follower: EpisodeFollower, taken: MatchRecord | None) -> int:
+    if taken is None:
+        return NO_OP
+    number = follower.match(taken)
+    return UNKNOWN_MATCH if number is None else number
+
+
+def _runtimes(follower: EpisodeFollower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:
+    nodes = np.array([follower.nodes[record.id] for record in edit.nodes], np.int64)
+    return nodes, np.array([record.runtime_ps for record in edit.nodes], np.float64)
+
+
+def _nodes(follower: EpisodeFollower) -> np.ndarray:
+    return np.array(list(follower.nodes.values()), np.int64)
+
+
+def by_grounding(groundings: Groundings, logs: Sequence[LoggedEdits]) -> dict[GroundingIndex, list[int]]:
+    """The episodes, by number, of each grounding."""
+    result: dict[GroundingIndex, list[int]] = {}
+    for k, log in enumerate(logs):
+        result.setdefault(groundings.of(log.edits[0]), []).append(k)
+    return result

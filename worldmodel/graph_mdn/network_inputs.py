@@ -1,0 +1,235 @@
+"""What the networks see: operators and tensors as features by signature, and matches as graphs.
+
+A match graph has the nodes and tensors of a match, and edges for reading and making. The pattern says which there are
+and how they are connected; features say what they look like. Most conditions of rules are equalities of sizes. Every
+two tensors of a match are therefore joined by an edge that says which of their sizes agree, and which agree with a
+literal.
+
+Nothing says where in a graph the match lies. Sines and cosines of rising frequency separate sizes that are close on a
+logarithmic scale (Tancik et al. 2020).
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from rlflow.collect.edits import OPERATOR_COLUMNS, SignatureFeatures
+from rlflow.env.features import (
+    AXES,
+    CONTENT,
+    ELEMENTS,
+    INTEGER_ATTRIBUTES,
+    LENGTH,
+    LIST_ATTRIBUTES,
+    SIZE,
+    SIZES,
+    TENSOR_FEATURES,
+)
+from rlflow.graph.ir import ABSENT
+from worldmodel.edits.learned_rules import MatchPattern, Signature
+from worldmodel.train_and_load import checked_array
+
+NUMBERS = AXES + ELEMENTS
+WAVES = 6  # frequencies
+ATTRIBUTES = sum(LIST_ATTRIBUTES.values()) + len(
+    INTEGER_ATTRIBUTES
+)  # those of an operator that are integers; they come first
+
+
+class SignatureTable:
+    """Rows of features by signature; row 0, of zeros, is of what was never observed.
+
+    operators: float32 [O, OPERATOR_COLUMNS]. tensors: float32 [S, TENSOR_FEATURES]. numbers: float32 [S, NUMBERS], the
+    sizes of a tensor and its content, if it is small, all as log(1 + n), 0 for none. attributes: float32 [O,
+    ATTRIBUTES], an operator's integers, likewise. kinds: int [S], equal for tensors that differ in their content alone.
+    operator_waves: float32 [O, 2 · WAVES · (OPERATOR_COLUMNS − 1)], tensor_waves: float32 [S, 2 · WAVES ·
+    TENSOR_FEATURES]: sines and cosines of rising frequency, in which sizes that are close on a logarithmic scale lie
+    apart (Tancik et al. 2020). It grows with what is observed; a row once given stays. shown: all of it as networks
+    take it, when they last did (`network.Table`).
+    """
+
+    def __init__(self):
+        self._rows: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        self.operators = np.zeros((1, OPERATOR_COLUMNS), np.float32)
+        self.tensors = np.zeros((1, TENSOR_FEATURES), np.float32)
+        self.numbers = np.zeros((1, NUMBERS), np.float32)
+        self.attributes = np.zeros((1, ATTRIBUTES), np.float32)
+        self.kinds = np.zeros(1, np.int64)
+        self.operator_waves, self.tensor_waves = _waves(self.operators[:, 1:]), _waves(self.tensors)
+        self.shown = None
+
+    def learn(self, observed: SignatureFeatures) -> None:
+        operators, tensors = self._rows
+        self.operators = _appended(operators, self.operators, observed.operators, observed.operator_features)
+        self.tensors = _appended(tensors, self.tensors, observed.tensors, observed.tensor_features)
+        if len(self.tensors) > len(self.numbers):
+            new = self.tensors[len(self.numbers) :]
+            self.numbers = np.concatenate([self.numbers, _numbers(new)])
+            self.tensor_waves = np.concatenate([self.tensor_waves, _waves(new)])
+            self.kinds = np.unique(self.tensors[:, :LENGTH], axis=0, return_inverse=True)[1].reshape(-1)
+        if len(self.operators) > len(self.attributes):
+            new = self.operators[len(self.attributes) :, 1:]
+            self.attributes = np.concatenate([self.attributes, _unshown(new[:, :ATTRIBUTES])])
+            self.operator_waves = np.concatenate([self.operator_waves, _waves(new)])
+
+    def operator_rows(self, signatures: Iterable[int]) -> list[int]:
+        return [self._rows[0].get(signature, 0) for signature in signatures]
+
+    def tensor_rows(self, signatures: Iterable[int]) -> list[int]:
+        return [self._rows[1].get(signature, 0) for signature in signatures]
+
+    def elements(self, signatures: Iterable[int]) -> np.ndarray:
+        """float64 [k], how many tensors of these signatures have; 0 where they were never observed."""
+        return np.rint(np.expm1(self.tensors[self.tensor_rows(signatures), SIZE].astype(np.float64)))
+
+    def observed(self) -> SignatureFeatures:
+        """All of it, to be saved."""
+        (operators, of_operators), (tensors, of_tensors) = (_ascending(rows) for rows in self._rows)
+        return SignatureFeatures(operators, self.operators[of_operators], tensors, self.tensors[of_tensors])
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray]) -> Self:
+        """The table that `observed` gave these arrays. Raises KeyError or ValueError if they are damaged."""
+        result, saved = cls(), []
+        for name, width in (("operators", OPERATOR_COLUMNS), ("tensors", TENSOR_FEATURES)):
+            signatures = checked_array(arrays, name, np.int64, None)
+            saved += [signatures, checked_array(arrays, f"{name[:-1]}_features", np.float32, len(signatures), width)]
+        result.learn(SignatureFeatures(*saved))
+        return result
+
+
+def _numbers(tensors: np.ndarray) -> np.ndarray:
+    return np.concatenate([tensors[:, SIZES], _unshown(tensors[:, CONTENT])], axis=1)
+
+
+def _unshown(numbers: np.ndarray) -> np.ndarray:
+    """1 + log(1 + n) with the sign of n, and 0 for none, as log(1 + n) with the sign of n."""
+    return np.sign(numbers) * np.maximum(np.abs(numbers) - 1, 0)
+
+
+def _waves(features: np.ndarray) -> np.ndarray:
+    """[n, F] to float32 [n, 2 · WAVES · F]."""
+    angles = features[..., None] * (np.pi / 4 * 2.0 ** np.arange(WAVES)).astype(np.float32)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(features), -1)
+
+
+def _appended(rows: dict[int, int], table: np.ndarray, signatures: np.ndarray, features: np.ndarray) -> np.ndarray:
+    new = []
+    for k, signature in enumerate(signatures.tolist()):
+        if signature not in rows:
+            rows[signature] = len(rows) + 1
+            new.append(k)
+    return np.concatenate([table, features[new]]) if new else table
+
+
+def _ascending(rows: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    signatures = np.array(sorted(rows), np.int64)
+    return signatures, np.array([rows[signature] for signature in signatures.tolist()], np.int64)
+
+
+ROLES = 24  # places in a match that are told apart: a node's or an operand's number; those behind share the last
+SLOTS = 8  # inputs or outputs that are told apart
+READS, MAKES, PAIR = range(3)  # sorts of edges
+PAIR_BITS = 1 + NUMBERS**2  # equal signatures; which numbers are equal
+SAME = 1e-5  # numbers on a logarithmic scale that differ by less are equal
+EDGE_COLUMNS = 3 + SLOTS + PAIR_BITS
+
+Asked = tuple[MatchPattern, Signature]
+
+
+class MatchBatch(NamedTuple):
+    """M matches as one graph without edges between them; v vertices in all, which are nodes, then tensors.
+
+    rules: int32 [M].  owners: int32 [v], the match.  operators, tensors: int32 [v], rows of the table, 0 for the other
+    sort.  roles: int32 [v].  edges: float32 [e, EDGE_COLUMNS].  senders, receivers: int32 [e].  n_vertices, n_edges:
+    int32 [M].
+    """
+
+    rules: np.ndarray
+    owners: np.ndarray
+    operators: np.ndarray
+    tensors: np.ndarray
+    roles: np.ndarray
+    edges: np.ndarray
+    senders: np.ndarray
+    receivers: np.ndarray
+    n_vertices: np.ndarray
+    n_edges: np.ndarray
+
+
+class _Wiring(NamedTuple):
+    """What a pattern says of its edges. pairs: int [p, 2] of tensors; the numbers are vertices."""
+
+    roles: np.ndarray
+    senders: np.ndarray
+    receivers: np.ndarray
+    edges: np.ndarray
+    pairs: np.ndarray
+
+
+def match_batch(asked: Sequence[Asked], table: SignatureTable) -> MatchBatch:
+    """The matches of these patterns with these signatures."""
+    parts, first = [], 0
+    for number, (pattern, signature) in enumerate(asked):
+        wiring, n_nodes = _wiring(pattern), len(pattern.nodes)
+        operators, tensors = table.operator_rows(signature[:n_nodes]), table.tensor_rows(signature[n_nodes:])
+        n, none = len(signature), [0] * n_nodes
+        parts.append((
+            np.full(n, number), operators + [0] * len(tensors), none + tensors, wiring.roles, wiring.edges,
+            wiring.senders + first, wiring.receivers + first, wiring.pairs + first,
+        ))  # fmt: skip
+        first += n
+    owners, operators, tensors, roles, edges, senders, receivers, pairs = map(np.concatenate, zip(*parts, strict=True))
+    n_edges = [len(part[5]) + len(part[7]) for part in parts]
+    # By match, as graph networks want them: the edges of its wiring, then its pairs.
+    order = np.argsort(np.concatenate([owners[senders], owners[pairs[:, 0]]]), kind="stable")
+    return MatchBatch(
+        np.array([pattern.xfer_id for pattern, _ in asked], np.int32),
+        owners.astype(np.int32), operators.astype(np.int32), tensors.astype(np.int32), roles.astype(np.int32),
+        np.concatenate([edges, _pair_edges(table, tensors[pairs])])[order],
+        np.concatenate([senders, pairs[:, 0]])[order].astype(np.int32),
+        np.concatenate([receivers, pairs[:, 1]])[order].astype(np.int32),
+        np.array([len(signature) for _, signature in asked], np.int32), np.array(n_edges, np.int32),
+    )  # fmt: skip
+
+
+def _pair_edges(table: SignatureTable, rows: np.ndarray) -> np.ndarray:
+    """Edges between tensors in these rows, int [p, 2]: which of their sizes and contents are equal, where there are
+    such."""
+    result = np.zeros((len(rows), EDGE_COLUMNS), np.float32)
+    result[:, PAIR] = 1.0
+    one, other = table.numbers[rows[:, 0], :, None], table.numbers[rows[:, 1], None, :]
+    equal = (np.abs(one - other) < SAME) & (one != 0)
+    result[:, 3 + SLOTS] = (rows[:, 0] == rows[:, 1]) & (rows[:, 0] > 0)
+    result[:, 4 + SLOTS :] = equal.reshape(len(rows), -1)
+    return result
+
+
+@lru_cache(maxsize=65536)
+def _wiring(pattern: MatchPattern) -> _Wiring:
+    n_nodes, n_tensors = len(pattern.nodes), len(pattern.rank_signatures)
+    senders, receivers, edges = [], [], []
+    for node, (_, inputs, outputs) in enumerate(pattern.nodes):
+        for sort, tensors in ((READS, inputs), (MAKES, outputs)):
+            for slot, tensor in enumerate(tensors):
+                if tensor != ABSENT:
+                    ends = (n_nodes + tensor, node) if sort == READS else (node, n_nodes + tensor)
+                    senders.append(ends[0])
+                    receivers.append(ends[1])
+                    edges.append(_edge(sort, slot))
+    tensors = np.arange(n_nodes, n_nodes + n_tensors)
+    pairs = np.stack(np.triu_indices(n_tensors, 1), axis=1) + n_nodes
+    operands = {tensor: k for k, tensor in reversed(list(enumerate(pattern.operands)))}
+    roles = [*range(n_nodes), *[operands.get(tensor - n_nodes, ROLES) for tensor in tensors.tolist()]]
+    return _Wiring(
+        np.minimum(roles, ROLES - 1), np.array(senders, np.int64), np.array(receivers, np.int64),
+        np.array(edges, np.float32).reshape(-1, EDGE_COLUMNS), pairs,
+    )  # fmt: skip
+
+
+def _edge(sort: int, slot: int) -> np.ndarray:
+    result = np.zeros(EDGE_COLUMNS, np.float32)
+    result[sort] = result[3 + min(slot, SLOTS - 1)] = 1.0
+    return result
