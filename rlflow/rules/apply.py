@@ -235,7 +235,7 @@ class Plans:
         Raises:
           Refused: if a condition fails or the right side cannot be built.
         """
-        reason = _used_besides(graph, rule, nodes)
+        reason = _output_mismatch(graph, rule, nodes)
         if reason:
             raise Refused(reason)
         key = match_signature(graph, rule, nodes, bindings)
@@ -282,7 +282,7 @@ def content_of_constant(constant: Constant) -> str | bool:
     return True
 
 
-def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
+def _output_mismatch(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
     """Return why the outputs do not fit the rule (an extra output is used, or an output is missing), or None."""
     if not has_outputs(graph, rule, nodes):
         return "the operator has fewer outputs"
@@ -436,13 +436,13 @@ class _Planner:
         node = Node(
             self.fresh(), op.op, op.domain, tuple(inputs), outputs, attributes, constant=constant, made_by_rule=True
         )
-        if not self.runs(node):
+        if not self.can_run(node):
             name = f"{op.domain}.{op.op}" if op.domain else op.op
             raise Refused(f"the installed ONNX Runtime has no {name} for these types and attributes")
         self.added.append(node)
         return node
 
-    def runs(self, node: Node) -> bool:
+    def can_run(self, node: Node) -> bool:
         """Return whether ONNX Runtime can run a new node.
 
         ONNX Runtime has a kernel of every ONNX operator for float32. For other types a kernel is required only if the
@@ -452,10 +452,10 @@ class _Planner:
 
         if not node.domain and self.type(node.outputs[0]).dtype == TensorProto.FLOAT:
             return True
-        return has_kernel(self.graph, node, self.type, self.content) or not (node.domain or self.ran)
+        return has_kernel(self.graph, node, self.type, self.content) or not (node.domain or self.replaced_nodes_run)
 
     @cached_property
-    def ran(self) -> bool:
+    def replaced_nodes_run(self) -> bool:
         """True if ONNX Runtime has kernels for all replaced nodes."""
         from rlflow.graph.onnx_runtime import has_kernel
 

@@ -46,7 +46,7 @@ def only_exact(rules: RuleSet) -> RuleSet:
 def _roundings(pattern, rounded: set[str]) -> float:
     """Return the maximum number of roundings of an element on its way through a pattern."""
     if isinstance(pattern, Literal):
-        return _is_rounded(pattern.text, rounded)
+        return _needs_rounding(pattern.text, rounded)
     if not isinstance(pattern, Output):
         return 0
     op = pattern.op
@@ -63,7 +63,7 @@ def _single_rounding(op: Op) -> bool:
     return not op.domain and (op.op in ROUND_ONCE or pair)
 
 
-def _is_rounded(text: str, rounded: set[str]) -> bool:
+def _needs_rounding(text: str, rounded: set[str]) -> bool:
     """Return whether the value of an expression may have more digits than a data type holds."""
     nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
     floats = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, float)]
@@ -79,6 +79,6 @@ def _rounded_names(rule: Rule) -> set[str]:
     """Return the rule's `let` names whose values may have more digits than a data type holds."""
     result: set[str] = set()
     for name, text in re.findall(r"^\s*let (\w+) = (.*)$", rule.text, re.MULTILINE):
-        if _is_rounded(text, result):
+        if _needs_rounding(text, result):
             result.add(name)
     return result

@@ -9,7 +9,7 @@ from rlflow.rules.locations import Refusal, explain
 from rlflow.rules.match import Match
 from rlflow.rules.rule import Rule, RuleSet
 
-FEW = 3  # matches per rule and operators per match in a list of many rules
+MAX_SHOWN = 3  # matches per rule and operators per match in a list of many rules
 
 
 def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) -> list[dict[str, Any]]:
@@ -33,19 +33,19 @@ def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) 
             matches, refusals = explain(graph, rules, rule.name)
             result.append({
                 "name": rule.name, "family": rule.family, "why": rule.why, "text": rule.text,
-                "locations": [_nodes(graph, match) for match in matches],
+                "locations": [_node_records(graph, match) for match in matches],
                 "reasons": dict(Counter(refusal.reason for refusal in refusals).most_common()),
-                "nearest_miss": _nearest(graph, rule, refusals),
+                "nearest_miss": _nearest_miss(graph, rule, refusals),
             })  # fmt: skip
     return result
 
 
 def overview(entries: list[dict[str, Any]]) -> str:
     """Return one line for each rule that can be applied, below the totals."""
-    applies, misses = _parted(entries)
+    applies, misses = _split_entries(entries)
     lines = [_counts(entries, applies, misses)]
     for entry in applies:
-        lines += _fires_head(entry, whole=False)
+        lines += _match_head(entry, whole=False)
     return "\n".join(lines)
 
 
@@ -56,9 +56,9 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
       entries: as `explain_rules` returns them.
       whole: True to show every match and the equations.
     """
-    applies, misses = _parted(entries)
+    applies, misses = _split_entries(entries)
     lines = [_counts(entries, applies, misses)]
-    for title, chosen, show in (("CAN BE APPLIED", applies, _fires), ("NEARLY FIT", misses, _nearly)):
+    for title, chosen, show in (("CAN BE APPLIED", applies, _match_lines), ("NEARLY FIT", misses, _miss_lines)):
         for family, group in groupby(chosen, lambda entry: entry["family"]):
             lines += ["", f"{title}: {family}"]
             for entry in group:
@@ -68,7 +68,7 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _parted(entries: list[dict]) -> tuple[list[dict], list[dict]]:
+def _split_entries(entries: list[dict]) -> tuple[list[dict], list[dict]]:
     """Return (entries of rules that can be applied, entries of rules that nearly fit)."""
     applies = [entry for entry in entries if entry["locations"]]
     return applies, [entry for entry in entries if not entry["locations"] and entry["nearest_miss"]]
@@ -83,24 +83,24 @@ def _counts(entries: list[dict], applies: list[dict], misses: list[dict]) -> str
     )
 
 
-def _fires(entry: dict, whole: bool) -> list[str]:
+def _match_lines(entry: dict, whole: bool) -> list[str]:
     result = entry["locations"]
-    shown = result if whole or len(result) <= FEW + 1 else result[:FEW]
+    shown = result if whole or len(result) <= MAX_SHOWN + 1 else result[:MAX_SHOWN]
     lines = [
-        *_fires_head(entry, whole),
-        *(f"    {_line(nodes, whole)}" for nodes in shown),
+        *_match_head(entry, whole),
+        *(f"    {_nodes_text(nodes, whole)}" for nodes in shown),
     ]
     lines += [f"    and {len(result) - len(shown)} more"] if len(shown) < len(result) else []
     return lines + (_reasons(entry) if whole else [])
 
 
-def _nearly(entry: dict, whole: bool) -> list[str]:
+def _miss_lines(entry: dict, whole: bool) -> list[str]:
     miss = entry["nearest_miss"]
-    near = [f"    near: {_line(miss['nodes'], whole)}", f"    but:  {miss['reason']}"]
+    near = [f"    near: {_nodes_text(miss['nodes'], whole)}", f"    but:  {miss['reason']}"]
     return [*_head(entry, whole), *near, *(_reasons(entry) if whole else [])]
 
 
-def _fires_head(entry: dict, whole: bool) -> list[str]:
+def _match_head(entry: dict, whole: bool) -> list[str]:
     return _head(entry, whole, f", {_count(len(entry['locations']), 'match')}")
 
 
@@ -117,26 +117,26 @@ def _count(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 'es' if noun.endswith('match') else 's'}"
 
 
-def _line(nodes: list[dict], whole: bool) -> str:
-    shown = nodes if whole or len(nodes) <= FEW else nodes[:1]
+def _nodes_text(nodes: list[dict], whole: bool) -> str:
+    shown = nodes if whole or len(nodes) <= MAX_SHOWN else nodes[:1]
     rest = f" and {len(nodes) - len(shown)} operators that it reads from" if len(shown) < len(nodes) else ""
     named = [f"{node['op']} {node['name'] or '→ ' + ' '.join(node['outputs'])}".rstrip() for node in shown]
     return " · ".join(named) + rest
 
 
-def _nearest(graph: Graph, rule: Rule, refusals: list[Refusal]) -> dict | None:
+def _nearest_miss(graph: Graph, rule: Rule, refusals: list[Refusal]) -> dict | None:
     if not refusals:
         return None
     asked = [condition.reason for condition in rule.conditions]
     held = [asked.index(refusal.reason) if refusal.reason in asked else len(asked) for refusal in refusals]
     nearest = refusals[held.index(max(held))]
-    return {"nodes": _nodes(graph, nearest), "reason": nearest.reason}
+    return {"nodes": _node_records(graph, nearest), "reason": nearest.reason}
 
 
-def _nodes(graph: Graph, match: Match | Refusal) -> list[dict]:
-    return [_named(graph, graph.nodes[node_id]) for node_id in match.nodes]
+def _node_records(graph: Graph, match: Match | Refusal) -> list[dict]:
+    return [_node_record(graph, graph.nodes[node_id]) for node_id in match.nodes]
 
 
-def _named(graph: Graph, node: Node) -> dict:
+def _node_record(graph: Graph, node: Node) -> dict:
     names = graph.interface.names
     return {"op": node.op, "name": node.name, "outputs": [names.get(t, f"t{t}") for t in node.outputs if t != ABSENT]}

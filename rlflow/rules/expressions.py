@@ -50,26 +50,26 @@ def same(a, b) -> bool:
         if float in (type(a), type(b)):
             raise Undecided(f"whether {a} = {b} would have to be known")
         return type(b) in _SIZES and type(a) in _SIZES and dims.equal(a, b)
-    if type(a) is tuple and type(b) is tuple and _in_symbols(a, b):
-        return len(a) == len(b) and _every(lambda pair: same(*pair), zip(a, b, strict=True))
+    if type(a) is tuple and type(b) is tuple and _has_symbol(a, b):
+        return len(a) == len(b) and _all_hold(lambda pair: same(*pair), zip(a, b, strict=True))
     return a == b
 
 
 _SIZES = (int, Dim)
 
 
-def _in_symbols(*items: tuple) -> bool:
-    return any(type(value) is Dim or (type(value) is tuple and _in_symbols(value)) for item in items for value in item)
+def _has_symbol(*items: tuple) -> bool:
+    return any(type(value) is Dim or (type(value) is tuple and _has_symbol(value)) for item in items for value in item)
 
 
 def among(value, items) -> bool:
     """Return whether `value` equals one of `items` in the sense of `same`."""
-    if isinstance(items, tuple | range) and _in_symbols((value,), tuple(items)):
-        return not _every(lambda item: not same(value, item), items)
+    if isinstance(items, tuple | range) and _has_symbol((value,), tuple(items)):
+        return not _all_hold(lambda item: not same(value, item), items)
     return value in items
 
 
-def _every(holds: Callable[[Any], bool], items: Iterable) -> bool:
+def _all_hold(holds: Callable[[Any], bool], items: Iterable) -> bool:
     """Return whether a predicate holds for all items; one item that certainly fails decides, even beside undecided
     ones.
     """
@@ -137,26 +137,26 @@ def broadcasts(small: Tensor, large: Tensor) -> bool:
     """Return whether `small` broadcasts to the shape of `large` without enlarging it."""
     a, b = shape(small), shape(large)
     pairs = zip(reversed(a), reversed(b), strict=False)
-    return len(a) <= len(b) and _every(lambda pair: among(pair[0], (1, pair[1])), pairs)
+    return len(a) <= len(b) and _all_hold(lambda pair: among(pair[0], (1, pair[1])), pairs)
 
 
 def per_channel(tensor: Tensor, like: Tensor) -> bool:
     """Return whether a tensor varies along the channel axis (1) of `like` only: C×1×1 (…), 1×C×1×1 or one element."""
     wanted, shape_ = dim(like, 1), shape(tensor)
     padded = (1,) * (rank(like) - len(shape_)) + shape_
-    return len(padded) == rank(like) and _one_axis(padded, wanted)
+    return len(padded) == rank(like) and _varies_only_along_axis_1(padded, wanted)
 
 
 def per_output_channel(tensor: Tensor, weight: Tensor) -> bool:
     """Return whether a tensor is `per_channel` for a convolution's output; weight: [out, in / groups, …]."""
     channels, positions = dim(weight, 0), rank(weight) - 2
     padded = (1,) * (rank(weight) - rank(tensor)) + shape(tensor)
-    return len(padded) == positions + 2 and _one_axis(padded, channels)
+    return len(padded) == positions + 2 and _varies_only_along_axis_1(padded, channels)
 
 
-def _one_axis(sizes: tuple, wanted) -> bool:
+def _varies_only_along_axis_1(sizes: tuple, wanted) -> bool:
     """Return whether every size is 1, except that axis 1 may have the size `wanted`."""
-    return _every(lambda item: among(item[1], (1, wanted) if item[0] == 1 else (1,)), enumerate(sizes))
+    return _all_hold(lambda item: among(item[1], (1, wanted) if item[0] == 1 else (1,)), enumerate(sizes))
 
 
 def axes(tensor: Tensor, rank: int) -> tuple[int, ...]:
@@ -299,13 +299,13 @@ def compile_expression(node: ast.expr, where: str) -> Expression:
         case ast.BoolOp(op=op, values=values):
             parts, want_all = [build(v) for v in values], isinstance(op, ast.And)
             if want_all:
-                return lambda scope: _every(lambda part: part(scope), parts)
-            return lambda scope: not _every(lambda part: not part(scope), parts)
+                return lambda scope: _all_hold(lambda part: part(scope), parts)
+            return lambda scope: not _all_hold(lambda part: not part(scope), parts)
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             parts = [build(left), *(build(c) for c in comparators)]
             compare = [_COMPARE[type(o)] for o in ops]
             pairs = list(zip(compare, parts, parts[1:], strict=False))
-            return lambda scope: _every(lambda pair: pair[0](pair[1](scope), pair[2](scope)), pairs)
+            return lambda scope: _all_hold(lambda pair: pair[0](pair[1](scope), pair[2](scope)), pairs)
         case ast.Subscript(value=target, slice=ast.Slice(lower=lower, upper=upper, step=step)):
             base, bounds = build(target), [build(b) if b is not None else None for b in (lower, upper, step)]
             return lambda scope: base(scope)[slice(*(b(scope) if b else None for b in bounds))]

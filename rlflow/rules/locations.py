@@ -112,7 +112,7 @@ def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]
     return tuple(key), nodes, list(numbers)
 
 
-class _Pattern(NamedTuple):
+class _RelativeMatch(NamedTuple):
     """A match in terms of positions in the lists of ids that `neighbourhood` returns."""
 
     xfer_id: int
@@ -134,7 +134,7 @@ class LocalRules:
     def __init__(self, rules: RuleSet, plans: Plans):
         self._plans = plans
         self._by_root: dict[str, dict[int, Rule]] = {}
-        self._known: dict[tuple, dict[int, list[_Pattern]]] = {}
+        self._known: dict[tuple, dict[int, list[_RelativeMatch]]] = {}
         for xfer_id, rule in enumerate(rules):
             if is_local(rule):
                 self._by_root.setdefault(rule.roots[0].op, {})[xfer_id] = rule
@@ -153,25 +153,27 @@ class LocalRules:
             xfer_id: tuple([pattern.match(nodes, tensors) for pattern in result]) for xfer_id, result in known.items()
         }
 
-    def _search(self, graph: Graph, node: Node, nodes: list[int], tensors: list[int]) -> dict[int, list[_Pattern]]:
+    def _search(
+        self, graph: Graph, node: Node, nodes: list[int], tensors: list[int]
+    ) -> dict[int, list[_RelativeMatch]]:
         below = {graph.nodes[node_id].op for node_id in nodes[1:]}
         result = {}
         for xfer_id, rule in self._by_root[node.op].items():
             if rule.children <= below:
                 matches = matches_at(graph, xfer_id, rule, node, self._plans)
                 if matches:
-                    result[xfer_id] = [_pattern(match, rule, nodes, tensors) for match in matches]
+                    result[xfer_id] = [_relative_match(match, rule, nodes, tensors) for match in matches]
         return result
 
 
-def _pattern(match: Match, rule: Rule, nodes: list[int], tensors: list[int]) -> _Pattern:
+def _relative_match(match: Match, rule: Rule, nodes: list[int], tensors: list[int]) -> _RelativeMatch:
     attributes, positions = {}, {}
     for name, value in match.bindings.items():
         if name not in rule.tensor_names:
             attributes[name] = value
         else:
             positions[name] = tuple(map(tensors.index, value)) if isinstance(value, tuple) else tensors.index(value)
-    return _Pattern(match.xfer_id, tuple(map(nodes.index, match.nodes)), attributes, positions, match.plan)
+    return _RelativeMatch(match.xfer_id, tuple(map(nodes.index, match.nodes)), attributes, positions, match.plan)
 
 
 def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
@@ -252,7 +254,7 @@ class _Roles:
 _roles = lru_cache(maxsize=4)(_Roles)
 
 
-def _differs(match: Match, others: tuple[Match, ...]) -> bool:
+def _is_absent(match: Match, others: tuple[Match, ...]) -> bool:
     return not any(match == other and match.plan is other.plan for other in others)
 
 
@@ -276,7 +278,7 @@ class MatchTable:
             self._local_rules = LocalRules(rules, self._plans)
             self._at: list[dict[int, tuple[Match, ...]]] = [{} for _ in range(len(rules))]  # per rule, by first root
             self._totals = np.zeros(len(rules), np.int32)
-            self._own = set(range(len(rules)))  # rules whose matches are not shared with `previous`
+            self._unshared = set(range(len(rules)))  # rules whose matches are not shared with `previous`
             self._local_at: dict[int, frozenset[int]] = {}  # node id → local rules that match at the node
             # Node id → (rule, first root) of every match of another rule that contains the node.
             self._part_of: dict[int, frozenset[tuple[int, int]]] = {}
@@ -284,7 +286,7 @@ class MatchTable:
         else:
             self._roles, self._plans, self._local_rules = previous._roles, previous._plans, previous._local_rules
             self._at, self._totals = previous._at.copy(), previous._totals.copy()
-            self._own = set()
+            self._unshared = set()
             self._local_at, self._part_of = previous._local_at.copy(), previous._part_of.copy()
             self._update()
 
@@ -334,8 +336,8 @@ class MatchTable:
                 for node_id in sorted(old.keys() | new.keys()):
                     was, now = old.get(node_id, ()), new.get(node_id, ())
                     if was is not now:
-                        lost += [m for m in was if _differs(m, now)]
-                        result += [m for m in now if _differs(m, was)]
+                        lost += [m for m in was if _is_absent(m, now)]
+                        result += [m for m in now if _is_absent(m, was)]
         return lost, result
 
     # -- search ----------------------------------------------------------------------------------
@@ -430,8 +432,8 @@ class MatchTable:
         old = self._at[xfer_id].get(node_id, ())
         if old == result and all(a.plan is b.plan for a, b in zip(old, result, strict=True)):
             return
-        if xfer_id not in self._own:
-            self._own.add(xfer_id)
+        if xfer_id not in self._unshared:
+            self._unshared.add(xfer_id)
             self._at[xfer_id] = self._at[xfer_id].copy()
         self._totals[xfer_id] += len(result) - len(old)
         if result:

@@ -204,17 +204,19 @@ class Attempt:
         while tensors and tensors[-1] == ABSENT:
             tensors = tensors[:-1]
         if not _is_plain(op):
-            return [goals[::-1] for goals in self._laid(op.inputs, tensors)]
+            return [goals[::-1] for goals in self._variadic_alignments(op.inputs, tensors)]
         if len(op.inputs) != len(tensors):
             return []
         ways = [tensors]
         if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
             ways.append(tensors[::-1])
         return [
-            list(zip(reversed(op.inputs), reversed(way), strict=True)) for way in ways if self.may_lie(op.inputs, way)
+            list(zip(reversed(op.inputs), reversed(way), strict=True))
+            for way in ways
+            if self.producers_fit(op.inputs, way)
         ]
 
-    def may_lie(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
+    def producers_fit(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
         """Return whether the tensors' producers fit the patterns. This cheap test excludes most ways early."""
         nodes = self.graph.nodes
         for pattern, tensor in zip(patterns, tensors, strict=True):
@@ -225,7 +227,7 @@ class Attempt:
                 return False
         return True
 
-    def _laid(self, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
+    def _variadic_alignments(self, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
         """Yield the ways to assign patterns to tensors if some patterns stand for several tensors."""
         if not patterns:
             if not tensors:
@@ -234,16 +236,16 @@ class Attempt:
         first, rest = patterns[0], patterns[1:]
         if isinstance(first, Star):
             for count in range(len(tensors) + 1):
-                for goals in self._laid(rest, tensors[count:]):
+                for goals in self._variadic_alignments(rest, tensors[count:]):
                     yield [(first, tensors[:count]), *goals]
         elif isinstance(first, Output) and first.slot is None:
             for node_id in self.makers(tensors[0]) if tensors else ():
                 node = self.graph.nodes[node_id]
                 if tensors[: len(node.outputs)] == node.outputs:
-                    for goals in self._laid(rest, tensors[len(node.outputs) :]):
+                    for goals in self._variadic_alignments(rest, tensors[len(node.outputs) :]):
                         yield [(first.op, node), *goals]
         elif tensors:
-            for goals in self._laid(rest, tensors[1:]):
+            for goals in self._variadic_alignments(rest, tensors[1:]):
                 yield [(first, tensors[0]), *goals]
 
 

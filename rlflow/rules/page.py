@@ -191,7 +191,7 @@ def _section(family: str, result: list[Rule], proofs: Mapping[str, dict]) -> str
     text, name = about(family)
     typical = next((rule for rule in result if rule.name == name), result[0])
     rows = [
-        f"| `{rule.name}` | {_cell(rule.why)} | {exactness(rule)} | {_proof(proofs.get(rule.name))} |"
+        f"| `{rule.name}` | {_escaped(rule.why)} | {exactness(rule)} | {_proof(proofs.get(rule.name))} |"
         for rule in result
     ]
     return "\n".join([
@@ -201,11 +201,11 @@ def _section(family: str, result: list[Rule], proofs: Mapping[str, dict]) -> str
     ])  # fmt: skip
 
 
-def _cell(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
 def _proof(record: dict | None) -> str:
     if record is None:
         return "not proved"
-    return "all shapes" if record["proof"] == "all-shapes" else f"bounded: {_cell(record['bound'])}"
+    return "all shapes" if record["proof"] == "all-shapes" else f"bounded: {_escaped(record['bound'])}"

@@ -1,7 +1,7 @@
 """What people read about a model: the nearest miss, and no more lines than they can read."""
 
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.explain import FEW, as_text, explain_rules
+from rlflow.rules.explain import MAX_SHOWN, as_text, explain_rules
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
 from tests.rules.test_look_alikes import model
@@ -32,7 +32,7 @@ def test_few_matches_are_shown_but_all_are_counted_and_can_be_seen():
     (result,) = [entry for entry in entries if entry["name"] == "conv-batchnorm"]
     matches = len(result["locations"])
     page, whole = as_text(entries), as_text([result], whole=True)
-    assert f"conv-batchnorm, {matches} matches" in page and f"and {matches - FEW} more" in page
+    assert f"conv-batchnorm, {matches} matches" in page and f"and {matches - MAX_SHOWN} more" in page
     assert page.count("BatchNormalization conv1.1/BatchNormalization · Conv conv1.0/Conv") == 1
     assert whole.count(" · Conv ") == matches and " => " in whole
     fitting = sum(bool(entry["locations"]) for entry in entries)
