@@ -1,4 +1,4 @@
-"""Peak memory: how much memory a graph needs while it runs, and how to make that less.
+"""Peak memory: how much memory a graph needs while it runs, and how to lower it.
 
 | module | content |
 | --- | --- |
@@ -9,7 +9,6 @@
 | `ordered_files.py` | files with a chosen node order; the order and the memory of real sessions |
 | `pipeline.py` | the command `memory`: rewrite, order, check, measure, write the receipt |
 
-A buffer exists from its maker to its last reader. The memory in use then depends on which nodes have run and not on
-their order. Dynamic programming, beams and proofs rest on that.
+A buffer exists from its maker to its last reader. Therefore the memory in use depends on which nodes have run and not
+on their order. Dynamic programming, beams and proofs rest on this property.
 """
-

@@ -1,14 +1,14 @@
-"""What ONNX Runtime allocates when it runs a model on the CPU.
+"""Compute the memory that ONNX Runtime allocates when it runs a model on the CPU.
 
 Two counts of the same model have different purposes. `problem_of` gives the problem whose peak an ideal allocator
-needs; best orders and proofs are about that peak. `plan` simulates to the byte where a session with its defaults puts
-results: it reuses a freed buffer only for a result of the same shape and element size, and places buffers where they
-fit. That depends on the whole order and is reported beside the peak.
+needs; best orders and proofs are about this peak. `plan` simulates to the byte where a session with its defaults puts
+results. A session reuses a freed buffer only for a result of the same shape and element size, and places buffers where
+they fit. The planned size depends on the whole order and is reported beside the peak.
 
-The tables say which kernels return a view of their input and which may write over it, as ONNX Runtime registers its
-kernels. `default_order` and `priority_order` give the orders in which sessions run the nodes. For these orders and for
-`plan` the graph must be the one that a session runs: a file that is loaded without optimisation, or the file that an
-optimising session saved. Node ids ascend in the order of the file.
+The tables list the kernels that return a view of their input and the kernels that may write over it, as ONNX Runtime
+registers them. `default_order` and `priority_order` give the orders in which sessions run the nodes. For these orders
+and for `plan` the graph must be the graph that a session runs: a file that is loaded without optimisation, or the file
+that an optimising session saved. Node ids ascend in the order of the file.
 """
 
 import heapq
@@ -31,29 +31,40 @@ OVERWRITES = frozenset(
 )  # fmt: skip
 """They may write their first output over their first input; sums and products, which could, are not registered so."""
 
-BLOCKED = "com.microsoft.nchwc"  # the domain of what runs on channels in blocks, as wide as suits the processor
+BLOCKED = "com.microsoft.nchwc"  # domain of operators on blocked channels; the block width depends on the processor
 ADD_TO = frozenset((("com.microsoft", "FusedConv"), (BLOCKED, "Conv")))
 """They add to their fourth input, where there is one, and may write their output over it."""
 
-Kernel = tuple[Node, ...]  # the operators that run as one
+Kernel = tuple[Node, ...]  # nodes that run as one kernel
 
 
 def kernels_of(graph: Graph) -> list[Kernel]:
-    """What a session runs of a graph that it has not optimised yet, each in turn, in the canonical order."""
+    """Return the kernels that a session runs of a graph that it has not optimised yet, in the canonical order."""
     groups = Groups(graph, Layout(graph))
     running = (graph.nodes[node] for node in graph.order if not graph.nodes[node].constant)
     return [kernel for node in running if (kernel := groups.of(node))]
 
 
 def view_of(node: Node, output: int) -> int | None:
-    """The tensor that an output (its number) of the node is a view of; None if of none."""
+    """Return the tensor that an output of the node is a view of, or None.
+
+    Args:
+      node: the node.
+      output: number of the output.
+    """
     if node.op in VIEWS and not node.domain and output == 0 and node.inputs[0] != ABSENT:
         return node.inputs[0]
     return None
 
 
 def overwritten(graph: Graph, node: Node, output: int) -> int | None:
-    """The tensor that the node may write that output into; None if there is none."""
+    """Return the tensor that the node may overwrite with an output, or None.
+
+    Args:
+      graph: the graph that holds the node.
+      node: the node.
+      output: number of the output.
+    """
     slot = _overwrites(node)
     if slot is None or output != 0 or slot >= len(node.inputs) or node.inputs[slot] == ABSENT:
         return None
@@ -61,9 +72,13 @@ def overwritten(graph: Graph, node: Node, output: int) -> int | None:
 
 
 def overwritten_by(graph: Graph, kernel: Kernel) -> int | None:
-    """The tensor that a kernel may write its first output into; None if there is none.
+    """Return the tensor that a kernel may overwrite with its first output, or None.
 
     A convolution with a sum adds to the other summand.
+
+    Args:
+      graph: the graph that holds the kernel.
+      kernel: the nodes that run as one.
     """
     if len(kernel) == 1:
         return overwritten(graph, kernel[0], 0)
@@ -76,14 +91,21 @@ def overwritten_by(graph: Graph, kernel: Kernel) -> int | None:
 
 
 def _overwrites(node: Node) -> int | None:
-    """The number of the input that the operator may write its first output over."""
+    """Return the number of the input that the operator may overwrite with its first output, or None."""
     if (node.domain, node.op) in ADD_TO:
         return 3
     return 0 if node.op in OVERWRITES and not node.domain else None
 
 
 def alike(graph: Graph, one: int, other: int) -> bool:
-    """Whether ONNX Runtime knows two tensors to need the same memory: shapes are compared, not numbers of elements."""
+    """Return whether ONNX Runtime can tell that two tensors need the same memory.
+
+    ONNX Runtime compares shapes and element sizes, not numbers of elements.
+
+    Args:
+      graph: the graph that holds the tensors.
+      one, other: tensor ids.
+    """
     first, second = graph.types.get(one), graph.types.get(other)
     if first is None or second is None or first.shape is None:
         return False
@@ -91,20 +113,25 @@ def alike(graph: Graph, one: int, other: int) -> bool:
 
 
 class Model(NamedTuple):
-    """problem: in bytes.  nodes: the graph's id of each of its nodes, in the order of the file."""
+    """A problem in bytes, and the graph's node id of each node of the problem."""
 
     problem: Problem
     nodes: list[int]
 
 
 def problem_of(graph: Graph) -> Model:
-    """The problem of a graph that a session runs. All sizes must be numbers (`Graph.at`); unknown ones are 0."""
+    """Return the problem of a graph that a session runs, without symbols (`Graph.at`); unknown sizes count as 0."""
     nodes = sorted(graph.nodes)
     return Model(problem_of_kernels(graph, [(graph.nodes[node],) for node in nodes]), nodes)
 
 
 def problem_of_kernels(graph: Graph, kernels: Sequence[Kernel]) -> Problem:
-    """The problem whose node k is kernel k. What stays inside a kernel needs nothing; as `problem_of` otherwise."""
+    """Return the problem whose node k is kernel k. Tensors inside a kernel need no memory.
+
+    Args:
+      graph: a graph whose sizes are numbers; unknown sizes count as 0.
+      kernels: the nodes of each kernel.
+    """
     number = {node.id: k for k, kernel in enumerate(kernels) for node in kernel}
     buffers, reads, inplace, edges = _Buffers(graph, number), set(), set(), set()
     for mine, kernel in enumerate(kernels):
@@ -122,9 +149,9 @@ def problem_of_kernels(graph: Graph, kernels: Sequence[Kernel]) -> Problem:
 
 
 class _Buffers:
-    """The buffers of a graph's results. of: tensor → the buffer that it is in.
+    """The buffers of a graph's results; `of` maps a tensor to its buffer.
 
-    number: node id → its kernel, of those that run.
+    `number` maps the id of a node that runs to its kernel.
     """
 
     def __init__(self, graph: Graph, number: dict[int, int]):
@@ -140,16 +167,16 @@ class _Buffers:
                         self.add(tensor, node_id, view_of(node, slot))
 
     def is_inside(self, node_id: int, tensor: int) -> bool:
-        """Whether a tensor never leaves the kernel that makes it."""
+        """Return whether a tensor never leaves the kernel that makes it."""
         readers = self.graph.consumers.get(tensor, ())
         mine = all(self.number.get(reader) == self.number[node_id] for reader in readers)
         return bool(readers) and mine and tensor not in self.graph.outputs
 
     def add(self, tensor: int, maker: int, source: int | None) -> None:
-        """source: of what the tensor is a view; None if of nothing."""
+        """Add a tensor: to the buffer of `source` if the tensor is a view, else to a new buffer."""
         kept = tensor in self.graph.outputs
         if source is not None and not kept:
-            if source in self.of:  # else it is a view of what is the caller's
+            if source in self.of:  # Otherwise it is a view of the caller's memory.
                 self.of[tensor] = self.of[source]
             return
         kind = self.graph.types.get(tensor)
@@ -159,9 +186,9 @@ class _Buffers:
         self.kept.append(kept)
 
     def may_overwrite(self, kernel: Kernel, read: Sequence[int]) -> int | None:
-        """The buffer that a kernel may write what it makes into, if it is the last reader.
+        """Return the buffer that a kernel may overwrite with its result if it is the last reader, or None.
 
-        read: the tensors from outside, each as often as it is read.
+        `read` lists the tensors from outside, once per read.
         """
         source = overwritten_by(self.graph, kernel)
         if source not in self.of or kernel[-1].outputs[0] in self.graph.outputs or read.count(source) > 1:
@@ -173,12 +200,12 @@ def _pairs(pairs: set[tuple[int, int]]) -> np.ndarray:
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)
 
 
-ALIGNMENT = 256  # bytes: every buffer is a multiple of it
-FIRST = ("Shape", "Size")  # operators that an order by priority prefers
+ALIGNMENT = 256  # bytes; the size of every buffer is a multiple of it
+FIRST = ("Shape", "Size")  # operators that run first in an order by priority
 
 
 class Lifetime(NamedTuple):
-    """A buffer: from which step of an order to which (that one included), how many bytes."""
+    """The first and last step at which a buffer exists, both inclusive, and its size in bytes."""
 
     first: int
     last: int
@@ -186,10 +213,13 @@ class Lifetime(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Where results are put.
+    """The memory layout of a session.
 
-    buffers: by when they are made.  offsets: of each, in bytes.
-    peak: bytes of the one block that holds them.  outputs: bytes of the model's outputs, which are put elsewhere.
+    Attributes:
+      buffers: in the order in which they are made.
+      offsets: of each buffer, in bytes.
+      peak: bytes of the one block that holds the buffers.
+      outputs: bytes of the model's outputs, which lie outside the block.
     """
 
     buffers: list[Lifetime]
@@ -199,9 +229,9 @@ class Plan(NamedTuple):
 
 
 def default_order(graph: Graph) -> list[int]:
-    """The ids of all nodes as ExecutionOrder.DEFAULT runs them: depth first, backwards from those that nobody reads.
+    """Return all node ids in ExecutionOrder.DEFAULT: depth first, backwards from the nodes without readers.
 
-    The order of the file breaks ties: what is last in it is looked at first.
+    The order of the file breaks ties: the last node in the file comes first.
     """
     seen, order = set(), []
     stack = [(node, False) for node in sorted(graph.nodes) if not _successors(graph, node)]
@@ -217,7 +247,7 @@ def default_order(graph: Graph) -> list[int]:
 
 
 def priority_order(graph: Graph) -> list[int]:
-    """The ids of all nodes as ExecutionOrder.PRIORITY_BASED runs them: of what is ready, the first in the file."""
+    """Return all node ids in ExecutionOrder.PRIORITY_BASED: of the ready nodes, the first in the file runs next."""
 
     def rank(node: int) -> tuple[bool, int]:
         return graph.nodes[node].op not in FIRST, node
@@ -245,19 +275,26 @@ def _successors(graph: Graph, node: int) -> set[int]:
 
 
 def plan(graph: Graph, order: Sequence[int]) -> Plan:
-    """What a session with its defaults plans for an order of all nodes. A tensor of unknown shape counts as 0 bytes."""
+    """Return the layout that a session with its defaults plans. A tensor of unknown shape counts as 0 bytes.
+
+    Args:
+      graph: the graph that the session runs.
+      order: ids of all nodes in the order in which they run.
+    """
     return _Planner(graph).run([graph.nodes[node] for node in order])
 
 
 class _Planner:
-    """Every result gets a buffer: that of an input, if it is a view of it or may overwrite it; one that was freed, if
-    it held a tensor of the same shape and element size, the last freed first; or a new one.
+    """A simulation of ONNX Runtime's memory planner.
+
+    A result takes the buffer of an input if it is a view of the input or may overwrite it. Otherwise it takes the last
+    freed buffer of a tensor with the same shape and element size, or a new buffer.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.buffer: dict[int, int] = {}  # tensor → the tensor that its buffer was made for
-        self.free: list[int] = []  # by when they became free, the last one first
+        self.buffer: dict[int, int] = {}  # tensor → tensor that its buffer was made for
+        self.free: list[int] = []  # the buffer freed last comes first
         self.uses = Counter([*graph.inputs, *graph.constants, *graph.outputs])
         for node in graph.nodes.values():
             self.uses.update([*node.reads(), *(tensor for tensor in node.outputs if tensor != ABSENT)])
@@ -283,7 +320,7 @@ class _Planner:
         return self.buffer.get(tensor, tensor)
 
     def reuse(self, node: Node, slot: int, tensor: int) -> bool:
-        """Whether the result takes a buffer that is there already; then it has it."""
+        """Give the result an existing buffer if possible, and return whether it was possible."""
         given = view_of(node, slot)
         if given is None and (source := overwritten(self.graph, node, slot)) is not None:
             given = source if self.uses[self.origin(source)] == 1 else None
@@ -298,29 +335,34 @@ class _Planner:
         return True
 
     def release(self, origin: int) -> None:
+        """Count one use less, and free the buffer after its last use."""
         self.uses[origin] -= 1
         if not self.uses[origin]:
             self.free.insert(0, origin)
 
 
 def aligned(kind: TensorType | None) -> int:
-    """The bytes that a tensor takes."""
+    """Return the aligned size of a tensor in bytes; 0 for an unknown type."""
     return -(-kind.nbytes // ALIGNMENT) * ALIGNMENT if kind is not None else 0
 
 
 def best_fit(buffers: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Offsets, and the bytes of it all: one buffer after another is put into the narrowest gap that is wide enough.
+    """Place buffers in one block: each buffer goes into the narrowest gap that is wide enough.
 
-    buffers: by when they are made. Those of a step are freed after it.
+    Args:
+      buffers: in the order in which they are made. A buffer is freed after its last step.
+
+    Returns:
+      (the offset of each buffer, the size of the block), in bytes.
     """
-    offsets, there, peak = [], [], 0  # there: (offset, end, last) of the buffers that live, by offset
+    offsets, there, peak = [], [], 0  # there: (offset, end, last step) of live buffers, sorted by offset
     for buffer in buffers:
         there = [one for one in there if one[2] >= buffer.first]
         if not buffer.size:
             offsets.append(0)
             continue
         offset, waste, current = max((end for _, end, _ in there), default=0), None, 0
-        for start, end, _ in [*there, (peak, peak, 0)]:  # what is left at the end of the block is a gap as well
+        for start, end, _ in [*there, (peak, peak, 0)]:  # the end of the block counts as a gap, too
             if start - current >= buffer.size and (waste is None or start - current - buffer.size < waste):
                 offset, waste = current, start - current - buffer.size
             current = end

@@ -1,16 +1,16 @@
 """The cost `memory`: bytes of activations at the peak, in the best order that a quick search finds.
 
-*Counted* are the results that ONNX Runtime's kernels leave for one another (`allocation.py`): tensors inside a fused
+The cost counts the results that ONNX Runtime's kernels leave for one another (`allocation.py`). Tensors inside a fused
 kernel and views need no memory of their own, and a convolution with a sum adds to the other summand. Weights and inputs
 belong to the caller. The workspace of kernels and the waste of the allocator are not counted.
 
-The order comes from `optimum` without the search for a proof. It depends on the graph alone, so a graph has the same
-cost whichever rewrites led to it. An order consists of segments, and a rewrite changes few of them; results are
-remembered by the content of a segment, so that a search can ask for thousands of peaks.
+The order comes from `quick`, which searches without a proof and depends on the graph alone: a graph has the same cost
+whichever rewrites led to it. An order consists of segments, and a rewrite changes few of them. Results are cached by
+the content of a segment, so a search can evaluate thousands of peaks.
 
-A cost counts FRACTIONS of a byte. Its whole bytes are the peak; the rest grows with the third power of the memory in
-use at each step. Of two graphs with the same peak, the graph that is near the peak at fewer steps is cheaper. Otherwise
-a search would not see that one of two equal peaks is gone.
+A cost is a whole number of 1 / FRACTIONS bytes. Its whole bytes are the peak; the fraction grows with the third power
+of the memory in use at each step. Of two graphs with the same peak, the graph that is near the peak at fewer steps is
+therefore cheaper. Without the fraction a search could not see that one of two equal peaks is gone.
 """
 
 from pathlib import Path
@@ -25,14 +25,14 @@ from rlflow.memory.allocation import kernels_of, problem_of_kernels
 from rlflow.memory.order_search import quick, segments
 from rlflow.memory.problem import Problem
 
-WIDTH = 8  # of the search of a segment
-REMEMBERED = 20_000  # segments
-FRACTIONS = 1 << 28  # of a byte
-LEVELS = 64  # of what is in use, as a share of the peak
+WIDTH = 8  # beam width for one segment
+REMEMBERED = 20_000  # segments in the cache
+FRACTIONS = 1 << 28  # units of cost per byte
+LEVELS = 64  # steps of memory in use as a share of the peak
 
 
 class MemoryCost:
-    """Fractions of bytes in the place of picoseconds: of a node, what its results take; of a graph, its peak."""
+    """A cost model with fractions of bytes instead of picoseconds: a node costs its results, a graph its peak."""
 
     reach, passes = 0, None
     unit: ClassVar[str] = "MB"
@@ -44,16 +44,22 @@ class MemoryCost:
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | None = None) -> "MemoryCost":
-        """Both arguments are for other cost models."""
+        """Return the cost model; both arguments are for other cost models."""
         return cls()
 
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
+        """Return the analytic cost of a node, with the bytes of its results in fractions as the runtime.
+
+        Args:
+          graph: the graph that holds the node.
+          node: the node.
+        """
         made = (graph.types.get(tensor) for tensor in node.outputs if not node.constant)
         size = sum(kind.nbytes for kind in made if kind is not None and kind.shape is not None)
         return self._analytic.node_cost(graph, node)._replace(runtime_ps=size * FRACTIONS)
 
     def whole(self, graph: Graph) -> int:
-        """Fractions of bytes: the peak, and what tells graphs of one peak apart. All sizes must be numbers."""
+        """Return the peak of a graph in fractions of bytes; the fraction ranks equal peaks. Sizes must be numbers."""
         problem = problem_of_kernels(graph, kernels_of(graph))
         usage = problem.usage(self._order(problem)[None])[0]
         peak = int(usage.max(initial=0))
@@ -61,7 +67,7 @@ class MemoryCost:
         return peak * FRACTIONS + min(near, FRACTIONS - 1)
 
     def strain(self, graph: Graph) -> dict[int, int]:
-        """Of each node that runs the most bytes that are in use while something is there that it makes or reads."""
+        """Return node id → the most bytes in use while a buffer exists that the node makes or reads."""
         kernels = kernels_of(graph)
         problem = problem_of_kernels(graph, kernels)
         order = self._order(problem)
@@ -76,12 +82,12 @@ class MemoryCost:
         return {node.id: int(strain[k]) for k, kernel in enumerate(kernels) for node in kernel}
 
     def _order(self, problem: Problem) -> np.ndarray:
-        """int64 [n]: the order that the quick search finds."""
+        """Return the order that the quick search finds, int64 [n]."""
         parts = segments(problem)
         return np.concatenate([np.zeros(0, np.int64), *(part.nodes[self._best(part.problem)] for part in parts)])
 
     def _best(self, part: Problem) -> np.ndarray:
-        """int64 [n]: the order of a segment."""
+        """Return the order of a segment, int64 [n]."""
         key = part.content
         order = self._known.get(key)
         if order is None:

@@ -1,17 +1,17 @@
 """Search for the order with the lowest peak, level by level, with a proof or a bound.
 
 `walk` keeps, after k nodes, the best sets of k nodes that can have run. The memory that an order still needs depends on
-which nodes have run and not on their order, so the way with the lower peak is enough for each set. With all sets this
-is the exact dynamic program over the antichains of the graph; with the `width` best sets it is a beam. Two cuts lose
-nothing. A *safe move* neither raises the peak nor lets memory grow, and is made at once. A *limit* drops every way that
-needs more.
+which nodes have run and not on their order, so it suffices to keep the lowest peak for each set. With all sets this is
+the exact dynamic program over the antichains of the graph; with the `width` best sets it is a beam. Two cuts lose
+nothing. A *safe move* neither raises the peak nor lets memory grow, and is made at once. A *limit* drops every partial
+order that needs more.
 
-`optimum` cuts the graph into segments that every order runs in the same turn, and asks of each segment "is there an
-order with a peak of P?" (limit and floor at P). If P is too low, the walk ends early, which is a proof. P is halved
-between a lower bound and the best known order.
+`optimum` cuts the graph into segments that every order runs one after another. For each segment it searches for an
+order with a peak of P (limit and floor at P). If P is too low, the walk ends early, which is a proof. P is found by
+bisection between a lower bound and the best known order.
 
-`probable` and `lowered` let learned priorities guide the beam: the next node has the probability that the
-softmax over the ready nodes gives it (Topoformer, Gagrani et al. 2022).
+`probable` and `lowered` let learned priorities guide the beam: the next node has the probability that the softmax over
+the ready nodes gives it (Topoformer, Gagrani et al. 2022).
 """
 
 import time
@@ -25,12 +25,14 @@ ROOM = 62  # bits of a score
 
 
 class Walk(NamedTuple):
-    """What came of it.
+    """The result of one walk.
 
-    order: int64 [n], the best that was found; None if no way led to the end.
-    peak: of that order, in the problem's unit; no lower than the walk's floor.
-    exact: whether nothing was cut but what cannot be better: the order is the best one below the limit.
-    beyond: the least peak that was dropped for the limit: with `exact` and no order, none is better than that.
+    Attributes:
+      order: int64 [n], the best order that was found, or None if every partial order was cut.
+      peak: the peak of the order in the problem's unit, at least the walk's floor.
+      exact: True if only partial orders were cut that cannot be better; the order is then the best one below the limit.
+      beyond: the lowest peak that was dropped for the limit. If `exact` and no order was found, no order is below this
+        peak.
     """
 
     order: np.ndarray | None
@@ -40,8 +42,14 @@ class Walk(NamedTuple):
 
 
 class States(NamedTuple):
-    """Of K sets of nodes: hash, peak on the way there, memory in use; of each node, how many that come before it have
-    not run (DONE for one that has itself); of each buffer, how many readers have not.
+    """K sets of nodes that have run.
+
+    Attributes:
+      key: uint64 [K], the hash of the set.
+      peak: int64 [K], the lowest peak of an order of the set.
+      live: int64 [K], memory in use after the set.
+      waiting: uint8 or uint16 [K, n], predecessors that have not run; the type's maximum for a node that has run.
+      unread: uint8 or uint16 [K, b], readers that have not run.
     """
 
     key: np.ndarray
@@ -52,7 +60,14 @@ class States(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """One more node, after one of the states: which state, which node; the peak and the memory in use after it."""
+    """C ways to add one node to one of the states.
+
+    Attributes:
+      row: int64 [C], the state.
+      node: int64 [C], the added node.
+      peak, live: int64 [C], the peak up to and including the node, and the memory in use after it.
+      key: uint64 [C], the hash of the new set.
+    """
 
     row: np.ndarray
     node: np.ndarray
@@ -61,25 +76,27 @@ class Moves(NamedTuple):
     key: np.ndarray
 
     def take(self, chosen: np.ndarray) -> "Moves":
+        """Return the chosen moves, by index or mask."""
         return Moves(*(part[chosen] for part in self))
 
 
 def walk(
     problem: Problem, width: int, limit: int | None = None, floor: int = 0, deadline: float | None = None
 ) -> Walk:
-    """The best order that a beam finds.
+    """Return the best order that a beam finds.
 
     Args:
-      width: how many sets of a level are kept at most.
-      limit: no way that needs more is followed.
-      floor: peaks up to there count as equal.
-      deadline: in seconds of time.monotonic(); what is not done by then is cut.
+      problem: the problem.
+      width: the maximum number of sets per level.
+      limit: the highest allowed peak, or None.
+      floor: peaks up to this value count as equal.
+      deadline: in seconds of time.monotonic(); the walk then ends without an order.
     """
     return Walker(problem, width, limit, floor, deadline).run()
 
 
 class Walker:
-    """See `walk`; `select` is what another beam does otherwise."""
+    """The search behind `walk`. Subclasses override `select` and `after_safe_moves` for another beam."""
 
     def __init__(
         self, problem: Problem, width: int, limit: int | None = None, floor: int = 0, deadline: float | None = None
@@ -116,7 +133,7 @@ class Walker:
         )  # fmt: skip
 
     def moves(self, states: States) -> Moves:
-        """All of them, by state and node; without those above the limit."""
+        """Return all moves within the limit, sorted by state and node."""
         problem = self.problem
         row, node = np.divmod(np.flatnonzero(states.waiting == 0), problem.n)
         freed, saved = self.ends(states, row, node)
@@ -131,7 +148,9 @@ class Walker:
         return moves.take(within)
 
     def ends(self, states: States, row: np.ndarray, node: np.ndarray) -> tuple[np.ndarray, np.ndarray | int]:
-        """int64 [C] each, of moves: what is freed after the node, and what it writes in place."""
+        """Return, for each move, int64 [C] each: the memory freed after the node, and the bytes that it writes in
+        place.
+        """
         problem = self.problem
         of, index = problem.read.expand(node)
         buffer = problem.read.values[index]
@@ -147,7 +166,7 @@ class Walker:
         return freed, saved
 
     def after_safe_moves(self, moves: Moves, states: States) -> Moves:
-        """Where a state has safe moves, the first of them alone."""
+        """Return the moves, reduced to the first safe move for every state that has a safe move."""
         safe = np.flatnonzero((moves.peak <= states.peak[moves.row]) & (moves.live <= states.live[moves.row]))
         if not len(safe):
             return moves
@@ -159,11 +178,16 @@ class Walker:
         return moves.take(keep)
 
     def select(self, moves: Moves) -> Moves:
-        """The moves that the next level begins with."""
+        """Return the moves that lead to the next level's states."""
         return moves.take(self.best(score(moves.peak, moves.live), moves.key))
 
     def best(self, scores: np.ndarray, key: np.ndarray) -> np.ndarray:
-        """Indices of the lowest scores, lowest first, one for each set of nodes; of equal ones the first."""
+        """Return the indices of the `width` lowest scores, lowest first, with one index per set of nodes.
+
+        Args:
+          scores: [C]; of equal scores the first wins.
+          key: uint64 [C], hashes of the sets.
+        """
         count = len(scores)
         tried = min(count, 3 * self.width)
         while True:
@@ -178,6 +202,7 @@ class Walker:
         return chosen[np.sort(first)[: self.width]]
 
     def apply(self, states: States, moves: Moves) -> States:
+        """Return the states after the moves."""
         problem, lanes = self.problem, np.arange(len(moves.row))
         waiting, unread = states.waiting[moves.row], states.unread[moves.row]
         waiting[lanes, moves.node] = np.iinfo(waiting.dtype).max
@@ -188,7 +213,7 @@ class Walker:
 
 
 def _inplace_of_reads(problem: Problem) -> np.ndarray:
-    """int64 [r], along `problem.read.values`: what the node saves if it is the last reader of that buffer."""
+    """Return int64 [r], along `problem.read.values`: the bytes that a node saves as the last reader of the buffer."""
     nodes = np.repeat(np.arange(problem.n), problem.read.counts)
     pairs = {(int(node), int(buffer)) for node, buffer in problem.inplace}
     writes = [pair in pairs for pair in zip(nodes.tolist(), problem.read.values.tolist(), strict=True)]
@@ -196,7 +221,7 @@ def _inplace_of_reads(problem: Problem) -> np.ndarray:
 
 
 def score(peak: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """int64 [C], less is better: the peak, then what else counts, as far as there is room for it."""
+    """Return int64 [C], lower is better: the peak in the high bits, `second` in the remaining bits."""
     if not len(peak):
         return peak
     peak, second = peak - peak.min(), second - second.min()
@@ -208,7 +233,13 @@ NARROW, WIDEST, WIDER = 100, 100_000, 10
 
 
 class Optimum(NamedTuple):
-    """order: int64 [n], the best that was found.  peak: what it needs.  bound: no order needs less."""
+    """The result of `optimum` or `quick`.
+
+    Attributes:
+      order: int64 [n], the best order that was found.
+      peak: the peak of the order.
+      bound: a proved lower bound on the peak of every order.
+    """
 
     order: np.ndarray
     peak: int
@@ -216,13 +247,17 @@ class Optimum(NamedTuple):
 
     @property
     def proved(self) -> bool:
+        """True if no order has a lower peak."""
         return self.peak == self.bound
 
 
 def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
-    """The best order and what is proved of it, after so many seconds at most (a step of a wide walk may be above it).
+    """Return the best order and a proved bound within a time budget.
 
-    widest: the walk's width at most; what it takes of memory grows with that.
+    Args:
+      problem: the problem.
+      seconds: the budget; one step of a wide walk may exceed it.
+      widest: the maximum width of a walk, which limits the memory of the search.
     """
     deadline, parts = time.monotonic() + seconds, segments(problem)
     known = [quick(part.problem) for part in parts]
@@ -235,9 +270,11 @@ def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
 
 
 def quick(problem: Problem, width: int = NARROW) -> Optimum:
-    """The best order of three, and a bound that needs no search; one order is enough where it meets the bound.
+    """Return the best of three orders (depth first, breadth first, beam), and a bound that needs no search.
 
-    width: of the third's walk.
+    Args:
+      problem: the problem.
+      width: of the beam, which is skipped if the depth-first order meets the bound.
     """
     bound, first = lower_bound(problem), depth_first(problem)
     if problem.peak(first) == bound:
@@ -248,12 +285,9 @@ def quick(problem: Problem, width: int = NARROW) -> Optimum:
 
 
 def _closed(problem: Problem, known: Optimum, enough: int, deadline: float, widest: int) -> Optimum:
-    """With the bound and the peak as near to each other as time allows.
-
-    enough: a peak that need not be below, since another segment needs as much.
-    """
+    """Return `known` with peak and bound moved together until the deadline; a peak of `enough` need not be lowered."""
     order, peak, bound, width = known.order, known.peak, max(known.bound, enough), NARROW
-    asked, first = bound, True  # most real graphs need no more than the bound that needs no search
+    asked, first = bound, True  # Most real graphs reach the first bound.
     while bound < peak and width <= widest and time.monotonic() < deadline:
         result = walk(problem, width, limit=asked, floor=asked, deadline=deadline)
         if result.order is not None:
@@ -267,8 +301,10 @@ def _closed(problem: Problem, known: Optimum, enough: int, deadline: float, wide
 
 
 def lower_bound(problem: Problem) -> int:
-    """What no order is below: while a node runs, all is there that it reads, and what must have been made before it and
-    is still to be read after it.
+    """Return a peak that no order can be below.
+
+    While a node runs, memory holds the buffers that the node reads and makes, and every buffer that must have been made
+    before the node and is still to be read after it.
     """
     if not problem.n:
         return 0
@@ -285,17 +321,22 @@ def lower_bound(problem: Problem) -> int:
 
 
 class Segment(NamedTuple):
-    """nodes: int64 [k], of the whole problem.  problem: of them alone, in that numbering."""
+    """A part of a problem that every order runs without interruption.
+
+    Attributes:
+      nodes: int64 [k], node numbers in the whole problem.
+      problem: the part as a problem with nodes numbered by `nodes`.
+    """
 
     nodes: np.ndarray
     problem: Problem
 
 
 def segments(problem: Problem) -> list[Segment]:
-    """What all orders consist of, in turn. Nodes that follow one another in every order are one segment."""
+    """Return the segments of a problem in the order in which they run. A chain of nodes forms one segment."""
     above = ancestors(problem)
     before, after = above.sum(axis=1), above.sum(axis=0)
-    ends = np.sort(before[before + after == problem.n - 1])  # so many nodes run before the last one of each segment
+    ends = np.sort(before[before + after == problem.n - 1])  # position of the last node of each segment
     single = np.diff(ends, prepend=-1) == 1
     ends = ends[~(single & np.append(single[1:], False))]
     number = np.searchsorted(ends, before)
@@ -303,7 +344,7 @@ def segments(problem: Problem) -> list[Segment]:
 
 
 def ancestors(problem: Problem) -> np.ndarray:
-    """bool [n, n]: row v has those that must run before v."""
+    """Return bool [n, n]: element [v, u] is True if u must run before v."""
     result = np.zeros((problem.n, problem.n), bool)
     for node in depth_first(problem):
         for source in problem.before[node]:
@@ -313,10 +354,12 @@ def ancestors(problem: Problem) -> np.ndarray:
 
 
 def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
-    """number: int64 [n], the segment of each node; earlier ones have run, and what they left is given."""
+    """Return segment k; `number`, int64 [n], is each node's segment. Buffers of earlier segments exist from the
+    beginning.
+    """
     nodes, renumbered = np.flatnonzero(number == k), np.cumsum(number == k) - 1
     maker = np.where(problem.maker < 0, -1, number[problem.maker])
-    latest = np.full(len(problem.size), -1)  # the last segment that reads a buffer
+    latest = np.full(len(problem.size), -1)  # last segment that reads each buffer
     np.maximum.at(latest, problem.reads[:, 1], number[problem.reads[:, 0]])
     buffers = (maker == k) | (maker < k) & (problem.kept | (latest >= k))
     position, inside = np.cumsum(buffers) - 1, (number[problem.edges] == k).all(axis=1)
@@ -334,22 +377,32 @@ def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
     return Segment(nodes, part)
 
 
-NAT = 0.2  # of what a node makes on average: so much live memory counts as much as a nat of probability
-NEAR = 0.005  # of a peak: what is not worth another walk
+NAT = 0.2  # live memory that weighs as much as one nat, as a share of the mean size that a node makes
+NEAR = 0.005  # share of a peak that does not justify another walk
 
 
 def probable(problem: Problem, priorities: np.ndarray, width: int) -> np.ndarray:
-    """int64 [n], the order with the lowest peak among the probable ones.
+    """Return an order, int64 [n], with the lowest peak among the most probable orders.
 
-    priorities: float64 [n].  width: how many sets of a level are kept at most.
+    Args:
+      problem: the problem.
+      priorities: float64 [n], logits of the nodes.
+      width: the maximum number of sets per level.
     """
     return _Probable(problem, width, priorities).run().order
 
 
 def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndarray) -> np.ndarray:
-    """int64 [n], an order that needs no more than the given one, int64 [n].
+    """Return an order, int64 [n], whose peak is at most the peak of the given order.
 
-    The peak is halved in between it and a lower bound, or what no walk of this width has come below.
+    The target peak is found by bisection between the best known peak and a lower bound. A target that a walk of this
+    width does not reach raises the bound.
+
+    Args:
+      problem: the problem.
+      priorities: float64 [n], logits of the nodes.
+      width: the maximum number of sets per level.
+      order: int64 [n], the order to improve.
     """
     peak, least = problem.peak(order), lower_bound(problem)
     while peak - least > NEAR * peak:
@@ -365,23 +418,31 @@ def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndar
 def below(
     problem: Problem, priorities: np.ndarray, width: int, asked: int, nat: float = NAT, deadline: float | None = None
 ) -> np.ndarray | None:
-    """int64 [n], an order that needs no more than what is asked; None if a walk of this width comes to none.
+    """Return an order, int64 [n], with a peak of at most `asked`, or None if the walk finds none.
 
-    nat: see NAT. deadline: in seconds of time.monotonic().
+    Args:
+      problem: the problem.
+      priorities: float64 [n], logits of the nodes.
+      width: the maximum number of sets per level.
+      asked: the highest allowed peak.
+      nat: memory that weighs as much as one nat of log-probability, as a share of the mean size that a node makes.
+      deadline: in seconds of time.monotonic(), or None.
     """
     return _Lowered(problem, width, priorities, asked, nat, deadline).run().order
 
 
 class _Guided(Walker):
+    """A walker that also tracks the log-probability of each partial order under learned priorities."""
+
     def __init__(
         self, problem: Problem, width: int, priorities: np.ndarray, limit: int | None = None,
         deadline: float | None = None,
     ):  # fmt: skip
         super().__init__(problem, width, limit, limit or 0, deadline)
-        self.priorities, self.log_p = priorities, np.zeros(1)  # log_p: float64 [K], of the ways to the level's states
+        self.priorities, self.log_p = priorities, np.zeros(1)  # log_p: float64 [K], of the level's states
 
     def after(self, moves: Moves) -> np.ndarray:
-        """float64 [C]: log-probabilities of the ways that the moves end. The moves of a state stand side by side."""
+        """Return float64 [C]: the log-probability of each extended order. The moves of a state must be adjacent."""
         wanted, first = self.priorities[moves.node], np.flatnonzero(np.diff(moves.row, prepend=-1))
         of = np.cumsum(np.diff(moves.row, prepend=-1) > 0) - 1
         most = np.maximum.reduceat(wanted, first)
@@ -390,6 +451,8 @@ class _Guided(Walker):
 
 
 class _Probable(_Guided):
+    """A guided walker that keeps the most probable sets."""
+
     def after_safe_moves(self, moves: Moves, states: States) -> Moves:
         return moves
 
@@ -403,12 +466,14 @@ class _Probable(_Guided):
 
 
 class _Lowered(_Guided):
+    """A guided walker that keeps sets with little live memory and high probability."""
+
     def __init__(self, problem, width, priorities, limit: int, nat: float, deadline: float | None):
         super().__init__(problem, width, priorities, limit, deadline)
         self.nat = nat * float(problem.made.mean())
 
     def select(self, moves: Moves) -> Moves:
-        """What is run at once, as a safe move, costs no probability."""
+        """Return the moves of the next level; a safe move is made at once and costs no probability."""
         log_p = self.after(moves)
         chosen = self.best(moves.live - self.nat * log_p, moves.key)
         self.log_p = log_p[chosen]

@@ -1,7 +1,7 @@
-"""Files whose nodes stand in a chosen order, and what real sessions do with them.
+"""Write files whose nodes stand in a chosen order, and observe what real sessions do with these files.
 
-A user runs what ONNX Runtime makes of a file. With optimisation on, the order of the file is lost. Therefore the file
-that an optimising session saves is reordered, and a session runs it without optimisation, by priority
+A user runs the graph that ONNX Runtime makes of a file. With optimisation on, the order of the file is lost. Therefore
+the file that an optimising session saves is reordered, and a session runs it without optimisation, by priority
 (`Setup.as_written`). The saved file has the same nodes every time, but where ONNX Runtime blocks channels, sessions may
 run them in different orders. So an order is a list of names, where a node is named after its first output, and the
 order of a session is read from its profile.
@@ -29,17 +29,25 @@ from rlflow.graph.onnx_runtime import PROVIDERS, Setup, run, session
 from rlflow.graph.onnx_writer import EXTERNAL_DATA_THRESHOLD, SMALLEST_OUTSIDE, save_model, serialised
 from rlflow.memory.allocation import BLOCKED
 
-RAN = "_kernel_time"  # follows the name of a node in a profile
+RAN = "_kernel_time"  # suffix of a node's name in a profile
 
 
 def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[onnx.ValueInfoProto] = ()) -> list[str]:
-    """Writes what ONNX Runtime makes of a model; the names of its nodes, as that session runs them.
+    """Write the model that ONNX Runtime's optimisations make of a model, and return the order of its nodes.
 
-    Large weights go to `<name>.data` beside it where the model has weights outside, or is too large for one file.
+    Large weights go to `<name>.data` beside the file if the model has external weights or is too large for one file.
 
-    declared: inputs that are declared otherwise than by the model.
+    Args:
+      source: the path of the model.
+      path: the path to write.
+      inputs: name → array, for one run.
+      declared: inputs whose declarations replace those of the model.
 
-    Raises RLFlowError if ONNX Runtime refuses the model.
+    Returns:
+      The names of the nodes in the order in which the session runs them.
+
+    Raises:
+      RLFlowError: if ONNX Runtime refuses the model.
     """
     model, options = onnx.load(source, load_external_data=False), onnxruntime.SessionOptions()
     name_nodes(model.graph)
@@ -55,7 +63,7 @@ def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[on
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
-    """Gives nodes a name of their own where they have none."""
+    """Give a unique name to every node that has none."""
     counts = Counter(node.name for node in graph.node)
     for node in graph.node:
         if not node.name or counts[node.name] > 1:
@@ -63,11 +71,16 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: dict, path: Path) -> list[str]:
-    """The names of the nodes that a session runs, in turn, as its profile shows them.
+    """Return the names of the nodes that a session runs, in order, as its profile shows them.
 
-    source: a model or its path.  path: of the file that holds its nodes, once the session is made.
+    Args:
+      source: a serialised model or its path.
+      options: the session's options; profiling is switched on.
+      inputs: name → array, for one run.
+      path: the file that holds the session's nodes once the session exists.
 
-    Raises RLFlowError if the model does not run, and as `order_shown` does.
+    Raises:
+      RLFlowError: if the model does not run, or as `order_shown` does.
     """
     options.log_severity_level = 4
     with TemporaryDirectory() as folder:
@@ -83,12 +96,17 @@ def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: 
 
 
 def order_shown(nodes: Sequence[onnx.NodeProto], ran: Sequence[str]) -> list[str]:
-    """In which order nodes ran. ran: how a profile calls what ran, those of subgraphs included.
+    """Return the order in which nodes ran, as names of first outputs.
 
-    Nodes that ONNX Runtime takes out of functions have no name of their own, so that the profile does not say which is
-    which. The file in which it saves them has the order of the session: that counts, if what has a name agrees.
+    Nodes that ONNX Runtime expands from functions have no name of their own, so the profile does not identify them. The
+    saved file has the order of the session. This order is used if it agrees with the order of all named nodes.
 
-    Raises RLFlowError if it does not.
+    Args:
+      nodes: the nodes of the file.
+      ran: the names in the profile, including nodes of subgraphs.
+
+    Raises:
+      RLFlowError: if the order of the file disagrees with the profile.
     """
     counts = Counter(node.name for node in nodes)
     named = {node.name: _name(node) for node in nodes if node.name and counts[node.name] == 1}
@@ -102,9 +120,13 @@ def order_shown(nodes: Sequence[onnx.NodeProto], ran: Sequence[str]) -> list[str
 
 
 def reorder(path: Path, order: Sequence[str]) -> None:
-    """Writes a file anew, the nodes of these names in this order; the same content gives the same bytes.
+    """Rewrite a file with its nodes in a given order; equal content gives equal bytes.
 
-    Constants come before them, and what no output depends on after them.
+    Constants come first, and nodes that the order does not name come last.
+
+    Args:
+      path: the file.
+      order: names of first outputs.
     """
     model = onnx.load(path, load_external_data=False)
     graph, position = model.graph, {name: at for at, name in enumerate(order)}
@@ -112,7 +134,7 @@ def reorder(path: Path, order: Sequence[str]) -> None:
     name_nodes(graph)
     for node in nodes:
         if node.domain == BLOCKED:
-            node.name = _name(node)  # ONNX Runtime numbers them as they come
+            node.name = _name(node)  # ONNX Runtime numbers these nodes differently in each session.
     _replace(graph.node, nodes)
     save_model(model, path)
 
@@ -127,20 +149,26 @@ def _name(node: onnx.NodeProto) -> str:
 
 
 def names(graph: Graph, order: Sequence[int]) -> list[str]:
-    """Of nodes by their ids."""
+    """Return the names of the first outputs of nodes, given by id."""
     outputs = (next(tensor for tensor in graph.nodes[node].outputs if tensor != ABSENT) for node in order)
     return [graph.interface.names[tensor] for tensor in outputs]
 
 
 def is_blocked(path: Path) -> bool:
-    """Whether the file suits no processor but such as this one."""
+    """Return whether the file uses blocked channels, so that it suits only processors like the one that saved it."""
     return any(node.domain == BLOCKED for node in onnx.load(path, load_external_data=False).graph.node)
 
 
 def with_sizes_of_a_run(graph: Graph, path: Path, inputs: dict) -> Graph:
-    """The graph of a file where tensors whose sizes nothing else says have those that they have in a run.
+    """Return the graph of a file with unknown sizes replaced by the sizes in one run.
 
-    What is no tensor stays unknown. Raises RLFlowError if the run fails.
+    Args:
+      graph: the graph of the file.
+      path: the file.
+      inputs: name → array, for the run. Values that are not tensors stay unknown.
+
+    Raises:
+      RLFlowError: if the run fails.
     """
     made = [tensor for node in graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
     unknown = [tensor for tensor in made if not is_known(graph, tensor)]
@@ -160,27 +188,38 @@ def with_sizes_of_a_run(graph: Graph, path: Path, inputs: dict) -> Graph:
 
 
 def is_known(graph: Graph, tensor: int) -> bool:
-    """Whether it is said how large a tensor is."""
+    """Return whether the shape of a tensor is known."""
     kind = graph.types.get(tensor)
     return kind is not None and kind.shape is not None
 
 
-RUNS = 3  # the first one allocates, the second may lay out anew what the first one needed
+RUNS = 3  # The first run allocates; the second may place its buffers anew.
 
 Inputs = dict[str, np.ndarray]
 
 
 def added_by_runs(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None:
-    """Bytes that runs add to the resident memory of a fresh process, its session made, at their fullest moment.
+    """Return the bytes that runs add to the resident memory of a fresh process at the peak, after the session exists.
 
-    That is activations, outputs and what kernels take while they run; weights are there before. None where the system
-    does not say (other than Linux with glibc). Raises RLFlowError if the model cannot be run.
+    The count includes activations, outputs and the workspace of kernels. Weights are in memory before.
+
+    Args:
+      path: the model.
+      inputs: name → array.
+      threads: of the session.
+      setup: the session's options.
+
+    Returns:
+      Bytes, or None if the system does not report them (other than Linux with glibc).
+
+    Raises:
+      RLFlowError: if the model cannot be run.
     """
     return in_a_users_process(setup, _added, path, inputs, threads, setup)
 
 
 def _added(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None:
-    run(session(path, threads, setup=setup), inputs)  # brings the code that runs need; gone with all that it took
+    run(session(path, threads, setup=setup), inputs)  # loads the code that runs need, and is freed again
     running = session(path, threads, setup=setup)
 
     def runs() -> None:
@@ -193,9 +232,16 @@ def _added(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None
 
 
 def in_a_users_process(setup: Setup, act: Callable, *given):
-    """What act(*given) returns in a fresh process, which gives back what is freed if sessions have no arena.
+    """Return the result of act(*given) in a fresh process, which returns freed memory at once if sessions have no
+    arena.
 
-    Raises RLFlowError as `act` does, and if the process dies.
+    Args:
+      setup: the session's options.
+      act: a function that can be pickled.
+      *given: its arguments.
+
+    Raises:
+      RLFlowError: as `act` does, and if the process dies.
     """
     try:
         with fresh_processes(1, None if setup.arena else give_back) as process:
@@ -205,7 +251,13 @@ def in_a_users_process(setup: Setup, act: Callable, *given):
 
 
 def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], threads: int) -> bool:
-    """Whether two models give the same bits on all inputs. One session lives at a time."""
+    """Return whether two models give the same bits on all inputs. Only one session exists at a time.
+
+    Args:
+      sides: (path, session options) of the two models.
+      inputs: one dictionary per run.
+      threads: of the sessions.
+    """
     results = []
     for path, setup in sides:
         running = session(path, threads, setup=setup)
@@ -214,7 +266,7 @@ def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], thr
 
 
 def _bits(value) -> tuple:
-    """Of an array its type, its sizes and its bytes; of a sequence that of all in it; of a map its text."""
+    """Return type, shape and bytes of an array, the bits of all elements of a sequence, or the text of a map."""
     if isinstance(value, list):
         return tuple(map(_bits, value))
     return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else (repr(value),)

@@ -1,13 +1,13 @@
 """The pipeline of the command `memory`: make a model need less memory, check it, and write a receipt.
 
-`Optimised` holds what ONNX Runtime makes of a model, with its ordering problem. `best_order` searches for an order. If
-asked for, `rewrite` searches proved rewrites that lower the peak; the result is taken only if its peak is below the
-peak of the model in its best order. Rewrites round differently, so the rewritten model is compared within the tolerance
-of `optimise`. `write_in_order` writes the file and raises RLFlowError unless it gives the same bits as its source in a
-session with the defaults, and sessions run it in the simulated order.
+`Optimised` holds the graph that ONNX Runtime makes of a model, with its ordering problem. `best_order` searches for an
+order. `rewrite`, on request, searches proved rewrites that lower the peak; the result is used only if its peak is below
+the peak of the model in its best order. Rewrites round differently, so the rewritten model is compared within the
+tolerance of `optimise`. `write_in_order` writes the file. It raises RLFlowError unless the file gives the same bits as
+its source in a session with the defaults, and sessions run the file in the simulated order.
 
-`rows` measures the memory that runs add with each of SETUPS, and the latency where that is less. `make_order_receipt`
-and `repeat` write and replay the receipt: the same file, byte for byte.
+`rows` measures the memory that runs add with each of SETUPS, and the latency of setups that need less memory.
+`make_order_receipt` and `repeat` write and replay the receipt: the same file, byte for byte.
 
 A node with subgraphs (If, Loop, Scan) is one node; the memory inside its subgraphs is not counted. The order is best at
 one size of each symbol; the file is correct at every size.
@@ -61,24 +61,26 @@ SETUPS = {  # from the fewest changes to the most
     "no pattern, no arena": Setup(pattern=False, arena=False),
     "no pattern, arena or reuse": Setup(pattern=False, arena=False, reuse=False),
 }
-ASKED = 3  # sessions of the model as it is: their orders may differ
-SEEDS = (0, 1, 2)  # of the inputs on which bits are compared
-NOISE, FEW = 0.02, 100_000  # less is what is less by this share, and by so many bytes
-SESSIONS = 6  # pairs of them, of a measurement of latency
+ASKED = 3  # sessions of the unmodified model, whose orders may differ
+SEEDS = (0, 1, 2)  # seeds of the inputs for the comparison of bits
+NOISE, FEW = 0.02, 100_000  # smallest real difference, as a share and in bytes
+SESSIONS = 6  # pairs of sessions per latency measurement
 
 
 class Optimised:
-    """What ONNX Runtime makes of a model.
+    """The file that ONNX Runtime's optimisations make of a model, and its ordering problem.
 
-    Raises RLFlowError if RLFlow or ONNX Runtime refuses it.
+    The constructor raises RLFlowError if RLFlow or ONNX Runtime refuses the model.
 
     Attributes:
-      source: the model.  path: the file of it that is ordered.
-      original: the model that all is compared with: another one where `source` is rewritten.
-      sizes: of the model's symbols, at which all is counted and measured.
-      graph: of the file, where sizes are numbers.  problem: of the graph, in bytes.
-      usual: the orders of some sessions of the model as it is, by name.
-      unknown: how many tensors have sizes that nobody knows; they count as nothing.
+      source: the path of the model.
+      path: the path of the optimised file, whose nodes are ordered.
+      original: the model to compare with; differs from `source` if `source` is a rewritten model.
+      sizes: symbol → size, used for all counts and measurements.
+      graph: the graph of the file at these sizes.
+      problem: the ordering problem of the graph, in bytes.
+      usual: the orders of several sessions of the unmodified model, as lists of names.
+      unknown: the number of tensors of unknown size; these count as 0 bytes.
     """
 
     def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool, original: Path | None = None):
@@ -90,7 +92,7 @@ class Optimised:
         ports = zip(loaded.interface.inputs, loaded.inputs, strict=True)
         frozen = [with_shape(value, loaded.types.get(tensor)) for value, tensor in ports] if fix else []
         orders = [save_optimised(source, self.path, self.inputs(0), frozen)]
-        if is_blocked(self.path):  # else all sessions have one order
+        if is_blocked(self.path):  # Without blocked channels all sessions have one order.
             for _ in range(ASKED - 1):
                 orders.append(save_optimised(source, folder / "other.onnx", self.inputs(0), frozen))
         self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
@@ -103,10 +105,11 @@ class Optimised:
         self.unknown = sum(not is_known(self.graph, tensor) for tensor in made)
 
     def inputs(self, seed: int) -> Inputs:
+        """Return random inputs: name → array."""
         return random_inputs(self.source, seed, self.shapes)
 
     def positions(self, order: Sequence[str]) -> np.ndarray:
-        """int64 [n]: the order in the numbers of the problem. Raises RLFlowError unless it is one of these nodes."""
+        """Return an order of names as numbers of the problem, int64 [n]. Raise RLFlowError if it is not valid."""
         if sorted(order) != sorted(self.at):
             raise RLFlowError("the order is of other nodes than ONNX Runtime makes of the model here")
         result = np.array([self.at[name] for name in order], np.int64)
@@ -115,22 +118,26 @@ class Optimised:
         return result
 
     def peak(self, order: Sequence[str]) -> int:
-        """Bytes that an ideal allocator needs."""
+        """Return the bytes that an ideal allocator needs for an order."""
         return self.problem.peak(self.positions(order))
 
     def usage(self, order: Sequence[str]) -> np.ndarray:
-        """int64 [n]: bytes that are in use while each node of the order runs."""
+        """Return the bytes in use while each node of an order runs, int64 [n]."""
         return self.problem.usage(self.positions(order)[None])[0]
 
     def block(self, order: Sequence[str]) -> int:
-        """Bytes that a session with its defaults plans: its one block, and the outputs beside it."""
+        """Return the bytes that a session with its defaults plans: its one block plus the outputs."""
         planned = plan(self.graph, [self.nodes[k] for k in self.positions(order)])
         return planned.peak + planned.outputs
 
 
 class Ordered(NamedTuple):
-    """usual: the order of those that sessions run the model in which needs most.  best: by name.  bound: bytes that no
-    order is below.
+    """The orders of a model.
+
+    Attributes:
+      usual: of the orders in which sessions run the model, the one with the highest peak.
+      best: the best order that was found, as names.
+      bound: bytes; no order has a lower peak.
     """
 
     usual: list[str]
@@ -139,7 +146,12 @@ class Ordered(NamedTuple):
 
 
 def best_order(model: Optimised, seconds: float) -> Ordered:
-    """The best order of those that are met within so many seconds. It is the usual one where none is better."""
+    """Return the best order that a search finds, or the usual order if no better one is found.
+
+    Args:
+      model: the model.
+      seconds: the time budget of the search.
+    """
     usual = max(model.usual, key=model.peak)
     result, called = optimum(model.problem, seconds), list(model.at)
     order = [called[k] for k in result.order]
@@ -147,7 +159,17 @@ def best_order(model: Optimised, seconds: float) -> Ordered:
 
 
 def best_of(before: Optimised, by_order: Ordered, model: Optimised, seconds: float) -> Ordered:
-    """The better one of the best order of what was before, and that of the rewritten model; usual is that of before."""
+    """Return the better one of the original model's best order and the rewritten model's best order.
+
+    Args:
+      before: the original model.
+      by_order: the original model's orders.
+      model: the rewritten model, or `before` again.
+      seconds: the time budget of the search for the rewritten model.
+
+    Returns:
+      The orders; `usual` is always the original model's.
+    """
     if model is before:
         return by_order
     ordered = best_order(model, seconds)
@@ -156,9 +178,19 @@ def best_of(before: Optimised, by_order: Ordered, model: Optimised, seconds: flo
 
 
 def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list[str]:
-    """Writes the file of the model anew and checks it; the order in which sessions run it, by name.
+    """Write the file of the model in an order, and check it.
 
-    Raises RLFlowError if its results differ in a bit, or if a session runs it in another order than it is simulated.
+    Args:
+      model: the model.
+      order: names of all nodes.
+      threads: of the sessions that compare results.
+
+    Returns:
+      The order in which sessions run the file, as names.
+
+    Raises:
+      RLFlowError: if the results differ in a bit, or if a session runs the file in another order than the simulated
+        one.
     """
     reorder(model.path, order)
     graph = load_graph(model.path)
@@ -175,12 +207,16 @@ def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list
 
 
 class Row(NamedTuple):
-    """What a setup does.
+    """The measurements of one setup.
 
-    usual_bytes, bytes: what runs of the model as it is, and of the file, add to the resident memory of a fresh process;
-      None if the system does not say.
-    latency: the file's with the setup beside the model's with the defaults, as `measure` returns it; None if both are
-      the same, or if the setup needs no less than one with fewer changes.
+    Attributes:
+      setup: its name in SETUPS.
+      usual_bytes, bytes: what runs of the original model, and of the file, add to the resident memory of a fresh
+        process;
+        None if the system does not report it.
+      latency: the file with this setup against the model with the defaults, as `measure` returns it. None if both are
+        the
+        same, or if a setup with fewer changes needs as little memory.
     """
 
     setup: str
@@ -190,11 +226,14 @@ class Row(NamedTuple):
 
 
 def rows(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
-    """One for each of SETUPS.
+    """Measure each of SETUPS.
 
     Args:
-      written: whether there is a file in another order; if not, the model itself is looked at with each setup.
-      seconds: for all latencies; a slow model needs more.  progress: a bar, of a unit for each.
+      model: the model.
+      written: True if a file in another order was written; if not, the model itself is measured with each setup.
+      threads: of the sessions.
+      seconds: the budget of all latency measurements; a slow model may exceed it.
+      progress: a bar that advances once per setup.
     """
     result, inputs, sizes = [], model.inputs(0), {"": model.shapes}
     path = model.path if written else model.original
@@ -212,15 +251,20 @@ def rows(model: Optimised, written: bool, threads: int, seconds: float, progress
 
 
 def needs_less(size: int | None, other: int | None) -> bool:
-    """Whether what was measured is less than the other, by more than measurements differ."""
+    """Return whether a measured size is below another one by more than the noise of measurements.
+
+    Args:
+      size, other: bytes, or None if not measured.
+    """
     return size is not None and other is not None and size < other - max(NOISE * other, FEW)
 
 
 def least(candidates: Sequence[Row], slowdown: float) -> Row:
-    """The setup that needs least; of those that need about as much, the one with the fewest changes.
+    """Return the setup that needs the least memory; of about equal setups the one with the fewest changes.
 
-    slowdown: by which share latency may grow. What is shown to be slower is no candidate, and what was not measured
-      none, but for the first.
+    Args:
+      candidates: in the order of SETUPS. The first one is always allowed; others only with a measured latency.
+      slowdown: the share by which latency may grow. A setup that is shown to exceed the share is excluded.
     """
     best = candidates[0]
     for row in candidates[1:]:
@@ -231,7 +275,12 @@ def least(candidates: Sequence[Row], slowdown: float) -> Row:
 
 
 def snippet(path: Path | str, setup: Setup) -> str:
-    """Python that loads a file with a setup."""
+    """Return Python code that loads a file with a setup.
+
+    Args:
+      path: the file.
+      setup: the session's options.
+    """
     lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
     if not setup.arena:
         lines.insert(0, f"# in an environment with MALLOC_MMAP_THRESHOLD_={GIVEN_BACK}: what is freed is given back")
@@ -243,12 +292,17 @@ def snippet(path: Path | str, setup: Setup) -> str:
 
 
 FAMILIES = ["concat", "memory"]
-SEARCH = {"width": 4, "depth": 10, "radius": 1}  # a beam; a part that is taken out may need many rewrites to pay
+SEARCH = {"width": 4, "depth": 10, "radius": 1}  # of a beam; extracting a part may need many rewrites to pay
 
 
 class Rewritten(NamedTuple):
-    """path: the file.  receipt: of `rlflow.optimisation.receipt`.  checks: what was compared with the model, for
-    people."""
+    """A rewritten model.
+
+    Attributes:
+      path: the file.
+      receipt: the receipt of `rlflow.optimisation.receipt`.
+      checks: the checks of equality that passed, as text.
+    """
 
     path: Path
     receipt: dict
@@ -256,14 +310,26 @@ class Rewritten(NamedTuple):
 
     @property
     def rules(self) -> dict[str, int]:
-        """How often each was applied."""
+        """Rule → how often it was applied."""
         return dict(Counter(action["rule"] for action in self.receipt["actions"]))
 
 
 def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float, threads: int) -> Rewritten | None:
-    """Writes what a search of so many seconds makes of a model; None if it finds nothing that needs less.
+    """Search rewrites that lower the peak, and write the result.
 
-    Raises RLFlowError if the file is not equal to the model within the tolerance of `optimise`, or cannot be read.
+    Args:
+      source: the model.
+      path: the file to write.
+      shapes: the sizes that the user named.
+      fix: True to freeze these sizes.
+      seconds: the time budget of the search.
+      threads: of the sessions that check equality.
+
+    Returns:
+      The rewritten model, or None if the search finds nothing that needs less.
+
+    Raises:
+      RLFlowError: if the file is not equal to the model within the tolerance of `optimise`, or cannot be read.
     """
     graph, sizes = load_at(source, shapes, fix)
     task = Task(graph, load_rules(FAMILIES), MemoryCost(), sizes=sizes)
@@ -278,13 +344,23 @@ def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float,
 
 
 def again(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> Rewritten:
-    """Writes what a receipt makes of a model; the same bytes. Raises RLFlowError as `rewrite` and `replay` do."""
+    """Write the file that a receipt makes of a model, with the same bytes as before.
+
+    Args:
+      source: the model.
+      path: the file to write.
+      receipt: of the rewrites.
+      shapes, fix, threads: as for `rewrite`.
+
+    Raises:
+      RLFlowError: as `rewrite` and `replay` do.
+    """
     save_graph(replay(receipt, source), path)
     return Rewritten(path, receipt, checked(source, path, receipt, shapes, fix, threads))
 
 
 def checked(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> str:
-    """What was compared, for people. Raises RLFlowError if something is not equal."""
+    """Return the checks of equality that passed, as text. Raise RLFlowError if one fails."""
     findings = validate(source, path, shapes=shapes, threads=threads, receipt=receipt, fix=fix)
     if not findings.ok:
         raise RLFlowError(f"the rewritten model differs from the model: {findings.failures()[0].message}; not written")
@@ -298,14 +374,16 @@ def make_order_receipt(
     before: Optimised, model: Optimised, ordered: Ordered, executed: Sequence[str], setup: Setup, shapes: Shapes,
     fix: bool, rewrites: dict | None = None,
 ) -> dict:  # fmt: skip
-    """The receipt of a file that was written and checked.
+    """Return the receipt of a file that was written and checked.
 
     Args:
-      before: what it is compared with; the same as the model, where that is not rewritten.
-      ordered: its orders.  executed: the order in which sessions run the file.
-      setup: with which its session needs least.
-      shapes, fix: as `Optimised` was given them.
-      rewrites: the receipt of what was rewritten first.
+      before: the original model.
+      model: the model that was ordered; `before` again without rewrites.
+      ordered: its orders.
+      executed: the order in which sessions run the file.
+      setup: the setup with which a session needs the least memory.
+      shapes, fix: as `Optimised` got them.
+      rewrites: the receipt of the rewrites, or None.
     """
     return {
         "format": FORMAT,
@@ -325,8 +403,11 @@ def make_order_receipt(
 
 
 def claims(before: Optimised, model: Optimised, usual: Sequence[str], executed: Sequence[str]) -> dict[str, int]:
-    """Bytes at the peak of both orders, the usual one of what was before, and those of the block that a session with
-    its defaults plans.
+    """Return the bytes that a receipt states: the ideal peak and the planned block, before and after.
+
+    Args:
+      before, usual: the original model and its usual order.
+      model, executed: the ordered model and the order in which sessions run it.
     """
     return {
         "usual_peak": before.peak(usual),
@@ -337,17 +418,26 @@ def claims(before: Optimised, model: Optimised, usual: Sequence[str], executed: 
 
 
 def named_sizes(receipt: dict) -> tuple[Shapes, bool]:
-    """The sizes that were named, and whether they were frozen. Raises RLFlowError if the receipt is none."""
+    """Return (sizes that the user named, True if frozen). Raise RLFlowError for another kind of receipt."""
     if not isinstance(receipt, dict) or (receipt.get("task"), receipt.get("format")) != ("ordering", FORMAT):
         raise RLFlowError(f"not a receipt of `memory` of format {FORMAT}")
     return shapes_of(receipt), receipt.get("fix") is True
 
 
 def repeat(receipt: dict, before: Optimised, model: Optimised, threads: int) -> list[str]:
-    """Writes the file of the model in the order of its receipt and checks all that the receipt says; the order in which
-    sessions run it. before: as of `make_receipt`.
+    """Write the file of a receipt again, and check every statement of the receipt.
 
-    Raises RLFlowError if the receipt belongs to another model, says what is not so, or leads to another file.
+    Args:
+      receipt: as `make_order_receipt` returned it.
+      before: the original model.
+      model: the model to order; `before` again without rewrites.
+      threads: of the sessions that compare results.
+
+    Returns:
+      The order in which sessions run the file, as names.
+
+    Raises:
+      RLFlowError: if the receipt belongs to another model, states something wrong, or leads to another file.
     """
     try:
         usual, order, claimed = list(receipt["usual_order"]), list(receipt["order"]), dict(receipt["bytes"])

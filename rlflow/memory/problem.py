@@ -18,17 +18,24 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 
-AT_ONCE = 1 << 22  # numbers of one array while orders are evaluated: 32 MB
+AT_ONCE = 1 << 22  # elements of one array while orders are evaluated (32 MB)
 
 
 class Rows(NamedTuple):
-    """A list of numbers for each of n things: those of thing k are values[starts[k] : starts[k + 1]]."""
+    """Lists of numbers for n items: the list of item k is values[starts[k] : starts[k + 1]]."""
 
     starts: np.ndarray
     values: np.ndarray
 
     @classmethod
     def of(cls, owners: np.ndarray, values: np.ndarray, n: int) -> "Rows":
+        """Return the lists that collect each value under its owner, in the given order.
+
+        Args:
+          owners: int [m], the item that each value belongs to.
+          values: [m].
+          n: the number of items.
+        """
         order = np.argsort(owners, kind="stable")
         starts = np.zeros(n + 1, np.int64)
         np.cumsum(np.bincount(owners, minlength=n), out=starts[1:])
@@ -36,13 +43,21 @@ class Rows(NamedTuple):
 
     @property
     def counts(self) -> np.ndarray:
+        """Length of each list, int64 [n]."""
         return np.diff(self.starts)
 
     def __getitem__(self, k: int) -> np.ndarray:
         return self.values[self.starts[k] : self.starts[k + 1]]
 
     def expand(self, things: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(of which of the things, index into `values`), for all numbers of all those things, one after another."""
+        """Return the positions of all values of several items, one item after another.
+
+        Args:
+          things: int [k], the items; an item may occur more than once.
+
+        Returns:
+          (position in `things`, index into `values`), one entry per value.
+        """
         counts = self.counts[things]
         of = np.repeat(np.arange(len(things)), counts)
         first = self.starts[things] - (np.cumsum(counts) - counts)
@@ -51,18 +66,21 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """n nodes and b buffers. All sizes are of one unit, bytes for a model.
+    """An ordering problem of n nodes and b buffers. All sizes have one unit, bytes for a model.
 
-    A buffer is there from its maker on, until all its readers have run; for its maker alone if nobody reads it.
+    A buffer exists from its maker until all its readers have run. A buffer without readers exists only while its maker
+    runs.
 
     Attributes:
-      work: int64 [n], what a node needs while it runs and never else.
-      edges: int64 [e, 2], each once: (node, a node that runs after it). A reader of a buffer need not be in it again.
-      size: int64 [b].  maker: int64 [b], -1 for a buffer that is there from the beginning.
-      kept: bool [b], whether it stays to the end.
-      reads: int64 [r, 2], each once: (node, buffer).
-      inplace: int64 [k, 2], (node, buffer that it reads): the node writes what it makes into that buffer, and needs as
-        much less while it runs, if it is its last reader. A node has one such buffer at a time.
+      work: int64 [n], additional memory that a node needs only while it runs.
+      edges: int64 [e, 2], unique (node, later node) pairs. A maker and a reader of one buffer need no edge.
+      size: int64 [b].
+      maker: int64 [b], -1 for a buffer that exists from the beginning.
+      kept: bool [b], True for a buffer that exists to the end.
+      reads: int64 [r, 2], unique (node, buffer) pairs.
+      inplace: int64 [k, 2], (node, buffer that the node reads): if the node is the last reader, it writes its result
+        into
+        the buffer and needs that much less while it runs. Of several such buffers the largest counts.
     """
 
     work: np.ndarray
@@ -75,7 +93,13 @@ class Problem:
 
     @classmethod
     def of_nodes(cls, memory: Sequence[int], work: Sequence[int], edges: Iterable[tuple[int, int]]) -> "Problem":
-        """The paper's: every node makes one buffer, which the nodes that its edges lead to read (equations 2, 15)."""
+        """Return the problem of Gagrani et al. (equations 2, 15): each node makes one buffer, read along its edges.
+
+        Args:
+          memory: size of each node's buffer.
+          work: additional memory of each node while it runs.
+          edges: (node, reader) pairs; duplicates count once.
+        """
         memory = np.asarray(memory, np.int64)
         pairs = np.array(sorted(set(edges)), np.int64).reshape(-1, 2)
         return cls(
@@ -85,52 +109,55 @@ class Problem:
 
     @property
     def n(self) -> int:
+        """Number of nodes."""
         return len(self.work)
 
     @property
     def content(self) -> bytes:
-        """Equal for problems that are equal, node by node."""
+        """All arrays as bytes; equal for problems that are equal node by node."""
         arrays = (self.work, self.edges, self.size, self.maker, self.kept, self.reads, self.inplace)
         return b"|".join(part for array in arrays for part in (str(array.shape).encode(), array.tobytes()))
 
     @cached_property
     def precedence(self) -> np.ndarray:
-        """int64 [p, 2], each once: all pairs of nodes of which one must run before the other, whatever the reason."""
+        """int64 [p, 2]: unique (node, node that must run later) pairs, by edges or by buffers."""
         made = self.maker[self.reads[:, 1]]
         pairs = np.concatenate([self.edges, np.stack([made, self.reads[:, 0]], axis=1)[made >= 0]])
         return np.unique(pairs, axis=0).reshape(-1, 2)
 
     @cached_property
     def after(self) -> Rows:
-        """Of each node those that must run after it."""
+        """For each node, the nodes that must run after the node."""
         return Rows.of(self.precedence[:, 0], self.precedence[:, 1], self.n)
 
     @cached_property
     def before(self) -> Rows:
+        """For each node, the nodes that must run before the node."""
         return Rows.of(self.precedence[:, 1], self.precedence[:, 0], self.n)
 
     @cached_property
     def read(self) -> Rows:
-        """Of each node the buffers that it reads."""
+        """For each node, the buffers that the node reads."""
         return Rows.of(self.reads[:, 0], self.reads[:, 1], self.n)
 
     @cached_property
     def readers(self) -> Rows:
+        """For each buffer, the nodes that read the buffer."""
         return Rows.of(self.reads[:, 1], self.reads[:, 0], len(self.size))
 
     @cached_property
     def made(self) -> np.ndarray:
-        """int64 [n]: the size of all that a node makes."""
+        """int64 [n]: size of all buffers that a node makes."""
         return self._by_maker(self.maker >= 0)
 
     @cached_property
     def stays(self) -> np.ndarray:
-        """int64 [n]: of that, what is there when the node has run."""
+        """int64 [n]: size of those of a node's buffers that outlive the node's run."""
         return self._by_maker((self.maker >= 0) & self.lasts)
 
     @cached_property
     def lasts(self) -> np.ndarray:
-        """bool [b]: whether a buffer is there for any other node than its maker."""
+        """bool [b]: True for a buffer that exists beyond the run of its maker."""
         return self.kept | (self.readers.counts > 0)
 
     def _by_maker(self, chosen: np.ndarray) -> np.ndarray:
@@ -138,44 +165,50 @@ class Problem:
 
     @cached_property
     def given(self) -> int:
-        """The size of all that is there from the beginning."""
+        """Size of all buffers that exist from the beginning."""
         return int(self.size[(self.maker < 0) & self.lasts].sum())
 
     def is_order(self, order: np.ndarray) -> bool:
-        """Whether all nodes are in it, once, none before one that must come first."""
+        """Return whether an order, int [n], holds every node once and none before a node that must come first."""
         return order.shape == (self.n,) and bool(self.are_orders(order[None])[0])
 
     def are_orders(self, orders: np.ndarray) -> np.ndarray:
-        """bool [B]: the same of each of int64 [B, n]."""
+        """Return bool [B]: whether each row of int64 [B, n] is a valid order."""
         whole = (np.sort(orders, axis=1) == np.arange(self.n)).all(axis=1)
         at, pairs = np.argsort(orders, axis=1), self.precedence
         return whole & (at[:, pairs[:, 0]] < at[:, pairs[:, 1]]).all(axis=1)
 
     def peaks(self, orders: np.ndarray) -> np.ndarray:
-        """int64 [B]: what orders, int64 [B, n], need at their peaks. They must be valid, which is not asked."""
+        """Return int64 [B]: the peak of each order in int64 [B, n]. The orders must be valid; this is not checked."""
         orders, step = np.atleast_2d(orders), max(1, AT_ONCE // (self.n + len(self.size) + len(self.reads) + 1))
         parts = [self.usage(orders[first : first + step]).max(axis=1) for first in range(0, len(orders), step)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def peak(self, order: np.ndarray) -> int:
-        """What one order needs. Raises RLFlowError for one that is not valid."""
+        """Return the peak of one order. Raise RLFlowError if the order is not valid."""
         if not self.is_order(np.asarray(order)):
             raise RLFlowError("this is no order of the nodes in which each comes after all that it depends on")
         return int(self.peaks(order)[0])
 
     def usage(self, orders: np.ndarray) -> np.ndarray:
-        """int64 [B, n]: how much memory is in use while each node of each order runs (M_t)."""
+        """Return int64 [B, n]: the memory in use while each node of each order runs (M_t in the paper)."""
         lanes, n = np.arange(len(orders))[:, None], self.n
         at = np.empty_like(orders)
         at[lanes, orders] = np.arange(n)
         last = self.last_use(at)
         slots, sizes = (lanes * (n + 2) + last + 1).ravel(), np.tile(self.size, len(orders))
         freed = np.bincount(slots, sizes, len(orders) * (n + 2)).reshape(-1, n + 2)[:, :n]
-        freed = freed.astype(np.int64)  # sums of whole numbers below 2⁵³: exact
+        freed = freed.astype(np.int64)  # exact: sums of whole numbers below 2⁵³
         return self.given + np.cumsum(self.made[orders] - freed, axis=1) + self.needs(orders, at, last)
 
     def needs(self, orders: np.ndarray, at: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """int64 [B, n]: what nodes need besides buffers, less what they write in place."""
+        """Return int64 [B, n]: the work of each node in order, minus the bytes that the node saves by writing in place.
+
+        Args:
+          orders: int64 [B, n].
+          at: int64 [B, n], the position of each node.
+          last: int64 [B, b], as `last_use` returns it.
+        """
         saved = np.zeros(at.shape, np.int64)
         for pairs in self.inplace_by_rank:
             node, buffer = pairs[:, 0], pairs[:, 1]
@@ -185,14 +218,17 @@ class Problem:
 
     @cached_property
     def inplace_by_rank(self) -> list[np.ndarray]:
-        """`inplace`, in parts in which a node is once at most."""
+        """`inplace` in parts, each with a node at most once."""
         ranks = [(self.inplace[:k, 0] == node).sum() for k, (node, _) in enumerate(self.inplace)]
         return [self.inplace[np.array(ranks) == rank] for rank in sorted(set(ranks))]
 
     def last_use(self, at: np.ndarray) -> np.ndarray:
-        """int64 [B, b]: the position of a buffer's last reader (its maker's if nobody reads it); n if it never ends.
+        """Return int64 [B, b]: the position of each buffer's last reader.
 
-        at: int64 [B, n], the position of each node.
+        The position is that of the maker if the buffer has no reader, and n if the buffer exists to the end.
+
+        Args:
+          at: int64 [B, n], the position of each node.
         """
         last = np.where(self.maker < 0, -1, at[:, self.maker])
         some = self.readers.counts > 0
@@ -204,12 +240,12 @@ class Problem:
 
 
 def depth_first(problem: Problem) -> np.ndarray:
-    """int64 [n]: always on with what has just become ready, from left to right; else back to what was ready before."""
+    """Return an order, int64 [n], that continues with the nodes that became ready last, from left to right."""
     return _walk(problem, lambda ready: ready.popleft(), lambda ready, new: ready.extendleft(reversed(new)))
 
 
 def breadth_first(problem: Problem) -> np.ndarray:
-    """int64 [n]: always on with what has been ready for longest."""
+    """Return an order, int64 [n], that continues with the node that has been ready for longest."""
     return _walk(problem, lambda ready: ready.popleft(), lambda ready, new: ready.extend(new))
 
 
@@ -229,23 +265,37 @@ def _walk(problem: Problem, take, put) -> np.ndarray:
 
 
 def by_priority(problem: Problem, priorities: np.ndarray) -> np.ndarray:
-    """int64 [B, n]: of all that is ready, what has the highest priority runs next; of equal ones, the first.
+    """Return int64 [B, n]: orders that always run the ready node of highest priority, the first of equal nodes.
 
-    priorities: float [B, n].
+    Args:
+      problem: the problem.
+      priorities: float [B, n].
     """
     return _decode(problem, len(priorities), lambda ready: np.where(ready, priorities, -np.inf).argmax(axis=1))
 
 
 def random_orders(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """int64 [count, n]: anything that is ready may run next, each as likely as the others."""
+    """Return int64 [count, n]: random orders that choose among the ready nodes with equal probability.
+
+    Args:
+      problem: the problem.
+      count: number of orders.
+      seed: of the random numbers.
+    """
     rng = np.random.default_rng(seed)
     return _decode(problem, count, lambda ready: (ready * (1.0 + rng.random(ready.shape))).argmax(axis=1))
 
 
 def random_depth_first(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """int64 [count, n]: always on with what has just become ready, in any order; else back to what was ready before."""
+    """Return int64 [count, n]: random orders that continue with the nodes that became ready last, in random order.
+
+    Args:
+      problem: the problem.
+      count: number of orders.
+      seed: of the random numbers.
+    """
     rng, steps = np.random.default_rng(seed), itertools.count()
-    since = np.full((count, problem.n), -1.0)  # the step at which a node became ready, and a fraction by chance
+    since = np.full((count, problem.n), -1.0)  # step at which a node became ready, plus a random fraction
 
     def choose(ready: np.ndarray) -> np.ndarray:
         new = ready & (since < 0)
@@ -256,7 +306,9 @@ def random_depth_first(problem: Problem, count: int, seed: int) -> np.ndarray:
 
 
 def _decode(problem: Problem, count: int, choose) -> np.ndarray:
-    """`choose` says, of bool [B, n], which nodes are ready, the next of each: int64 [B]."""
+    """Return int64 [count, n]: the orders made by `choose`, a function from ready nodes, bool [B, n], to nodes, int64
+    [B].
+    """
     lanes, n = np.arange(count), problem.n
     waiting = np.tile(problem.before.counts.astype(np.int32), (count, 1))
     orders = np.empty((count, n), np.int64)

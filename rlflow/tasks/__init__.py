@@ -16,7 +16,7 @@ TASKS = Registry(
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """What is learnt on; which problem of it, `model` says."""
+    """The options that choose a task; the option `model` names the problem of the task."""
 
     name: str = option(
         "rewriting",

@@ -1,12 +1,12 @@
-"""The task `ordering`: find an order of the nodes that needs little memory at its peak.
+"""The task `ordering`: find an order of the nodes with a low peak of memory.
 
-The task is one-shot: a decision is an order of all nodes (`Orders`). A problem comes from an ONNX model: the peak
-is counted in bytes, and the usual order is the default order of ONNX Runtime. Or a problem is a random graph that a
-text such as `layered-500-0` names.
+The task is one-shot: a decision is an order of all nodes (`Orders`). A problem comes from an ONNX model: the peak is
+counted in bytes, and the usual order is the default order of ONNX Runtime. Or a problem is a random graph, named by a
+text such as `layered-500-0`.
 
 `layered` draws random graphs as Topoformer's authors do (Gagrani et al. 2022, appendix A). Nodes stand in layers; edges
 lead to the next layer, spread like a cone, and some skip to a later layer. All nodes of a layer have the same output
-size and the same parameter size, since many networks are split into tiles. Where the paper leaves something open:
+size and the same parameter size, since many networks are split into tiles. The paper leaves some details open. Here
 numbers of edges and centres of cones are rounded half up, sizes that are not positive are drawn again, duplicate edges
 count once, and sizes are whole multiples of 1 / UNIT.
 """
@@ -35,15 +35,20 @@ from rlflow.memory.problem import Problem, Rows, by_priority, depth_first
 from rlflow.tasks.plain import PlainSpec
 from rlflow.zoo import ZOO, load
 
-UNIT = 1000  # so many make up the paper's 1
-WIDTH = (0.25, 0.5)  # W is drawn from there, for every graph
-VARIABILITY = 0.75  # σ_N, of the nodes of a layer
+UNIT = 1000  # whole units per unit of size in the paper
+WIDTH = (0.25, 0.5)  # range from which W is drawn for each graph
+VARIABILITY = 0.75  # σ_N, of the number of nodes in a layer
 EDGES, SKIPS = 0.2, 0.14  # ρ_E and ρ_S, densities
 MEANS, DEVIATIONS, WEIGHTS = (0.5, 1.0, 3.0, 5.0), (0.5, 1.0, 1.0, 1.0), (0.3, 0.3, 0.3, 0.1)
 
 
 def layered(n: int, seed: int) -> Problem:
-    """A layered graph of n nodes, numbered from left to right and from the first layer to the last."""
+    """Return a layered random graph, numbered from left to right and from the first layer to the last.
+
+    Args:
+      n: the number of nodes.
+      seed: of the random numbers.
+    """
     rng = np.random.default_rng([n, seed])
     layers = _layers(n, rng)
     edges = [edge for above, below in pairwise(layers) for edge in _between(above, below, rng)]
@@ -55,7 +60,7 @@ def layered(n: int, seed: int) -> Problem:
 
 
 def _layers(n: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Algorithm 1: the nodes of each layer, from left to right."""
+    """Return the nodes of each layer, from left to right (the paper's algorithm 1)."""
     target = n / ceil(sqrt(n * (1 / rng.uniform(*WIDTH) - 1)))
     fewest, most = ceil(target * (1 - VARIABILITY)), floor(target * (1 + VARIABILITY))
     layers, first = [], 0
@@ -67,11 +72,12 @@ def _layers(n: int, rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def _between(above: np.ndarray, below: np.ndarray, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Algorithm 2, of two neighbouring layers."""
+    """Return the edges between two neighbouring layers (the paper's algorithm 2)."""
     larger, smaller = (above, below) if len(above) >= len(below) else (below, above)
     total = _rounded(len(above) * len(below) * EDGES + (1 - EDGES) * len(larger))
-    counts = np.full(len(larger), total // len(larger))  # whoever has fewest gets the next, at random: all alike, and
-    counts[rng.permutation(len(larger))[: total % len(larger)]] += 1  # the rest to some
+    # Each next edge goes to a random node with the fewest edges: all get the same number, and random nodes one more.
+    counts = np.full(len(larger), total // len(larger))
+    counts[rng.permutation(len(larger))[: total % len(larger)]] += 1
     edges = []
     for position, (node, count) in enumerate(zip(larger, counts, strict=True)):
         centre = _rounded(position * (len(smaller) - 1) / (len(larger) - 1)) if len(larger) > 1 else 0
@@ -82,7 +88,7 @@ def _between(above: np.ndarray, below: np.ndarray, rng: np.random.Generator) -> 
 
 
 def _skips(layers: list[np.ndarray], edges: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Algorithm 3: edges over one layer or more."""
+    """Return edges that skip at least one layer (the paper's algorithm 3)."""
     if len(layers) < 3:
         return []
     result = []
@@ -97,7 +103,7 @@ def _skips(layers: list[np.ndarray], edges: int, rng: np.random.Generator) -> li
 
 
 def _size(rng: np.random.Generator) -> int:
-    """From the mixture, among the positive."""
+    """Return a positive size drawn from the mixture."""
     while True:
         part = rng.choice(len(WEIGHTS), p=WEIGHTS)
         size = _rounded(UNIT * rng.normal(MEANS[part], DEVIATIONS[part]))
@@ -113,9 +119,11 @@ FEATURES = 8  # see `features`
 
 
 class Orders:
-    """See `rlflow.common.task.Sequencing`; others of its kind are layered graphs.
+    """An instance of the task (`rlflow.common.task.Sequencing`); `drawn` returns layered graphs.
 
-    problem: what is ordered.  usual: int64 [n], the order that it has without us.
+    Attributes:
+      problem: the nodes and buffers to order.
+      usual: int64 [n], the order without optimisation, used as the control.
     """
 
     def __init__(self, problem: Problem, usual: np.ndarray):
@@ -128,6 +136,7 @@ class Orders:
 
     @cached_property
     def hash(self) -> str:
+        """SHA-256 of the problem's arrays."""
         problem = self.problem
         parts = (problem.work, problem.edges, problem.size, problem.maker, problem.kept, problem.reads, problem.inplace)
         return hashlib.sha256(repr([part.tolist() for part in parts]).encode()).hexdigest()
@@ -144,17 +153,20 @@ class Orders:
         )
 
     def evaluate(self, decisions: np.ndarray) -> Evaluation:
-        """Nodes that are not where they can be run as soon as all is there that they need, those named first first."""
+        """Repair invalid decisions, int [B, n], and return peaks, orders and numbers of repaired positions."""
         decisions = np.asarray(decisions, np.int64)
         orders = self.repaired(decisions)
         return Evaluation(self.problem.peaks(orders), orders, (orders != decisions).sum(axis=1))
 
     def repaired(self, decisions: np.ndarray) -> np.ndarray:
-        """int64 [B, n]: valid orders; what is valid stays as it is."""
+        """Return valid orders, int64 [B, n]. Valid decisions stay unchanged.
+
+        An invalid decision becomes the order that always runs the ready node whose name comes first in the decision.
+        """
         n, wrong = self.problem.n, ~self.problem.are_orders(decisions)
         if not wrong.any():
             return decisions
-        named = np.full((wrong.sum(), n), 2 * n)  # the first position at which a node is named; 2 n if nowhere
+        named = np.full((wrong.sum(), n), 2 * n)  # first position of each node in the decision; 2 n if missing
         for position in range(n - 1, -1, -1):
             named[np.arange(len(named)), decisions[wrong, position]] = position
         result = decisions.copy()
@@ -178,8 +190,10 @@ class Orders:
 
 
 def features(problem: Problem) -> np.ndarray:
-    """float32 [n, 8], each a share of the largest: what a node makes and what it needs besides; how many nodes it
-    follows and how many follow it; the fewest and the most steps to it from a first node, and from it to a last one.
+    """Return node features, float32 [n, 8], each divided by its maximum.
+
+    The columns are: size that the node makes; its work; number of predecessors and of successors; fewest and most edges
+    from a first node; fewest and most edges to a last node.
     """
     order = depth_first(problem)
     columns = np.stack([
@@ -190,7 +204,7 @@ def features(problem: Problem) -> np.ndarray:
 
 
 def _steps(order: np.ndarray, sources: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """int64 [n] each: the fewest and the most edges from a node without sources."""
+    """Return the fewest and the most edges from a node without sources, int64 [n] each."""
     fewest, most = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
     for node in order:
         others = sources[node]
@@ -205,7 +219,7 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class OrderingTask:
-    """See `rlflow.common.task.Task`."""
+    """An opened ordering problem; see `rlflow.common.task.Task`."""
 
     initial: Orders
     unit: str
@@ -218,9 +232,11 @@ class OrderingTask:
 
 @dataclass(frozen=True)
 class OrderingSpec(PlainSpec):
-    """source: an ONNX file, or a text "layered-N-SEED": a layered graph of N nodes.
+    """The specification of an ordering problem; see `rlflow.common.task.TaskSpec`.
 
-    shapes: (name, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
+    Attributes:
+      source: an ONNX file, or a file with a text "layered-N-SEED": a layered graph of N nodes.
+      shapes: (name, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
     """
 
     shape: ClassVar[str] = ONE_SHOT
@@ -244,13 +260,14 @@ class OrderingSpec(PlainSpec):
         return self.of_model() if self.source.endswith(".onnx") else self.of_text()
 
     def of_model(self) -> OrderingTask:
-        """In bytes; its usual order is the one that ONNX Runtime runs the file in by default."""
+        """Return the problem of an ONNX file in bytes; its usual order is ONNX Runtime's default order."""
         graph, sizes = load_at(self.source, dict(self.shapes))
         problem, nodes = problem_of(graph.at(sizes[0]))
         position = {node: k for k, node in enumerate(nodes)}
         return OrderingTask(Orders(problem, np.array([position[node] for node in default_order(graph)])), "MB", MB)
 
     def of_text(self) -> OrderingTask:
+        """Return the problem of a layered graph."""
         named = LAYERED.fullmatch(self.problem)
         if not named:
             raise RLFlowError(f"what is ordered is an ONNX file or a graph such as layered-500-0, not '{self.problem}'")

@@ -24,8 +24,15 @@ RECEIPT_FORMAT = 1
 
 
 def deliver_steps(spec: TaskSpec, candidates: Sequence[Candidate], folder: Path) -> dict:
-    """Step by step: the actions of a candidate lead to its state again, in a task that is opened anew. See
+    """Repeat the actions of step-by-step candidates in a newly opened task, and deliver the best one. See
     `TaskSpec.deliver`.
+
+    A candidate counts only if its actions lead to the same state again.
+
+    Args:
+      spec: the task's specification.
+      candidates: the candidates.
+      folder: where the receipt goes.
     """
     task, result = spec.make_task(), {}
     for candidate in candidates:
@@ -40,7 +47,16 @@ def deliver_steps(spec: TaskSpec, candidates: Sequence[Candidate], folder: Path)
 
 
 def deliver_decisions(spec: TaskSpec, decisions: Sequence[Decision], folder: Path) -> dict:
-    """One-shot: a decision is worth again what it was worth, unrepaired; the original is the instance's control."""
+    """Evaluate one-shot decisions in a newly opened task, and deliver the best one. See `TaskSpec.deliver`.
+
+    A decision counts only if it needs no repair and has the same objective again. The original is the instance's
+    control.
+
+    Args:
+      spec: the task's specification.
+      decisions: the decisions.
+      folder: where the receipt goes.
+    """
     task, result = spec.make_task(), {}
     instance = task.initial
     for decision in decisions:
@@ -54,7 +70,12 @@ def deliver_decisions(spec: TaskSpec, decisions: Sequence[Decision], folder: Pat
 
 
 def summary(task, outcome: dict) -> str:
-    """One line: what was delivered, and how far below the original it is."""
+    """Return one line: the delivered result and its distance from the original.
+
+    Args:
+      task: the opened task.
+      outcome: as `deliver_steps` or `deliver_decisions` returned it.
+    """
     before = outcome["original"]["objective"]
     if outcome["delivered"] == "original":
         return f"{before / task.per_unit:g} {task.unit}: {outcome['reason']}"
@@ -93,9 +114,13 @@ def _deliver(spec: TaskSpec, task, result: dict, actions: dict, original: int, f
 
 @dataclass(frozen=True)
 class PlainSpec:
-    """Most of `rlflow.common.task.TaskSpec`; a subclass states `shape`, `make_task` and, step by step, `make_reward`.
+    """Most of `rlflow.common.task.TaskSpec`.
 
-    source: a file that holds the text which names the problem.  max_steps: see `env.max_steps`.
+    A subclass adds `shape` and `make_task`, and `make_reward` if the task is step by step.
+
+    Attributes:
+      source: a file with the text that names the problem.
+      max_steps: see `env.max_steps`.
     """
 
     shape: ClassVar[str]
@@ -105,7 +130,7 @@ class PlainSpec:
 
     @property
     def problem(self) -> str:
-        """What `model` said, or the content of the file that it named."""
+        """The text of the option `model`, or the content of the file that it names."""
         try:
             return Path(self.source).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

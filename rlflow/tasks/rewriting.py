@@ -1,4 +1,4 @@
-"""The task `rewriting`: an ONNX model, rewritten by proved rules until it is faster."""
+"""The task `rewriting`: rewrite an ONNX model by proved rules until it is faster."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,20 +27,20 @@ from rlflow.zoo import ZOO, load
 
 
 class RewritingSpec(EnvSpec):
-    """See `rlflow.common.task.TaskSpec`: an ONNX model, rules, a cost and a reward."""
+    """An ONNX model, rules, a cost and a reward; see `rlflow.common.task.TaskSpec`."""
 
     shape: ClassVar[str] = STEP_BY_STEP
 
     @classmethod
     def fetch(cls, model: str, seed: int, folder: Path) -> Path:
-        """A zoo model is built once and written into the folder; else it is the file of that name."""
+        """Return the path of the model: a file, or a zoo model that is built and written into the folder."""
         if model in ZOO:
             source = folder / "model.onnx"
             save_model(load(model, seed), source)
             return source
         source = Path(model)
         if not source.exists() and source.suffix != ".onnx":
-            ZOO.get(model)  # says which name was probably meant
+            ZOO.get(model)  # raises with the zoo name that was probably meant
         if not source.is_file():
             raise RLFlowError(f"no such file: {source}")
         return source
@@ -77,8 +77,15 @@ class RewritingSpec(EnvSpec):
         measure_seconds: float | None = None,
         **options,
     ) -> dict:
-        """measure_seconds: instead of eval.measure_seconds.  options: further ones of
-        `rlflow.optimisation.delivery.deliver`.
+        """Check, measure and deliver the best candidate; see `TaskSpec.deliver`.
+
+        Args:
+          task: the opened task.
+          candidates: the candidates.
+          folder: where the files go.
+          config: the run's configuration.
+          measure_seconds: replaces `eval.measure_seconds`, if given.
+          **options: further options of `rlflow.optimisation.delivery.deliver`.
         """
         check_is_of_time(task.cost)
         checks = DeliveryOptions(
@@ -106,7 +113,7 @@ class RewritingSpec(EnvSpec):
 
 
 def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
-    """Raises RLFlowError if it counts something else than time: what is delivered is what is shown to be faster."""
+    """Raise RLFlowError if the cost is not a time: a result is delivered only if it is measured faster."""
     unit, _ = unit_of(cost)
     if unit != "ms":
         raise RLFlowError(
