@@ -1,9 +1,8 @@
-"""The real environment: states and their successors, rewards, observations, and Gymnasium's interface to them.
+"""The real environment: states and their successors, rewards, observations, and the Gymnasium interface.
 
-A step costs time in proportion to its change: matches, cost and observation are updated only for the nodes that the
-rewrite changed or touched. The exception is the copying of dictionaries, which grows with the graph. No step reads or
-copies a weight. This module holds the options of the environment. It imports nothing heavy, so that a config is read
-quickly.
+A step updates matches, cost and observation only for the nodes near the rewrite, so most of its work does not grow with
+the graph. Only the copying of dictionaries does. No step reads or copies a weight. This module holds the options of the
+environment and imports nothing heavy, so that reading a config stays fast.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,13 @@
-"""Batched rewrites: the same rewrite at all equal places of a graph at once, for example in twelve equal blocks.
+"""Batched rewrites: one action applies the same rewrite at all equal matches of a graph, such as in twelve equal
+blocks.
 
-Two matches are alike if they have one rule and one match class, and if their nodes and the makers of their operands
-have equal neighbourhood signatures up to DISTANCE edges (`Neighbourhoods`, after Weisfeiler and Lehman). Matches that
-share a node are never alike. A `Move` holds all alike matches of a state. It rewrites them in canonical order and skips
-a match that an earlier one invalidated. If the matches are independent, which is the normal case, the graph is copied,
-matched and costed once.
+Two matches are equal if they have the same rule and match class, and if their nodes and the producers of their operands
+have equal neighbourhood signatures up to DISTANCE edges (`Neighbourhoods`, after Weisfeiler and Lehman). A `Move` holds
+equal matches without a common node. It rewrites them in canonical order and skips a match that an earlier one
+invalidated. If the matches are independent, which is the normal case, the graph is copied, matched and costed once.
 
-Moves of one rule are numbered by their number of matches, largest first, so masks stay prefixes and a search rewrites
-all blocks before it turns to another rule. `BatchedState.actions` and all receipts list single rewrites.
+The moves of one rule are numbered by decreasing number of matches. Valid indices therefore form a prefix, and a search
+rewrites all blocks before it turns to another rule. `BatchedState.actions` and all receipts list single rewrites.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,9 +28,11 @@ from rlflow.rules.match import Match
 
 
 class Neighbourhoods:
-    """The signatures of all nodes of one graph.
+    """The neighbourhood signatures of all nodes of one graph.
 
-    levels: node id → int, for the distances 0 … k.
+    Attributes:
+      graph: the graph.
+      levels: for each distance 0 … k, node id → signature; equal signatures mean equal neighbourhoods of this radius.
     """
 
     def __init__(self, graph: Graph, levels: list[dict[int, int]]):
@@ -38,23 +40,34 @@ class Neighbourhoods:
 
     @classmethod
     def of(cls, graph: Graph, distance: int) -> "Neighbourhoods":
-        """Those of a graph that nothing is known of."""
+        """Compute the signatures of a graph from scratch.
+
+        Args:
+          graph: the graph.
+          distance: k, the largest radius in edges.
+        """
         result = cls(graph, [{} for _ in range(distance + 1)])
         result._count(graph.nodes)
         return result
 
     def after(self, graph: Graph, touched: Iterable[int]) -> "Neighbourhoods":
-        """Those of a graph that rewrites made of this one, which touched these nodes."""
+        """Compute the signatures of a rewritten graph, and reuse the signatures far from the rewrite.
+
+        Args:
+          graph: the graph after one or several rewrites of `self.graph`.
+          touched: ids of all nodes that the rewrites changed, added or removed.
+        """
         result = Neighbourhoods(graph, [level.copy() for level in self.levels])
         result._count(touched)
         return result
 
     def __getitem__(self, node_id: int) -> int:
-        """At the greatest distance."""
+        """Return the signature of a node at the largest distance."""
         return self.levels[-1][node_id]
 
     def _count(self, node_ids: Iterable[int]) -> None:
-        """Anew for these nodes, which may be gone, and all that see them."""
+        """Recompute the signatures of the given nodes and of all nodes that see them; drop nodes that no longer exist.
+        """
         for distance, level in enumerate(self.levels):
             node_ids = neighbourhood(self.graph, node_ids, min(distance, 1))
             for node_id in node_ids:
@@ -66,6 +79,9 @@ class Neighbourhoods:
                     level[node_id] = _signature(self.graph, self.graph.nodes[node_id])
 
     def _joined(self, node: Node, nearer: dict[int, int]) -> int:
+        """Return the signature at the next distance: the node's own, its producers' and its consumers' signatures,
+        hashed.
+        """
         graph = self.graph
         read = [nearer.get(graph.producers.get(tensor, -1), -1) for tensor in node.reads()]
         readers = [sorted(nearer[reader] for reader in graph.consumers.get(t, ())) for t in node.outputs]
@@ -73,7 +89,7 @@ class Neighbourhoods:
 
 
 def _signature(graph: Graph, node: Node) -> int:
-    """Of operator, attributes, and the types of inputs and outputs; of small constants the content."""
+    """Return a hash of the operator, its attributes, its input and output types, and the content of small constants."""
     read = []
     for tensor in node.reads():
         constant = graph.constants.get(tensor)
@@ -83,13 +99,18 @@ def _signature(graph: Graph, node: Node) -> int:
     return hash((node.key(), node.constant, *read, *made))
 
 
-DISTANCE = 0  # edges
+DISTANCE = 0  # radius in edges of the neighbourhoods that equal matches share
 
 
 def start_of(task: AnyTask, moves: str | None = None) -> State:
-    """Where episodes and searches of a task begin.
+    """Return the state at which episodes and searches of a task begin.
 
-    moves: which it offers: those of `search.moves`; by default of `env.moves`.
+    Args:
+      task: any task; only a rewriting task has batched rewrites.
+      moves: "single" or "batched", such as the option `search.moves`; None for the option `env.moves`.
+
+    Raises:
+      RLFlowError: `moves` has another value.
     """
     if not isinstance(task, Task):
         return task.initial
@@ -100,10 +121,11 @@ def start_of(task: AnyTask, moves: str | None = None) -> State:
 
 
 class Move:
-    """Alike matches, in canonical order; the first one stands for all. See `rlflow.common.task.Match`.
+    """Equal matches that one action rewrites; implements `rlflow.common.task.Match`.
 
     Attributes:
-      nodes: ids of the nodes of all of them.
+      members: the matches in canonical order; the first match represents the move.
+      nodes: ids of the nodes of all members.
     """
 
     __slots__ = ("members", "nodes")
@@ -121,25 +143,26 @@ class Move:
         return self.members[0].plan
 
     def same_as(self, members: list[Match]) -> bool:
+        """Check whether the move consists of exactly these match objects."""
         return len(members) == len(self.members) and all(map(lambda a, b: a is b, members, self.members))
 
 
 class BatchedState(LocalState):
-    """A state whose choices are moves; see `rlflow.common.task.CompoundState`.
+    """A rewrite state whose choices are moves; implements `rlflow.common.task.CompoundState`.
 
     Attributes:
-      single: the same state, whose choices are single rewrites.
-      began: the single state that the last move began at.
-      made: the matches that it rewrote.
-      touched: ids of the nodes that they concerned.
+      single: the same state with one match per single rewrite.
+      began: the single state before the last move; None for an initial state.
+      made: the matches that the last move rewrote.
+      touched: ids of the nodes that the last move changed, added or removed.
     """
 
     def __init__(self, single: RewriteState, before: "BatchedState | None" = None, made=(), touched=frozenset()):
         self.single, self.made, self.touched = single, tuple(made), touched
-        self._before = before  # until what is known of it is taken over
+        self._before = before  # dropped as soon as its signatures and moves are reused
         self.began = before and before.single
 
-    # -- as the single state -----------------------------------------------------------------------
+    # -- delegated to the single state -----------------------------------------------------------------------
 
     @property
     def task(self) -> Task:
@@ -186,25 +209,27 @@ class BatchedState(LocalState):
 
     @cached_property
     def actions(self) -> tuple[tuple[int, int], ...]:
-        """(xfer_id, location) of the single rewrites that the last move made, numbered when first asked for."""
+        """The (xfer_id, location) of each single rewrite of the last move; computed on first access."""
         result, state = [], self.began
         for match in self.made:
             location = state.table.location_of(match)
-            if location is not None:  # else an earlier one left it without readers
+            if location is not None:  # None: an earlier rewrite left the match without readers
                 result.append((match.xfer_id, location))
                 state = state.follow(match)
         return tuple(result)
 
     @cached_property
     def _known(self) -> tuple[Neighbourhoods, dict[int, tuple[Match, tuple]], dict[int, Move]]:
-        """(neighbourhoods, id of a match → it and in what it is like others, id of a move's first match → the move)."""
+        """(neighbourhoods; id of a match → the match and its key, equal for equal matches; id of a move's first match →
+        move).
+        """
         before, self._before = self._before, None
         if before is None:
             around, keys, moves = Neighbourhoods.of(self.graph, DISTANCE), {}, {}
         else:
             around, keys, moves = before._known
             around = around.after(self.graph, self.touched)
-            near = self.near(self.touched, DISTANCE + 1)  # the signatures of operands are part of a key
+            near = self.near(self.touched, DISTANCE + 1)  # + 1, because a key contains the producers of operands
             keys = {number: known for number, known in keys.items() if near.isdisjoint(known[0].nodes)}
         of_matches, groups = {}, {}
         for match in self.single.matches:
@@ -224,12 +249,12 @@ class BatchedState(LocalState):
 
     @cached_property
     def matches(self) -> list[Move]:
-        """All moves, by rule and index."""
+        """All moves, ordered by rule and index."""
         return sorted(self._known[2].values(), key=lambda move: (move.xfer_id, -len(move.members)))
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """int32 [N]: moves of each rule."""
+        """int32 [N], the number of moves of each rule."""
         rules = [move.xfer_id for move in self.matches]
         return np.bincount(rules, minlength=len(self.task.rules)).astype(np.int32)
 
@@ -243,7 +268,7 @@ class BatchedState(LocalState):
         return [move for move in self.matches if move.xfer_id == xfer_id]
 
     def valid_actions(self) -> np.ndarray:
-        """int64 [n, 2]: all valid (xfer_id, index of a move), NO-OP last."""
+        """Return int64 [n, 2], all valid (xfer_id, index of a move), NO-OP last."""
         return valid_actions(self.counts, stop=True)
 
     def apply(self, sort: int, index: int) -> "BatchedState":
@@ -260,7 +285,7 @@ class BatchedState(LocalState):
         return BatchedState(single, self, match.members, graph.touched)
 
     def _one_by_one(self, match: Move) -> "BatchedState":
-        """`follow` where some may be no matches any more after others, or beyond the limit on locations."""
+        """Apply the members of a move one after another; skip a member that is no longer a valid match or location."""
         rule, graph, tables, made, touched = self.task.rules[match.xfer_id], self.graph, [self.single.table], [], set()
         for member in match.members:
             if tables[-1].graph is not graph:
@@ -282,13 +307,21 @@ class BatchedState(LocalState):
 
 
 class Carrying:
-    """See `rlflow.common.task.Carrying`. What is added gets ids from the start's first free one on, here and there."""
+    """A translator from single rewrites to moves; implements `rlflow.common.task.Carrying`.
+
+    In both sequences, new nodes and tensors get consecutive ids from the first free id of the start.
+
+    Attributes:
+      names: id of a node or tensor that a single rewrite added → id of its counterpart that a move added.
+      next_id: the first free id of the single sequence.
+      firsts: (xfer_id, nodes) of each match that a move rewrote → the first id that this rewrite added.
+    """
 
     def __init__(self, start: BatchedState):
         self.rules = start.task.rules
-        self.names: dict[int, int] = {}  # id of a node or tensor that the choices added → that among all
-        self.next_id = start.graph.next_id  # after the choices
-        self.firsts: dict[tuple, int] = {}  # (xfer_id, nodes) of a match that was made → the first id that it added
+        self.names: dict[int, int] = {}
+        self.next_id = start.graph.next_id
+        self.firsts: dict[tuple, int] = {}
 
     def match(self, state: BatchedState, choice: Match) -> Move | None:
         here = self._here(choice)
@@ -311,6 +344,7 @@ class Carrying:
         self.next_id += choice.plan.n_new
 
     def _here(self, choice: Match) -> Match:
+        """Return the same match in terms of the ids that the moves gave."""
         names, bindings = self.names, dict(choice.bindings)
         for name in self.rules[choice.xfer_id].tensor_names:
             value = bindings[name]
@@ -320,7 +354,7 @@ class Carrying:
 
 
 def _add(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:
-    """Adds a match to the first group, of (matches, their nodes), that has none of its nodes."""
+    """Add a match to the first (matches, their nodes) group without a common node, or to a new group."""
     for members, nodes in groups:
         if nodes.isdisjoint(match.nodes):
             members.append(match)
@@ -330,6 +364,9 @@ def _add(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:
 
 
 def _move(members: list[Match], known: dict[int, Move]) -> Move:
-    """The move of these matches: the known one, if it is of the same, as searches compare matches by identity."""
+    """Return the move of these matches; reuse the known object if it has the same members.
+
+    Searches compare matches by identity.
+    """
     move = known.get(id(members[0]))
     return move if move is not None and move.same_as(members) else Move(tuple(members))

@@ -36,12 +36,12 @@ from rlflow.zoo import ZOO, load
 
 
 class GraphRewriteEnv(StepEnv):
-    """Rewrites of a computation graph (RLFlow, section 3.1).
+    """An environment whose actions rewrite a computation graph (RLFlow, section 3.1).
 
-    See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/observation, rewards those of
-    rlflow/env/rewards.py. `info` has `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`, `valid` and `rule`
-    (of the last action), and what the reward says (`measured`: rlflow/env/rewards.py). With `env.moves=batched`
-    an action is (xfer_id, index of a move), and `actions` are the single rewrites that the last one made
+    See `StepEnv`. An action is (xfer_id, location). rlflow/env/observation.py describes the arrays,
+    rlflow/env/rewards.py the rewards. `info` contains `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`,
+    `valid`, `rule` (the rule of the last action), and the entries of the reward. With `env.moves=batched`, an action is
+    (xfer_id, index of a move), and `info["actions"]` lists the single rewrites of the last move
     (rlflow/env/batched.py).
     """
 
@@ -59,7 +59,7 @@ class GraphRewriteEnv(StepEnv):
         if self.render_mode != "ansi":
             return None
         runtime, initial = self.state.runtime_ms, self.task.initial.runtime_ms
-        better = 100 * (1 - runtime / initial) if initial else 0.0  # views only cost nothing
+        better = 100 * (1 - runtime / initial) if initial else 0.0  # a graph of views alone costs 0
         lines = [f"step {self._steps}: {runtime:.4f} ms estimated, {better:.2f} % better"]
         lines += [f"  {self.task.rules[x].name}: {n}" for x, n in enumerate(self.state.counts) if n]
         return "\n".join(lines)
@@ -74,14 +74,16 @@ class GraphRewriteEnv(StepEnv):
 
 @dataclass(frozen=True)
 class EnvSpec(EnvOptions):
-    """Everything a process needs to make the real environment; plain values only. Its options are those of `env` and
+    """All that a process needs to make the real environment, as plain values: a model and the options of `env` and
     `cost`.
 
     Attributes:
       model: path of the ONNX file, or a zoo name.
-      shapes: (name, size or sizes) pairs: the typical sizes of symbolic dimensions (see `typical_sizes`).
-      fix: whether these sizes are frozen (see `load_at`).
-      cost, threads, database: see rlflow.costs.
+      shapes: (name, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
+      fix: True to freeze the dimensions at these sizes (see `load_at`).
+      cost: name of the cost model in `rlflow.costs.COSTS`.
+      threads: threads of a timing; by default the usable cores of the process that makes this object.
+      database: path of the timing database; None for the default path.
     """
 
     model: str
@@ -93,13 +95,14 @@ class EnvSpec(EnvOptions):
 
     def __post_init__(self) -> None:
         if self.threads is None:
-            object.__setattr__(self, "threads", usable_cores())  # of this process; another takes as many
+            # Fixed here, so that a process with another number of cores uses the same number of threads.
+            object.__setattr__(self, "threads", usable_cores())
 
     def make_task(self) -> Task:
         return self.open(load(self.model) if self.model in ZOO else self.model)
 
     def open(self, source: Path | str | onnx.ModelProto) -> Task:
-        """The task of another model (see `load_at`) with the same options."""
+        """Open another model with the same options; see `load_at` for the accepted sources."""
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules
@@ -112,7 +115,7 @@ class EnvSpec(EnvOptions):
 
     @property
     def measures(self) -> bool:
-        """Whether steps are rewarded by measurements."""
+        """True if the reward is a measured latency."""
         return REWARDS.get(self.reward) is MeasuredReward
 
     def make_reward(self) -> Reward:
@@ -122,12 +125,12 @@ class EnvSpec(EnvOptions):
 
     @cached_property
     def _latencies(self) -> Latencies:
-        """All rewards of this object measure in one process, and what one has measured the others know."""
+        """The measured latencies. All rewards of this object share one measuring process and its results."""
         probe = Probe(self.threads, self.measure_seconds, self.measure_limit)
         return Latencies(TimingDatabase(self.database), self.threads, probe)
 
     def absolute(self) -> "EnvSpec":
-        """The same with absolute paths, for a process with another working directory."""
+        """Return a copy with absolute paths, for a process with another working directory."""
         model = self.model if self.model in ZOO else os.path.abspath(self.model)
         return replace(self, model=model, database=self.database and os.path.abspath(self.database))
 
@@ -137,24 +140,39 @@ def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:
 
 
 def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
-    """n copies of the environment, each in a process of its own; in this one if n is 1, `processes` is false or states
-    are measured: only one process of a machine measures at a time.
+    """Make n copies of the environment, each in its own process.
 
-    A copy whose episode ends is reset in the same step (`AutoresetMode.SAME_STEP`, like the dream): its last
-    observation is in `infos["final_obs"]`, and what `step` returns begins the next episode. Masks are part of the
-    batched observation: `xfer_mask` int8 [n, N + 1], `location_masks` int8 [n, N + 1, L].
+    All copies run in this process if n is 1, if `processes` is False, or if the reward is measured. Only one process of
+    a machine may measure at a time.
 
-    Processes are spawned: a script that calls this needs `if __name__ == "__main__":`.
+    A copy whose episode ends is reset in the same step (`AutoresetMode.SAME_STEP`, as in the dream). Its last
+    observation is in `infos["final_obs"]`, and `step` returns the first observation of the next episode. Masks are part
+    of the batched observation: `xfer_mask` int8 [n, N + 1], `location_masks` int8 [n, N + 1, L].
+
+    The processes are spawned, so a script that calls this function needs `if __name__ == "__main__":`.
+
+    Args:
+      spec: the environment.
+      n: number of copies.
+      processes: False to run all copies in this process.
     """
     makers = [partial(make_env, spec)] * n
     if n == 1 or not processes or spec.measures:
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
-    # Spawned, since a fork would inherit ONNX Runtime's threads.
+    # A forked process would inherit the locks of ONNX Runtime's threads without the threads.
     return AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def make_by_name(
     model: str, shapes: Mapping | None = None, rules=(), render_mode: str | None = None, **options
 ) -> GraphRewriteEnv:
-    """What `gymnasium.make` calls. The options are those of `EnvSpec`."""
+    """Make the environment for `gymnasium.make`.
+
+    Args:
+      model: path of the ONNX file, or a zoo name.
+      shapes: name of a symbolic dimension → typical size or sizes.
+      rules: rule families; empty for the default families.
+      render_mode: "ansi" or None.
+      **options: further fields of `EnvSpec`.
+    """
     return make_env(EnvSpec(model, tuple((shapes or {}).items()), rules=tuple(rules), **options), render_mode)

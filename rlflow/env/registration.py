@@ -1,7 +1,7 @@
-"""The environment's name in Gymnasium, known as soon as both are imported, in either order.
+"""Registration of `rlflow/GraphRewrite-v0` in Gymnasium, whichever of the two packages is imported first.
 
-Gymnasium takes a moment to import, for which `import rlflow` and `rlflow --help` do not wait: where it is not there
-yet, its import is what registers the name.
+Importing Gymnasium takes a noticeable time, which `import rlflow` and `rlflow --help` should not spend. If Gymnasium is
+not imported yet, its own later import registers the name.
 """
 
 import sys
@@ -12,7 +12,7 @@ NAME = "rlflow/GraphRewrite-v0"
 
 
 def register() -> None:
-    """Now, or when Gymnasium is imported."""
+    """Register the environment now, or as soon as Gymnasium is imported."""
     if "gymnasium" in sys.modules:
         _register()
     else:
@@ -26,13 +26,13 @@ def _register() -> None:
 
 
 class _Waiting(MetaPathFinder):
-    """Finds Gymnasium as it is found otherwise, and has it register the name after it is imported.
+    """An import hook that finds Gymnasium as usual and registers the environment after Gymnasium is loaded.
 
-    Whoever only asks whether it is there changes nothing.
+    A program that only checks whether Gymnasium is installed (`find_spec`) changes nothing.
     """
 
     def __init__(self):
-        self.asking = False  # the other finders, for this one
+        self.asking = False  # True while the other finders are asked, to prevent recursion
 
     def find_spec(self, name: str, path, target=None):
         if name != "gymnasium" or self.asking:
@@ -48,7 +48,7 @@ class _Waiting(MetaPathFinder):
 
 
 class _Registering:
-    """A loader that registers the name when it has loaded Gymnasium; in all else the one that it wraps."""
+    """A loader that delegates to another loader and registers the environment after the module is loaded."""
 
     def __init__(self, loader, finder: _Waiting):
         self.loader, self.finder = loader, finder

@@ -1,7 +1,7 @@
 """Rewards: the value of one step of the real environment, by estimated cost or by measured latency.
 
-A reward is a function (before, after, initial) of states, or an `EpisodeReward` where only some states are measured.
-An invalid action earns INVALID_REWARD (RLFlow, equations 2 and 3) and changes nothing else.
+A reward is a function (before, after, initial) of states, or an `EpisodeReward` if only some states are measured. An
+invalid action earns INVALID_REWARD (RLFlow, equations 2 and 3) and changes nothing else.
 
 `MeasuredReward` (X-RLflow, equation 2) pays 100 (RT_{t−1} − RT_t) / RT_0 between measured states: percent of the
 unchanged graph's latency. It measures every N-th step and the last one, NO-OP included. Other steps earn `unmeasured`;
@@ -38,7 +38,13 @@ REWARDS = Registry(
 
 
 def incremental(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
-    """RT_{t-1} − RT_t in ms (RLFlow, equation 2)."""
+    """Return RT_{t-1} − RT_t in ms (RLFlow, equation 2).
+
+    Args:
+      before: the state before the step.
+      after: the state after the step.
+      initial: the first state of the episode; unused.
+    """
     return before.runtime_ms - after.runtime_ms
 
 
@@ -49,26 +55,51 @@ def combined(
     alpha: float = EnvOptions.alpha,
     beta: float = EnvOptions.beta,
 ) -> float:
-    """α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) (RLFlow, equation 3); RT in ms, memory accesses M in MB."""
+    """Return α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) (RLFlow, equation 3).
+
+    Args:
+      before: the state before the step.
+      after: the state after the step.
+      initial: the first state of the episode; unused.
+      alpha: α, weight of the runtime RT in ms.
+      beta: β, weight of the memory accesses M in MB.
+    """
     return alpha * incremental(before, after, initial) + beta * (before.cost.bytes - after.cost.bytes) / 1e6
 
 
 def relative(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
-    """100 (RT_{t-1} − RT_t) / RT_0: percent of the unchanged graph's runtime (X-RLflow, equation 2)."""
+    """Return 100 (RT_{t-1} − RT_t) / RT_0, percent of the unchanged graph's runtime (X-RLflow, equation 2).
+
+    Args:
+      before: the state before the step.
+      after: the state after the step.
+      initial: the first state of the episode, with runtime RT_0.
+    """
     return 100.0 * (before.objective - after.objective) / max(initial.objective, 1)
 
 
 def new_runtime(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
-    """RT_0 − RT_t in ms: how far the new graph is below the unchanged one, at every step anew.
+    """Return RT_0 − RT_t in ms, the improvement of the new graph over the unchanged graph.
 
-    The paper compares a "new runtime reward" (R2 in its figure 5) and gives no formula. Taken from RT_0 it is 0 for
-    NO-OP, as the others.
+    The paper evaluates a "new runtime reward" (R2 in its figure 5) and gives no formula. Measured from RT_0, it is 0
+    for NO-OP, like the other rewards.
+
+    Args:
+      before: the state before the step; unused.
+      after: the state after the step.
+      initial: the first state of the episode, with runtime RT_0.
     """
     return initial.runtime_ms - after.runtime_ms
 
 
 def make_reward(name: str, alpha: float, beta: float) -> StepReward:
-    """A reward by estimates; `alpha` and `beta` are those of `combined`."""
+    """Return a reward that is computed from estimates.
+
+    Args:
+      name: a name in REWARDS other than "measured".
+      alpha: weight of the runtime in `combined`.
+      beta: weight of the memory accesses in `combined`.
+    """
     reward = REWARDS.get(name)
     return partial(reward, alpha=alpha, beta=beta) if reward is combined else reward
 
@@ -77,13 +108,18 @@ def make_reward(name: str, alpha: float, beta: float) -> StepReward:
 
 
 def begin(reward: Reward, initial: State) -> Earnings:
-    """What an episode that begins here has earned: nothing yet."""
+    """Return the earnings at the start of an episode.
+
+    Args:
+      reward: a step reward or an episode reward.
+      initial: the first state of the episode.
+    """
     return reward.begin(initial) if isinstance(reward, EpisodeReward) else StepByStep(reward, initial)
 
 
 @dataclass(frozen=True)
 class StepByStep:
-    """Earnings where each step is paid by itself."""
+    """The earnings under a reward that depends on one step alone; implements `rlflow.common.task.Earnings`."""
 
     reward: StepReward
     initial: State
@@ -100,10 +136,12 @@ class StepByStep:
 
 @dataclass(frozen=True)
 class MeasuredReward:
-    """See `rlflow.common.task.EpisodeReward`.
+    """A reward by measured latency; implements `rlflow.common.task.EpisodeReward`.
 
-    latencies: of graphs.  every: steps from one measured state to the next; None: the last one alone.
-    unmeasured: what other steps are paid.
+    Attributes:
+      latencies: the measurements of graphs, shared by all environments of one `EnvSpec`.
+      every: number of steps between measured states; None to measure the last state alone.
+      unmeasured: reward of a step that is not measured.
     """
 
     latencies: Latencies
@@ -114,15 +152,27 @@ class MeasuredReward:
         return MeasuredEarnings(self, initial)
 
     def latency(self, initial: RewriteState, state: RewriteState) -> Latency:
+        """Return the latency of a state relative to the initial graph; measure it if it is not known.
+
+        Args:
+          initial: the first state of the episode.
+          state: the state to measure.
+        """
         return self.latencies.of(initial.graph, state.graph, initial.task.sizes)
 
 
 @dataclass(frozen=True)
 class MeasuredEarnings:
-    """See `rlflow.common.task.Earnings`.
+    """The earnings of an episode under a `MeasuredReward`; implements `rlflow.common.task.Earnings`.
 
-    steps: that were valid.  baseline: the latency of the last state that was measured, as a share of the original's;
-    None: of the initial one.  latency: of the state after the last step; None: it was not to be measured.
+    Attributes:
+      reward: the reward.
+      initial: the first state of the episode.
+      steps: number of valid steps so far.
+      last: reward of the last step, in percent of the initial latency.
+      baseline: relative latency of the last measured state; None if no state after the initial one was measured.
+      latency: relative latency of the current state; None if this state was not to be measured.
+      measurements: hash of each measured state → seconds that the measurement took.
     """
 
     reward: MeasuredReward
@@ -135,9 +185,11 @@ class MeasuredEarnings:
 
     @property
     def info(self) -> Mapping[str, object]:
-        """measured: whether the last valid step was to be.  latency, latency_low, latency_high: as a share of what the
-        initial graph took meanwhile, with the 95 % interval; NaN where there was none to be, or where it was lost.
-        measurement_seconds: of all episodes so far, those of environments that share the latencies with this one too.
+        """Entries for the `info` dictionary of the environment.
+
+        `measured` is True if the last valid step was to be measured. `latency`, `latency_low` and `latency_high` are
+        relative to the initial graph, with the 95 % interval; they are NaN if no measurement was due or the measurement
+        was lost. `measurement_seconds` is the total over all episodes of all environments that share the latencies.
         """
         ratio, low, high = self.latency[:3] if self.latency else (math.nan, math.nan, math.nan)
         return {

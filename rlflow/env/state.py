@@ -1,7 +1,7 @@
-"""The rewriting process without an agent's interface: a state, its locations, its cost, its successors.
+"""The rewriting process without an agent's interface: a state, its matches, its cost and its successors.
 
-A `RewriteState` is an immutable value, so saving, restoring and forking are assignments. Searches,
-rollouts and the Gymnasium environment all stand on it.
+A `RewriteState` is an immutable value, so saving, restoring and forking are assignments. Searches, rollouts and the
+Gymnasium environment are built on it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,15 +27,18 @@ from rlflow.rules.match import Match
 
 @dataclass(frozen=True)
 class Task:
-    """What stays the same in an episode: the model, the rules, the cost and the limit on locations.
+    """One loaded model with its rules, cost model and limits; constant during an episode.
 
     Attributes:
-      graph: where an episode begins.
-      cost: what it was made with; where the model has symbols, that at their typical sizes.
-      sizes: symbol → typical size, for every size at which is estimated and measured; one empty dict without symbols.
-      preparation: (xfer_id, location) pairs that lead from the model as it was loaded to `graph`.
-      loaded: the model as it was loaded; None where that is `graph`.
-      moves: see `env.moves`; `rlflow.env.batched.start_of` heeds it, `initial` offers single rewrites always.
+      graph: the graph at which every episode begins.
+      rules: the rules that an action can apply.
+      cost: the cost model; for a model with symbolic sizes, the same cost model at the typical sizes.
+      max_locations: L, the largest number of locations of one rule.
+      sizes: for each size at which the model is estimated and measured, symbol → typical size; one empty dict if the
+        model has no symbols.
+      preparation: (xfer_id, location) pairs that lead from the loaded model to `graph`.
+      loaded: the model as loaded; None if `graph` is the model as loaded.
+      moves: the option `env.moves`. `rlflow.env.batched.start_of` uses it; `initial` always offers single rewrites.
     """
 
     graph: Graph
@@ -60,42 +63,42 @@ class Task:
 
     @property
     def original(self) -> Graph:
-        """The model as it was loaded."""
+        """The model as loaded, before the preparation."""
         return self.loaded or self.graph
 
     @cached_property
     def initial(self) -> "RewriteState":
         if self.loaded is not None:
-            _ = self.original_cost  # so that all that a search asks of the original is timed now, before a deadline
+            _ = self.original_cost  # Timing the original's operators here keeps it out of a search's deadline.
         cost = GraphCost.of(self.cost, self.graph)
         check_recorded(self.cost)
         return RewriteState(self, self.graph, cost, None, (NO_ENTRIES, frozenset(self.graph.nodes)))
 
     @cached_property
     def original_cost(self) -> NodeCost:
-        """What the model costs as it was loaded."""
+        """The cost of the model as loaded."""
         return self.initial.cost if self.loaded is None else graph_cost(self.cost, self.loaded)
 
     def forget_costs(self) -> None:
-        """Counts anew, after timings were taken again; states of before are not to be used any more."""
+        """Recompute all costs after new timings. States from before this call are invalid."""
         for name in ("initial", "original_cost", "initial_totals"):
             self.__dict__.pop(name, None)
         _ = self.initial
 
     @property
     def cost_is_known(self) -> bool:
-        """Whether what `initial` costs is known; before that its operators may have to be timed."""
+        """True if the cost of `initial` is computed; if not, accessing `initial` may time operators."""
         return "initial" in self.__dict__
 
     @cached_property
     def initial_totals(self) -> np.ndarray:
-        """float64 [TOTALS]: what the totals among the globals of GraphArrays are multiples of."""
+        """float64 [TOTALS], the denominators of the relative totals in `GraphArrays.globals`."""
         running = sum(not node.constant for node in self.graph.nodes.values())
         return totals(self.initial.graph_cost, running)
 
     @cached_property
     def size_features(self) -> np.ndarray:
-        """See rlflow.env.observation."""
+        """float32 [SIZE_SLOTS]; see `rlflow.env.observation.size_features`."""
         return size_features(self.sizes)
 
     @property
@@ -104,22 +107,27 @@ class Task:
 
     @property
     def no_op(self) -> int:
-        """The xfer_id that ends an episode."""
+        """The xfer_id of the action that ends an episode."""
         return len(self.rules)
 
 
 @dataclass(frozen=True, eq=False)
 class RewriteState(LocalState):
-    """One graph on the way, with the matches of each rule.
+    """One graph of the rewriting process, with its cost and the matches of each rule.
 
-    Matches, counts and arrays are made when first asked for, from those of an earlier state.
+    Matches, counts and arrays are computed on first access, from the values of an earlier state.
+
+    Attributes:
+      task: the constants of the episode.
+      graph: the graph.
+      graph_cost: the cost of each node and of the graph.
     """
 
     task: Task
     graph: Graph
     graph_cost: GraphCost
     _matches_before: MatchTable | None
-    _entries_before: tuple[Entries, frozenset[int]]  # of an earlier state, and the nodes that differ since
+    _entries_before: tuple[Entries, frozenset[int]]  # an earlier state's entries, and ids of all nodes changed since
 
     @cached_property
     def table(self) -> MatchTable:
@@ -127,7 +135,7 @@ class RewriteState(LocalState):
 
     @cached_property
     def entries(self) -> Entries:
-        """What each node adds to the arrays."""
+        """The contribution of each node to the arrays."""
         return update_entries(*self._entries_before, self.graph, self.graph_cost, self.task.sizes[0])
 
     @property
@@ -136,24 +144,32 @@ class RewriteState(LocalState):
 
     @property
     def objective(self) -> int:
-        """Estimated runtime in picoseconds; of another cost than one of time, what that counts."""
+        """Estimated runtime in picoseconds, or the quantity of a cost model that does not estimate time."""
         return self.graph_cost.total.runtime_ps
 
     @property
     def runtime_ms(self) -> float:
-        """Estimated runtime."""
+        """Estimated runtime in ms."""
         return runtime_ms(self.cost)
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """int32 [N]: locations of each rule, at most max_locations."""
+        """int32 [N], the number of locations of each rule, at most `max_locations`."""
         return np.minimum(self.table.counts, self.task.max_locations)
 
     def is_valid(self, xfer_id: int, location: int) -> bool:
         return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]
 
     def apply(self, xfer_id: int, location: int) -> "RewriteState":
-        """The state after the rewrite. Raises RLFlowError for an invalid action (NO-OP included)."""
+        """Return the state after a rewrite.
+
+        Args:
+          xfer_id: number of the rule; NO-OP is invalid here.
+          location: index of the match in the canonical order.
+
+        Raises:
+          RLFlowError: the rule has no such location in this graph.
+        """
         if not self.is_valid(xfer_id, location):
             raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph")
         return self.follow(self.table.location(xfer_id, location))
@@ -165,14 +181,17 @@ class RewriteState(LocalState):
         return list(self.table.of_rule(match.xfer_id)).index(match)
 
     def follow(self, match: Match) -> "RewriteState":
-        """`apply` for a match of this state's table."""
+        """Return the state after a match of this state's table, as `apply` does for its rule and location."""
         graph = apply(self.graph, self.task.rules[match.xfer_id], match)
         return self.rewritten(graph, self.table, graph.touched)
 
     def rewritten(self, graph: Graph, before: MatchTable, touched: frozenset[int]) -> "RewriteState":
-        """The state of a graph that rewrites made of this one's.
+        """Return the state of a graph that rewrites made from this state's graph.
 
-        before: the matches of the graph that the last of them rewrote.  touched: ids of the nodes that all concerned.
+        Args:
+          graph: the graph after the rewrites.
+          before: the matches of the graph that the last rewrite was applied to.
+          touched: ids of the nodes that any of the rewrites changed, added or removed.
         """
         cost = self.graph_cost.after(self.task.cost, graph, touched)
         if "entries" in self.__dict__:
@@ -182,34 +201,38 @@ class RewriteState(LocalState):
         return RewriteState(self.task, graph, cost, before, entries)
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        """int32 [k]: the rows of `arrays` that these nodes have, in this order."""
+        """Return int32 [k], the rows of these nodes in `arrays`, in the order given."""
         position = {node_id: row for row, node_id in enumerate(self.graph.order, start=len(self.graph.inputs))}
         return np.array([position[node_id] for node_id in nodes], np.int32)
 
     @property
     def hash(self) -> str:
-        """Equal for equal graphs."""
+        """A hash of the graph; equal graphs have equal hashes."""
         return self.graph.hash
 
     @property
     def touched(self) -> frozenset[int]:
-        """The nodes that the last rewrite concerned."""
+        """Ids of the nodes that the last rewrite changed, added or removed, and of the nodes around them."""
         return self.graph.touched
 
     @cached_property
     def strain(self) -> Mapping[int, int] | None:
-        """Of each node how high the worst is that it takes part in, where the objective is that of the worst alone;
-        None where it is a sum."""
+        """Node id → the largest value in which the node takes part, for a cost that is a maximum; None for a sum."""
         cost = self.task.cost
         return cost.strain(self.graph) if hasattr(cost, "strain") else None
 
     @property
     def reach(self) -> int:
-        """How far the cost of a node looks, in edges."""
+        """Distance in edges within which a change can affect the cost of one node."""
         return self.task.cost.reach
 
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
-        """Those nodes, and all within so many edges of them."""
+        """Return the ids of the given nodes and of all nodes within `reach` edges of them.
+
+        Args:
+          nodes: node ids.
+          reach: distance in edges.
+        """
         return neighbourhood(self.graph, nodes, reach)
 
     def arrays(self) -> GraphArrays:
@@ -218,7 +241,7 @@ class RewriteState(LocalState):
 
     @property
     def matches(self) -> list[Match]:
-        """Those of all valid actions, in the order of `valid_actions`."""
+        """The matches of all valid actions, in the order of `valid_actions`."""
         return [
             match
             for xfer_id, n in enumerate(self.counts.tolist())
@@ -227,5 +250,5 @@ class RewriteState(LocalState):
         ]
 
     def valid_actions(self) -> np.ndarray:
-        """int64 [n, 2]: all valid (xfer_id, location), NO-OP last."""
+        """Return int64 [n, 2], all valid (xfer_id, location), NO-OP last."""
         return valid_actions(self.counts, stop=True)

@@ -1,8 +1,8 @@
-"""The Gymnasium environment of any task that makes one choice after another.
+"""The Gymnasium environment of any step-by-step task.
 
-`StepEnv` needs only the contract of a task (common/task.py). `InTurn` joins several environments for an agent that
-must act on unseen graphs. `reset(options={"model": k})` starts an episode in environment k modulo their number, so the
-agent decides the order, and a resumed training plays the same episodes as an uninterrupted one.
+`StepEnv` needs only the contract of a task (common/task.py). `InTurn` joins several environments for an agent that must
+act on unseen graphs. `reset(options={"model": k})` starts an episode in environment k modulo their number. The agent
+thus decides the order, and a resumed training plays the same episodes as an uninterrupted one.
 """
 
 import copy
@@ -22,57 +22,61 @@ from rlflow.env.rewards import INVALID_REWARD, begin
 
 @runtime_checkable
 class Recalls(Protocol):
-    """An environment that need not carry out again what is known to lead to a state."""
+    """An environment that can enter the known successor of an action without computing it again."""
 
     def recall(self, action, after: State) -> tuple: ...
 
 
-# of the initial graph. Constants that are computed from others are nodes: when all normalisations of a ResNet are
-# folded it has 2.6 times as many. With twice as many as the limit no agent could fold the last ones.
+# Padding as a multiple of the initial graph. Computed constants are nodes, too: a ResNet has 2.6 times its nodes once
+# all its normalisations are folded. With a padding of twice the initial graph, an agent could not fold the last ones.
 ROOM = 4
 
 
 class StepEnv(gym.Env):
-    """One choice after another (RLFlow, section 3.1); of any task whose states are those of rlflow/common/task.py.
+    """An environment with one choice per step (RLFlow, section 3.1), for any task whose states are `State`s.
 
     ## Action
-    `MultiDiscrete([N + 1, L])`: (sort, index), in rewriting (xfer_id, location). Sort N is NO-OP, where the task has
-    it: its only index is 0, and it ends the episode. Index k is the k-th choice of its sort in the order that the state
-    decides.
+    `MultiDiscrete([N + 1, L])`: (action type, index), in rewriting (xfer_id, location). If the task has NO-OP, its
+    number is N and its only index is 0; it ends the episode. Index k is the k-th choice of the action type, in an order
+    that depends on the state alone.
 
     ## Observation
     The paper's 4-tuple (graph_tuple, xfer_tuples, location_masks, xfer_mask) as a Dict:
 
-    | key | shape, dtype | what |
+    | key | shape, dtype | meaning |
     | --- | --- | --- |
     | ops | int32 [max_nodes] | operator ids, 0 is padding |
     | nodes | float32 [max_nodes, F] | see `GraphArrays` |
-    | edges | float32 [max_edges, Fe] | |
+    | edges | float32 [max_edges, Fe] | see `GraphArrays` |
     | senders, receivers | int32 [max_edges] | node indices |
-    | n_node, n_edge | int32 [1] | how many of them are real |
-    | globals | float32 [G] | |
-    | xfer_mask | int8 [N + 1] | 1 where the sort has a choice; NO-OP, where there is one, always |
-    | location_masks | int8 [N + 1, L] | 1 where the choice is valid |
+    | n_node, n_edge | int32 [1] | number of nodes and edges without padding |
+    | globals | float32 [G] | see `GraphArrays` |
+    | xfer_mask | int8 [N + 1] | 1 if the action type has a valid choice; always 1 for NO-OP |
+    | location_masks | int8 [N + 1, L] | 1 if the choice is valid |
 
-    The xfer_tuples (the graphs that each valid action would lead to) are `candidates()`; with
-    `reset(options={"candidates": True})` they come in `info["xfer_tuples"]` at every step of the episode.
+    `candidates()` returns the xfer_tuples, the graphs that the valid actions lead to. With
+    `reset(options={"candidates": True})`, every step of the episode puts them into `info["xfer_tuples"]`.
 
     ## Reward
-    A function of the states before and after; −100 for an invalid action, which changes nothing. NO-OP is worth 0. Or a
-    reward of the whole episode, which may pay NO-OP, too.
+    A function of the states before and after a step, or a reward that depends on the whole episode. An invalid action
+    earns −100 and changes nothing. NO-OP earns 0 under a step reward; an episode reward may pay for NO-OP.
 
-    ## Ends
-    Terminated by NO-OP, or where nothing is left to choose; truncated after `max_steps` steps.
+    ## Episode end
+    Terminated by NO-OP, or if no choice is left; truncated after `max_steps` steps.
 
     ## Info
-    `cost` (the objective in the task's unit), `valid`, and what the reward and a subclass add.
+    `cost` (the objective in the task's unit), `valid`, and the entries of the reward and of a subclass.
 
     Args:
-      task: what stays the same in an episode.
+      task: the problem; constant during an episode.
       reward: a function (before, after, initial) → float of states, or a `rlflow.common.task.EpisodeReward`.
-      max_steps: length at which an episode is truncated.
-      max_nodes, max_edges: padding; by default ROOM times the initial graph and some more. An action
-        that could outgrow them is masked, with the later choices of its sort.
+      max_steps: number of steps after which an episode is truncated.
+      max_nodes, max_edges: padding; by default slightly more than ROOM times the initial graph. An action that could
+        exceed the padding is masked, together with all later choices of its action type.
+      render_mode: "ansi" or None.
+
+    Raises:
+      RLFlowError: the initial graph exceeds the padding.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}
@@ -110,7 +114,7 @@ class StepEnv(gym.Env):
         self.initial = self.state = self.start()
         self._steps, self._earnings = 0, begin(reward, self.initial)
         self._wants_candidates = False
-        self._arrays_of: State | None = None  # the states that the two caches belong to
+        self._arrays_of: State | None = None  # the state whose arrays are cached; `_masks_of` likewise for the masks
         self._masks_of: State | None = None
 
     # -- Gymnasium ---------------------------------------------------------------------------------
@@ -133,21 +137,27 @@ class StepEnv(gym.Env):
         return self.recall(action, self.state.apply(xfer_id, location))
 
     def action_masks(self) -> np.ndarray:
-        """bool [N + 1 + L], as sb3-contrib wants it for MultiDiscrete: rules and NO-OP, then locations of any rule."""
+        """Return bool [N + 1 + L] masks for sb3-contrib: action types with NO-OP, then the indices of any action type.
+        """
         xfer_ids, locations = self._masks()
         return np.concatenate([xfer_ids, locations.any(axis=0)]).astype(bool)
 
     # -- beyond Gymnasium --------------------------------------------------------------------------
 
     def save_state(self) -> tuple[State, int, Earnings]:
-        """A value that `restore_state` takes; states are immutable, so this copies nothing."""
+        """Return a value for `restore_state`. States are immutable, so nothing is copied."""
         return self.state, self._steps, self._earnings
 
     def restore_state(self, saved: tuple[State, int, Earnings]) -> None:
         self.state, self._steps, self._earnings = saved
 
     def recall(self, action, after: State):
-        """What `step` gives for a valid choice that is known to lead to the state `after`: nothing is carried out."""
+        """Do a valid step whose successor is known; return the values of `step` without applying the action again.
+
+        Args:
+          action: the valid choice (action type, index).
+          after: the state that the choice leads to.
+        """
         before, self.state, self._steps = self.state, after, self._steps + 1
         ended = not self._masks()[0].any()
         truncated = not ended and self._steps >= self.max_steps
@@ -155,20 +165,20 @@ class StepEnv(gym.Env):
         return self._observation(), self._earnings.last, ended, truncated, self._info(True, int(action[0]))
 
     def fork(self) -> "StepEnv":
-        """An environment of its own in the same state; the task, which nothing changes, is shared."""
+        """Return an independent environment in the same state. Both share the immutable task."""
         other = copy.copy(self)
         other.action_space, other._np_random = copy.deepcopy(self.action_space), copy.deepcopy(self._np_random)
         return other
 
     def candidates(self) -> list[tuple[int, int, GraphArrays]]:
-        """(xfer_id, location, GraphArrays) of every graph that one valid choice leads to."""
+        """Return (xfer_id, location, GraphArrays) for each valid choice, with the graph that the choice leads to."""
         actions = valid_actions(self.state.counts, stop=False)
         return [(int(x), int(k), self.state.apply(x, k).arrays()) for x, k in actions if self._allowed(x, k)]
 
     # -- inside ------------------------------------------------------------------------------------
 
     def start(self) -> State:
-        """Where every episode begins."""
+        """Return the state at which every episode begins."""
         return self.task.initial
 
     def _near_padding(self) -> bool:
@@ -190,10 +200,10 @@ class StepEnv(gym.Env):
         return self._arrays_cache
 
     def _masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """int8 [N + 1] and int8 [N + 1, L]."""
+        """Return xfer_mask, int8 [N + 1], and location_masks, int8 [N + 1, L]."""
         if self._masks_of is not self.state:
             locations = location_masks(self.state.counts, self.encoding_spec)
-            if self._near_padding():  # valid locations stay 0 … count−1, as docs/ARCHITECTURE.md promises
+            if self._near_padding():  # Valid indices stay a prefix 0 … count − 1; docs/ARCHITECTURE.md promises this.
                 for xfer_id, count in enumerate(self.state.counts):
                     fitting = next((k for k in range(count) if not self._fits(xfer_id, k)), count)
                     locations[xfer_id, fitting:] = 0
@@ -216,7 +226,7 @@ class StepEnv(gym.Env):
         }
 
     def _info(self, valid: bool, taken: int | None = None) -> dict[str, Any]:
-        """taken: the sort of a valid choice that was just made."""
+        """Return the `info` dictionary; `taken` is the action type of a valid choice that was just made."""
         cost = self.state.objective / self.task.per_unit
         info = {"cost": cost, **self._figures(taken), **self._earnings.info, "valid": valid}
         if self._wants_candidates:
@@ -224,22 +234,22 @@ class StepEnv(gym.Env):
         return info
 
     def _figures(self, taken: int | None) -> dict[str, Any]:
-        """What `info` has besides, for this task."""
+        """Return further entries of `info`; a subclass adds the quantities of its task."""
         return {}
 
 
 def _padded(array: np.ndarray, size: int) -> np.ndarray:
-    """The array with zeros up to `size` along its first axis."""
+    """Return the array, padded with zeros to `size` along its first axis."""
     result = np.zeros((size, *array.shape[1:]), array.dtype)
     result[: len(array)] = array
     return result
 
 
 class InTurn(gymnasium.Env):
-    """Of environments whose observations are of one kind; the spaces are those of the first.
+    """Several environments with equal spaces, used as one; `reset` selects the environment of the next episode.
 
     Attributes:
-      models: how many there are.
+      models: number of environments.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env]):
