@@ -1,4 +1,7 @@
-"""ONNX files to graphs."""
+"""Read ONNX files into graphs: check the model, infer all types, and give every operator its newest form.
+
+Operators that no rule knows are kept unchanged. Large weights stay on disk until they are used.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -18,13 +21,14 @@ from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
 from rlflow.graph.symbols import Symbols, check_shapes, with_sizes
 
-MAY_DRAW = RANDOM_OPS | {"Dropout"}  # which does where it trains
+MAY_DRAW = RANDOM_OPS | {"Dropout"}  # Dropout is random in training mode.
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
-    """The checked model of a file, its external weights not yet loaded.
+    """Read and check the model of a file, without its external weights.
 
-    Raises RLFlowError if the file is missing, is not ONNX, lacks its weights or is refused by the checker.
+    Raises:
+      RLFlowError: the file is missing, is not ONNX, lacks its weights or fails the ONNX checker.
     """
     path = Path(path)
     if not path.is_file():
@@ -43,15 +47,14 @@ def read_model(path: Path | str) -> onnx.ModelProto:
 
 
 def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object] | None = None) -> Graph:
-    """The graph of an ONNX file or model.
+    """Return the graph of an ONNX file or model.
 
     Args:
-      source: a path or a model. A model's external data must have been loaded.
-      shapes: sizes for what is symbolic: input name → tuple of sizes, or dimension name → size. What is not named
-        stays a symbol.
+      source: a path, or a model with its external data loaded.
+      shapes: fixed sizes: input name → tuple of sizes, or dimension name → size. Other symbolic dimensions stay open.
 
     Raises:
-      RLFlowError: the model is refused.
+      RLFlowError: the file or model is invalid, exceeds a limit, or does not fit `shapes`.
     """
     if isinstance(source, onnx.ModelProto):
         model, folder = source, ""
@@ -67,15 +70,16 @@ def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object
 
 
 def external_files(path: Path | str) -> list[str]:
-    """The files that hold external weights of a model, relative to its folder.
+    """Return the files with the external weights of a model, relative to its folder.
 
-    Raises RLFlowError as `read_model` does.
+    Raises:
+      RLFlowError: see `read_model`.
     """
     return sorted({entry.value for entry in external_locations(read_model(path))})
 
 
 def external_locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
-    """The entries of a model that name a file of external weights."""
+    """Yield the entries of a model that name a file of external weights."""
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     for tensor in (*model.graph.initializer, *_inner_tensors(nodes)):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -83,13 +87,13 @@ def external_locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntr
 
 
 def model_files(path: Path | str) -> list[Path]:
-    """The file of a model, then those that hold its external weights."""
+    """Return the path of a model, followed by the files with its external weights."""
     path = Path(path)
     return [path, *(path.parent / name for name in external_files(path))]
 
 
 def file_bytes(path: Path | str) -> int:
-    """Bytes of a model on disk, those of its external weights included."""
+    """Return the size of a model on disk in bytes, including its external weights."""
     return sum(file.stat().st_size for file in model_files(path))
 
 
@@ -103,7 +107,7 @@ class _Reader:
         self.constants: dict[int, Constant] = {}
         self.computed_constants: set[int] = set()
         self.nodes: list[Node] = []
-        self.notes: list[onnx.NodeProto] = []  # what nodes say beside what they compute; the output is the node's id
+        self.notes: list[onnx.NodeProto] = []  # doc strings and metadata of nodes; the only output is the node's id
         self.next_id = 0
 
     def read(self) -> Graph:
@@ -152,10 +156,11 @@ class _Reader:
         return result
 
     def infer_by_node(self) -> list[tuple[int, str]]:
-        """Types of all tensors anew, node by node, with what small ones hold; returns where a shape was lost, and why.
+        """Infer all types and small contents again, node by node; return (node id, reason) for each lost shape.
 
-        What stays unknown keeps what ONNX's inference over the whole model says, but for sizes that it does not reckon
-        with: of a Slice before opset 11 it says that a symbolic axis keeps its size, whatever is cut.
+        A type that stays unknown keeps the result of ONNX's inference over the whole model. The exception is a shape
+        that depends on arithmetic with symbols, which becomes unknown, because ONNX's result can be wrong: before opset
+        11, ONNX infers that a Slice keeps the size of a symbolic axis.
         """
         lost = []
         for node in self.nodes:
@@ -179,7 +184,10 @@ class _Reader:
         return lost
 
     def with_parts(self, node: Node) -> Node:
-        """The node; a Split of equal parts says how large they are, where that is known. See `without_parts`."""
+        """Return the node; give a Split into equal parts an explicit input of part sizes, if they are known numbers.
+
+        `onnx_writer._Writer.without_parts` reverses this.
+        """
         counted = dict(node.attributes).get("num_outputs") is not None
         equal = counted if self.opsets.get("", 0) >= COUNTS_PARTS else self.opsets.get("", 0) >= MOVED["Split"].version
         if (node.op, node.domain, len(node.inputs)) != ("Split", "", 1) or node.constant or not equal:
@@ -196,7 +204,7 @@ class _Reader:
         return replace(node, inputs=(*node.inputs, tensor), attributes=attributes)
 
     def template(self, input_names: set[str]) -> onnx.ModelProto:
-        """What is carried through beside nodes and weights, the defaults of inputs included."""
+        """Return the parts of the model besides nodes and weights, including default values of inputs."""
         source, template = self.proto.graph, _without_graph(self.proto)
         template.ir_version = max(self.proto.ir_version, 4)
         graph = template.graph
@@ -212,7 +220,7 @@ class _Reader:
         return template
 
     def weights_of_annotations(self) -> list[onnx.TensorProto]:
-        """The initialisers that nothing but quantisation annotations name."""
+        """Return the initialisers that only quantisation annotations use."""
         graph = self.proto.graph
         named = {entry.value for a in graph.quantization_annotation for entry in a.quant_parameter_tensor_names}
         read = {tensor for node in self.nodes for tensor in node.reads()} | {self.ids.get(v.name) for v in graph.output}
@@ -221,9 +229,9 @@ class _Reader:
         return [numpy_helper.from_array(self.constants[tensor].load(), name) for name, tensor in single]
 
     def load_inner_weights(self, input_names: set[str]) -> None:
-        """Reads external data that does not become a weight, or that may steer a shape.
+        """Load the external data of default values, of tensors in attributes, and of small weights.
 
-        The former is what is carried through untouched: defaults of inputs, tensors in attributes.
+        Default values and attributes are exported unchanged; small weights may determine a shape.
         """
         graph = self.proto.graph
         nodes = [node for node in graph.node if not _is_literal(node)]
@@ -238,7 +246,7 @@ class _Reader:
 
     def tensor(self, name: str) -> int:
         if name not in self.ids:
-            if isinstance(name, bytes):  # what protobuf could not decode
+            if isinstance(name, bytes):  # Protobuf returns bytes if it cannot decode the name.
                 raise RLFlowError(f"the name of a tensor is not UTF-8: {name!r}")
             self.ids[name] = self.fresh()
         return self.ids[name]
@@ -290,7 +298,7 @@ class _Reader:
         return tensor in self.constants or tensor in self.computed_constants
 
     def infer_types(self, inputs: list[onnx.ValueInfoProto]) -> dict[str, TensorType]:
-        """Types of all tensors by ONNX's inference over the whole model, large weights left out."""
+        """Infer the types of all tensors with ONNX's inference over the whole model, without its large weights."""
         light = onnx.ModelProto()
         light.CopyFrom(_without_graph(self.proto))
         light.ir_version = max(self.proto.ir_version, 4)
@@ -309,12 +317,13 @@ class _Reader:
             else:
                 graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
         if not in_symbols:
-            graph.value_info.extend(source.value_info)  # what the exporter knew, in names that inference does not know
+            # The exporter's types can help. With symbols they cannot: the file's dimension names differ from ours.
+            graph.value_info.extend(source.value_info)
         try:
             graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
         except (onnx.shape_inference.InferenceError, RuntimeError) as error:
             raise RLFlowError(f"shape inference fails: {first_line(error)}") from error
-        # graph.output keeps the declared type, value_info has what was inferred.
+        # graph.output keeps the declared types; value_info contains the inferred types and takes precedence.
         values = [*graph.output, *graph.value_info, *graph.input]
         types = {value.name: tensor_type(value.type) for value in values}
         return {name: kind for name, kind in types.items() if kind is not None}
@@ -329,7 +338,13 @@ def _without_shape(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
 
 
 def is_constant_node(op: str, domain: str, subgraph: bool, inputs_known: list[bool]) -> bool:
-    """Whether a node's outputs are known before the model runs. Unknown domains may hide a state: never."""
+    """Return True if a node's outputs are known before the model runs.
+
+    Args:
+      op, domain: the operator; operators of other domains are never constant, since they may have hidden state.
+      subgraph: True if an attribute contains a subgraph.
+      inputs_known: for each present input, True if the input is constant.
+    """
     return domain == "" and op not in MAY_DRAW and not subgraph and all(inputs_known)
 
 
@@ -342,7 +357,12 @@ def has_subgraph(attributes) -> bool:
 
 
 def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
-    """A constant that loads its array from the model, or from its external file, when asked for."""
+    """Return a constant that loads its array from the proto or from its external file on demand.
+
+    Args:
+      proto: the tensor.
+      folder: folder of the model, for external data.
+    """
 
     def load() -> np.ndarray:
         try:
@@ -355,7 +375,7 @@ def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
 
 
 def _is_literal(node: onnx.NodeProto) -> bool:
-    """Whether the node is a Constant whose tensor can be a weight; sparse ones and texts are carried as nodes."""
+    """Return True if the node is a Constant that becomes a weight; sparse and string Constants stay nodes."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return False
     attribute = node.attribute[0]
@@ -365,12 +385,12 @@ def _is_literal(node: onnx.NodeProto) -> bool:
 
 
 def _size(tensor: onnx.TensorProto) -> int:
-    """Number of elements, as declared."""
+    """Return the declared number of elements."""
     return math.prod(tensor.dims)
 
 
 def _constant_value(attribute: onnx.AttributeProto, folder: str) -> Constant:
-    """The tensor of a literal."""
+    """Return the constant of a literal's attribute."""
     if attribute.name == "value":
         return constant_of(attribute.t, folder)
     dtype = np.int64 if attribute.name in ("value_int", "value_ints") else np.float32
@@ -384,13 +404,13 @@ def _attribute_value(attribute: onnx.AttributeProto, domain: str):
     ):
         return Opaque(attribute.SerializeToString(deterministic=True))
     value = helper.get_attribute_value(attribute)
-    if domain and value == []:  # whose type no schema says
+    if domain and value == []:  # Without a schema, the element type of an empty list is unknown.
         return Opaque(attribute.SerializeToString(deterministic=True))
     return tuple(value) if attribute.type in (kinds.INTS, kinds.FLOATS, kinds.STRINGS) else value
 
 
 def _free_names(attribute: onnx.AttributeProto) -> list[str]:
-    """Names that subgraphs of the attribute read from the scope outside."""
+    """Return the names that subgraphs of the attribute read from the outer scope."""
     graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
     names: dict[str, None] = {}
     for graph in graphs:
@@ -405,7 +425,7 @@ def _free_names(attribute: onnx.AttributeProto) -> list[str]:
 
 
 def _inner_tensors(nodes) -> Iterator[onnx.TensorProto]:
-    """All tensors in the attributes of nodes, subgraphs included."""
+    """Yield all tensors in the attributes of nodes, including subgraphs."""
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         if attribute.HasField("t"):
             yield attribute.t
@@ -416,7 +436,7 @@ def _inner_tensors(nodes) -> Iterator[onnx.TensorProto]:
 
 
 def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of everything in the model but its graph (whose weights may be large)."""
+    """Return a copy of the model without its graph, whose weights may be large."""
     copy = onnx.ModelProto()
     for field, value in model.ListFields():
         if field.name == "graph":

@@ -1,4 +1,4 @@
-"""ONNX Runtime: sessions, runs and random inputs, with errors that a person can read."""
+"""ONNX Runtime sessions, runs and random inputs, with errors that the user can read."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +22,19 @@ from rlflow.graph.symbols import bind_shapes
 
 PROVIDERS = ["CPUExecutionProvider"]
 
-# Operators that hand indices through unchanged on their way to a Gather.
+# Operators that leave the values of indices unchanged on their way to a Gather.
 _CARRIERS = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Slice"}
 
 
 class Setup(NamedTuple):
-    """What decides when results are made and where they lie; ONNX Runtime's defaults are the defaults.
+    """The settings of ONNX Runtime that determine execution order and memory layout; the defaults are ONNX Runtime's.
 
-    as_written: whether the file runs as it stands: unchanged, its nodes in its own order (Shape and Size first).
-    pattern: whether all results share one block, laid out by what the first run needed.
-    arena: whether what is freed is kept for later results.  reuse: whether a result may take over another's buffer.
+    Attributes:
+      as_written: True to run the file without optimisation, in its own node order (except Shape and Size, which run
+        first).
+      pattern: True to place all results in one block, planned after the first run (`enable_mem_pattern`).
+      arena: True to keep freed memory for later results (`enable_cpu_mem_arena`).
+      reuse: True to let a result reuse the buffer of another result (`enable_mem_reuse`).
     """
 
     as_written: bool = False
@@ -40,7 +43,7 @@ class Setup(NamedTuple):
     reuse: bool = True
 
     def options(self) -> dict[str, object]:
-        """Attribute of SessionOptions → value, of those that are not the defaults."""
+        """Return attribute of SessionOptions → value for all settings that differ from the defaults."""
         chosen: dict[str, object] = {}
         if self.as_written:
             chosen["graph_optimization_level"] = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -57,25 +60,25 @@ def session(
     model: onnx.ModelProto | Path | str, threads: int, optimise: bool = True, folder: Path | str | None = None,
     setup: Setup = Setup(),
 ) -> onnxruntime.InferenceSession:  # fmt: skip
-    """A session on the CPU.
+    """Create an ONNX Runtime session on the CPU.
 
     Args:
-      model: a path, or a model.
-      threads: threads inside one operator; operators run one after the other.
-      optimise: whether ONNX Runtime may rewrite the graph as it does for a user.
-      folder: where the external weights of a ModelProto lie.
-      setup: one that runs the file as it is written does not optimise, whatever `optimise` says.
+      model: a path or a model.
+      threads: number of threads inside one operator; operators run one after the other.
+      optimise: True to enable all graph optimisations of ONNX Runtime, its default.
+      folder: folder with the external weights of a ModelProto.
+      setup: execution order and memory; `setup.as_written` overrides `optimise`.
 
     Raises:
-      RLFlowError: ONNX Runtime refuses the model.
+      RLFlowError: ONNX Runtime rejects the model.
     """
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors come as exceptions, not on the terminal
+    options.log_severity_level = 4  # Errors arrive as exceptions and need no log.
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
-    # A session that is not running must not burn the cores that another one is timed on.
+    # An idle session must not keep its threads spinning while another session is timed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     setup.apply(options)
     if folder is not None:
@@ -85,28 +88,39 @@ def session(
         return onnxruntime.InferenceSession(source, options, providers=PROVIDERS)
     except (google.protobuf.message.EncodeError, ValueError) as error:
         raise RLFlowError(f"a model above 2 GB must be given as a path: {first_line(error)}") from error
-    except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+    except Exception as error:  # ONNX Runtime raises its own undocumented classes.
         raise RLFlowError(f"ONNX Runtime refuses {_label(model)}: {first_line(error)}") from error
 
 
 def run(
     running: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> list[np.ndarray]:
-    """The values of `outputs` (all of the model's by default). Raises RLFlowError if the run fails."""
+    """Run a session and return the values of outputs.
+
+    Args:
+      running: the session.
+      inputs: input name → array.
+      outputs: names of the outputs to compute; None for all outputs.
+
+    Raises:
+      RLFlowError: the run fails.
+    """
     try:
         return running.run(outputs, dict(inputs))
-    except Exception as error:  # as above
+    except Exception as error:  # ONNX Runtime raises its own undocumented classes.
         raise RLFlowError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
 
 
 def has_kernel(
     graph: Graph, node: Node, type_of: Callable[[int], TensorType | None], load: Callable[[int], np.ndarray]
 ) -> bool:
-    """Whether the installed ONNX Runtime has a kernel for one operator: for its opset, types and attributes.
+    """Return True if the installed ONNX Runtime has a kernel for a node's operator, opset, types and attributes.
 
     Args:
-      graph: the model, as far as its opsets go.
-      type_of, load: type and, where it is constant, content of the tensors that the node reads and writes.
+      graph: a graph with the opsets of the model.
+      node: the node.
+      type_of: function tensor id → type of an input or output of the node; None if unknown.
+      load: function tensor id → content of a constant input.
     """
     tensors = [t for t in dict.fromkeys((*node.inputs, *node.outputs)) if t != ABSENT]
     names = {ABSENT: ""} | {tensor: f"t{position}" for position, tensor in enumerate(tensors)}
@@ -118,12 +132,15 @@ def has_kernel(
 
 @lru_cache(maxsize=4096)
 def _takes(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, TensorType | None], ...]) -> bool:
-    """Whether ONNX Runtime takes a model of one node: its own lists hold kernels that its schemas do not admit."""
+    """Return True if ONNX Runtime accepts a model of one node.
+
+    A session is the only reliable test: ONNX Runtime's lists contain kernels that its schemas do not admit.
+    """
     node, types = onnx.NodeProto.FromString(proto), dict(kinds)
     if any(kind is None or kind.shape is None for kind in types.values()):
         return False
     if node.domain and any(kind.dtype in _HALVES for kind in types.values()):
-        return False  # it would cast them to float32 and back
+        return False  # ONNX Runtime would insert casts to float32 and back.
     given, made = (
         [helper.make_value_info(name, type_proto(types[name])) for name in dict.fromkeys(names) if name]
         for names in (node.input, node.output)
@@ -146,16 +163,21 @@ _HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 def random_inputs(
     model: onnx.ModelProto | Path | str, seed: int, shapes: Mapping[str, object] | None = None
 ) -> dict[str, np.ndarray]:
-    """Random values for the inputs of a model; equal seeds and input names give equal values.
+    """Return random values for the inputs of a model; equal seeds and input names give equal values.
 
-    Floats are standard normal, booleans are even coin flips. Integers are in [0, rows) where the input is
-    the index of a Gather with `rows` rows, else in {0, 1}.
+    Floats are standard normal, and booleans are fair coin flips. Integers are uniform in [0, rows) if they index a
+    Gather with `rows` rows, else in {0, 1}.
 
     Args:
-      shapes: sizes for symbolic dimensions, as `load_graph` takes them.
+      model: a path or a model.
+      seed: seed of the random generator.
+      shapes: sizes of symbolic dimensions, as in `load_graph`.
+
+    Returns:
+      Input name → array.
 
     Raises:
-      RLFlowError: an input has a symbolic dimension that is not bound, or is not a tensor of numbers.
+      RLFlowError: the size of an input is unknown, or an input is not a numeric tensor.
     """
     if not isinstance(model, onnx.ModelProto):
         model = onnx.load(model, load_external_data=False)
@@ -178,7 +200,18 @@ _INTEGERS = {getattr(onnx.TensorProto, f"{sign}INT{bits}") for sign in ("", "U")
 def random_array(
     rng: np.random.Generator, dtype: int, shape: tuple[int, ...], rows: int = 2, what: str = "a tensor"
 ) -> np.ndarray:
-    """Standard normal floats, integers in [0, rows), or booleans. Raises RLFlowError for other types."""
+    """Draw standard normal floats, uniform integers or booleans.
+
+    Args:
+      rng: the random generator.
+      dtype: onnx.TensorProto.DataType.
+      shape: shape of the array.
+      rows: exclusive upper bound on integers.
+      what: name of the tensor, for the error message.
+
+    Raises:
+      RLFlowError: the type is not supported.
+    """
     if dtype in _INTEGERS:
         return rng.integers(0, rows, shape).astype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
     if dtype == onnx.TensorProto.BOOL:
@@ -193,7 +226,7 @@ def random_array(
 
 
 def _gathered_rows(graph: onnx.GraphProto, name: str) -> int | None:
-    """The fewest rows of any table that the values of input `name` are indices into; None if of none."""
+    """Return the number of rows of the smallest table that the input `name` indexes; None if it indexes no table."""
     values = (*graph.input, *graph.value_info)
     dims = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
     dims |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
@@ -212,7 +245,7 @@ def _gathered_rows(graph: onnx.GraphProto, name: str) -> int | None:
 
 
 def machine() -> str:
-    """The processor's name, vectors and number of cores, as one line: timings of one are none of another."""
+    """Return the processor's name, vector extension and number of cores; timings are valid for this machine only."""
     return f"{processor()}, {os.cpu_count()} cores"
 
 

@@ -1,9 +1,8 @@
 """Write graphs as ONNX files, fold constant expressions, and copy model files with their external weights.
 
-A rule writes `Concat(w, u)` without reading a weight, so the constant expressions that rules make are nodes until
-export. `evaluate` computes them once, in ONNX Runtime with one thread, so that equal graphs give equal bytes. The
-model's own constant expressions stay as they are. Nodes that depend on constants alone cost nothing, and agents do not
-see them.
+A rule adds `Concat(w, u)` without reading a weight, so the constant expressions that rules make stay nodes until
+export. `evaluate` then computes them once in ONNX Runtime, with one thread, so that equal graphs give equal bytes. The
+model's own constant expressions stay unchanged.
 """
 
 import hashlib
@@ -24,14 +23,14 @@ from rlflow.graph.onnx_reader import external_files, external_locations
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto
 
-# Large weights of these types are handed to ONNX Runtime as they are, not copied into a model first.
+# Large weights of these types are passed to ONNX Runtime as inputs, which avoids a copy into a model.
 FED = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16))
 
 
 def folds(graph: Graph) -> dict[int, list[int]]:
-    """Tensor id → the nodes that compute it, for every constant expression with a rule-made node that the model reads.
+    """Return tensor id → ids of the nodes that compute it, for each constant expression that an export folds.
 
-    The model's own constant expressions stay as they are.
+    An expression is folded if it contains a node that a rule made and if the model reads its value at run time.
     """
     roots = [t for n in graph.order for t in graph.nodes[n].reads() if not graph.nodes[n].constant]
     roots = [t for t in dict.fromkeys([*roots, *graph.outputs]) if t in graph.producers]
@@ -43,7 +42,7 @@ def folds(graph: Graph) -> dict[int, list[int]]:
 
 
 def constant_cone(graph: Graph, tensor: int) -> set[int]:
-    """Ids of all nodes that the tensor is computed from."""
+    """Return the ids of all nodes from which a tensor is computed, including its producer."""
     cone, stack = set(), [tensor]
     while stack:
         producer = graph.producers.get(stack.pop())
@@ -54,10 +53,18 @@ def constant_cone(graph: Graph, tensor: int) -> set[int]:
 
 
 def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.ndarray]:
-    """The arrays of constant `tensors`, given the nodes (in topological order) that compute them.
+    """Compute constant tensors in ONNX Runtime, with one thread so that equal graphs give equal bits on one machine.
 
-    One thread, so that equal graphs fold to equal bits on one machine. Raises RLFlowError if ONNX Runtime
-    refuses the expression.
+    Args:
+      graph: the graph.
+      node_ids: the nodes that compute the tensors, in topological order.
+      tensors: ids of the tensors.
+
+    Returns:
+      One array for each tensor.
+
+    Raises:
+      RLFlowError: ONNX Runtime rejects the expression.
     """
     import onnxruntime
 
@@ -79,7 +86,7 @@ def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.n
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return session.run(None, {_name(t): graph.constants[t].load() for t in fed})
-    except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+    except Exception as error:  # ONNX Runtime raises its own undocumented classes.
         raise RLFlowError(f"cannot fold the weights that a rule combined: {first_line(error)}") from error
 
 
@@ -91,24 +98,35 @@ def _name(tensor: int) -> str:
     return "" if tensor == ABSENT else f"t{tensor}"
 
 
-EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; protobuf cannot hold 2 GiB
-SMALLEST_OUTSIDE = 1024  # bytes; smaller weights stay in the model
-ALIGNMENT = 64  # bytes, so that a file that is mapped into memory holds every weight as processors like it
+EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; a protobuf file must stay below 2 GiB
+SMALLEST_OUTSIDE = 1024  # bytes; smaller weights stay in the model file
+ALIGNMENT = 64  # bytes; aligned weights can be used directly from a memory-mapped file
 
 
 def to_model(graph: Graph) -> onnx.ModelProto:
-    """The ONNX model of a graph, with the constant expressions that rules made folded into weights.
+    """Return the ONNX model of a graph, with the constant expressions of rules folded into weights.
 
-    Equal graphs with equal names give equal bytes. Raises RLFlowError where folding fails.
+    Equal graphs with equal names give equal bytes.
+
+    Raises:
+      RLFlowError: folding fails.
     """
     return _Writer(graph).with_weights()
 
 
 def save_graph(graph: Graph, path: Path | str) -> None:
-    """Writes the model atomically.
+    """Write the model of a graph atomically.
 
-    Where protobuf's limit asks for it, the weights go to `<name>.data` beside it, one in memory at a time. A model that
-    was there is removed before they do: other weights would be read as its own.
+    If the model exceeds protobuf's limit, its weights go to `<name>.data` in the same folder, with one weight in memory
+    at a time. An existing model of this name is removed before the weights are replaced, since it would read the new
+    weights as its own.
+
+    Args:
+      graph: the graph.
+      path: path of the ONNX file.
+
+    Raises:
+      RLFlowError: folding fails or the file cannot be written.
     """
     path, writer = Path(path), _Writer(graph)
     if writer.fits_into_one_file:
@@ -122,14 +140,15 @@ def save_graph(graph: Graph, path: Path | str) -> None:
 
 
 def save_model(model: onnx.ModelProto, path: Path | str) -> None:
-    """Writes the model atomically. Raises RLFlowError above protobuf's 2 GiB."""
+    """Write a model atomically. Raise RLFlowError if it exceeds protobuf's limit of 2 GiB."""
     write_bytes(path, serialised(model))
 
 
 def model_hash(graph: Graph) -> str:
-    """SHA-256 of the file that `save_graph` writes.
+    """Return the SHA-256 digest of the file that `save_graph` writes.
 
-    Where weights lie beside it: of their bytes, then of the file with "" for the name of theirs.
+    If `save_graph` writes external weights, the digest covers the bytes of the weights, followed by the model with an
+    empty location of the weights, so that the digest does not depend on the file name.
     """
     digest, writer = hashlib.sha256(), _Writer(graph)
     whole = writer.fits_into_one_file
@@ -139,7 +158,7 @@ def model_hash(graph: Graph) -> str:
 
 
 def serialised(model: onnx.ModelProto) -> bytes:
-    """The content of its file. Raises RLFlowError above protobuf's 2 GiB."""
+    """Return the file content of a model. Raise RLFlowError if it exceeds protobuf's limit of 2 GiB."""
     try:
         return model.SerializeToString(deterministic=True)
     except (google.protobuf.message.EncodeError, ValueError) as error:
@@ -147,7 +166,7 @@ def serialised(model: onnx.ModelProto) -> bytes:
 
 
 class _Writer:
-    """Builds one ModelProto from one Graph; weights that are computed or loaded are let go at once."""
+    """Builds one ModelProto from one Graph; each weight is loaded or computed once and not kept in memory."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -170,7 +189,12 @@ class _Writer:
         return self.model
 
     def with_weights_outside(self, location: str, put: Callable[[bytes | memoryview], object]) -> onnx.ModelProto:
-        """Gives `put` the content of `location`, one weight after the other; small ones stay in the model."""
+        """Return the model with external weights; small weights stay in the model.
+
+        Args:
+          location: name of the file with the weights.
+          put: function that receives the content of that file, one weight after the other.
+        """
         end = 0
         for tensor in self.used:
             proto = self.model.graph.initializer.add()
@@ -178,7 +202,7 @@ class _Writer:
         return self.model
 
     def put_weight(self, tensor: int, proto: onnx.TensorProto, location: str, end: int, put) -> int:
-        """Fills in the proto of a weight; returns by how many bytes `location`, now `end` bytes long, grew."""
+        """Fill in the proto of a weight and return the number of bytes appended at the offset `end` of `location`."""
         array = self.constant(tensor)
         if array.nbytes < SMALLEST_OUTSIDE or array.dtype == object:
             proto.CopyFrom(numpy_helper.from_array(array, self.name(tensor)))
@@ -215,7 +239,7 @@ class _Writer:
         return model
 
     def annotations(self, written: onnx.GraphProto) -> list[onnx.TensorAnnotation]:
-        """The quantisation annotations whose tensors still exist."""
+        """Return the quantisation annotations whose tensors still exist."""
         names = {name for node in self.nodes for name in node.output} | {self.name(tensor) for tensor in self.used}
         names |= {value.name for value in (*written.input, *written.initializer)}
         return [
@@ -224,7 +248,7 @@ class _Writer:
         ]  # fmt: skip
 
     def original_names(self) -> dict[int, str]:
-        """Names of the tensors that have one. The graph's outputs get the interface's names first."""
+        """Return tensor id → original name; a computed graph output without a declared name gets its output's name."""
         graph, names = self.graph, dict(self.graph.interface.names)
         declared = {value.name for value in graph.interface.outputs}
         for value, tensor in zip(graph.interface.outputs, graph.outputs, strict=True):
@@ -235,7 +259,7 @@ class _Writer:
         return names
 
     def unfolded_constants(self) -> set[int]:
-        """Ids of the model's own constant nodes that are still read; the others were folded."""
+        """Return the ids of the constant nodes to export, which folding does not replace."""
         graph, cone = self.graph, set()
         stack = [t for n in graph.nodes.values() if not n.constant for t in n.reads()] + list(graph.outputs)
         while stack:
@@ -256,22 +280,22 @@ class _Writer:
         return self.names[tensor]
 
     def read(self, tensor: int) -> str:
-        """The name of a tensor that is about to be read; remembers the constants among them."""
+        """Return the name of a tensor that a node reads; mark the tensor as used if it is a constant."""
         if tensor in self.folded or tensor in self.graph.constants:
             self.used[tensor] = None
         return self.name(tensor)
 
     def write_node(self, node: Node) -> None:
-        for name, tensor in node.captured:  # the subgraph goes on using the name it was written with
+        for name, tensor in node.captured:  # The subgraph still refers to the tensor by its original name.
             self.alias(tensor, name)
         proto = node_proto(self.graph, self.without_parts(node), self.read, self.constant)
         if node.id in self.notes:
             proto.MergeFrom(self.notes[node.id])
-            del proto.output[-1]  # the note's own
+            del proto.output[-1]  # Remove the output of the note, which was only its key.
         self.nodes.append(proto)
 
     def without_parts(self, node: Node) -> Node:
-        """The node; a Split of the model's own without the sizes of equal parts that it got when it was read."""
+        """Return the node; remove the part sizes that `onnx_reader._Reader.with_parts` gave to an original Split."""
         opset = self.graph.opset("")
         got = (node.op, node.domain, len(node.inputs)) == ("Split", "", 2) and opset >= MOVED["Split"].version
         if not got or node.made_by_rule or node.inputs[1] in self.graph.interface.names:
@@ -280,7 +304,7 @@ class _Writer:
         return replace(node, inputs=node.inputs[:1], attributes=tuple(sorted(counted.union(node.attributes))))
 
     def alias(self, tensor: int, name: str) -> None:
-        """Makes the tensor known under a second name."""
+        """Give the tensor a second name by an Identity node."""
         source = self.read(tensor)
         if source != name and name not in self.aliases:
             self.aliases.add(name)
@@ -296,14 +320,19 @@ class _Writer:
 
 
 def _raw(array: np.ndarray) -> bytes | memoryview:
-    """The content as ONNX stores it: NumPy's own bytes, without a copy, but for the packed types that NumPy lacks."""
+    """Return the content as ONNX stores it, without a copy for NumPy's built-in types."""
     if array.dtype.isbuiltin == 1 and sys.byteorder == "little":
         return memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B")
     return numpy_helper.from_array(array).raw_data
 
 
 def with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.ValueInfoProto:
-    """The declaration of an input with every symbolic dimension fixed to the size that it was bound to."""
+    """Return the declaration of an input with every bound symbolic dimension replaced by its size.
+
+    Args:
+      value: the declaration.
+      kind: the input's type; None leaves the declaration unchanged.
+    """
     fixed = onnx.ValueInfoProto()
     fixed.CopyFrom(value)
     if kind is not None and kind.shape is not None:
@@ -314,7 +343,7 @@ def with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.Valu
 
 
 def _inner_names(graph: Graph) -> set[str]:
-    """Names that are taken inside the subgraphs of a graph's nodes."""
+    """Return the names that subgraphs of the nodes define."""
     stack = [
         onnx.AttributeProto.FromString(value.data)
         for node in graph.nodes.values() for _, value in node.attributes if isinstance(value, Opaque)
@@ -330,14 +359,19 @@ def _inner_names(graph: Graph) -> set[str]:
 
 
 def copy_model(source: Path, out: Path, same: bool) -> None:
-    """Copies a model, its external weights first, so that the model is there only if all of it is. One that was there
-    is removed before they come: they would be read as its own.
+    """Copy a model after its external weights, so that the model exists only if it is complete.
+
+    An existing model at `out` is removed before its weights are replaced, since it would read the new weights as its
+    own.
 
     Args:
-      same: whether the copy must be the same byte for byte. If not, weights that lie in a file named after the
-        model's move to one named after the copy's, so that several models may lie in one folder.
+      source: the model.
+      out: path of the copy.
+      same: True if the copy must have the same bytes. If False, weights in `<source>.data` move to `<out>.data`, so
+        that several models can share a folder.
 
-    Raises RLFlowError rather than overwrite weights that belong to another model.
+    Raises:
+      RLFlowError: the copy would overwrite the weights of another model.
     """
     renamed = {} if same else {f"{source.name}.data": f"{out.name}.data"}
     locations = external_files(source)

@@ -1,10 +1,9 @@
-"""One form per operator inside the graph, whatever opset the model was written in.
+"""One form per operator inside the graph, independent of the model's opset.
 
-Over ONNX's history some attributes became inputs (Squeeze's `axes`, Split's `split`, …). Inside the graph such an
-operator always has its newer form, so that a rule is written once; on export it gets the form of the model's own opset
-back, which is never changed. A Split of equal parts says their sizes inside the graph, where they are known. `SINCE` is
-the oldest version with the semantics that rules assume; an operator in an older version is carried through and no rule
-touches it.
+In the history of ONNX some attributes became inputs (`axes` of Squeeze, `split` of Split, …). Inside the graph such an
+operator always has its newer form, so that each rule is written once. An export restores the form of the model's opset,
+which never changes. `SINCE` lists the oldest opset whose operator has the semantics that rules assume; rules ignore
+operators of older opsets.
 """
 
 from functools import cache
@@ -15,7 +14,7 @@ import onnx
 
 
 class Moved(NamedTuple):
-    """The attributes of an operator that became inputs in `version`: (attribute, input slot, dtype)."""
+    """The attributes that became inputs in opset `version`, as (attribute, input slot, dtype) triples."""
 
     version: int
     attributes: tuple[tuple[str, int, type], ...]
@@ -36,9 +35,9 @@ MOVED: dict[str, Moved] = {
     "Slice": Moved(10, (("starts", 1, np.int64), ("ends", 2, np.int64), ("axes", 3, np.int64))),
 }
 
-COUNTS_PARTS = 18  # from which on a Split of equal parts says how many there are; before, it says nothing
+COUNTS_PARTS = 18  # first opset in which a Split into equal parts has the attribute num_outputs
 
-# Oldest opset whose version of the operator means what the rules say (default 1: never changed).
+# The oldest opset in which the operator has the semantics that rules assume; 1 for operators that are not listed.
 SINCE: dict[str, int] = {
     "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "Gemm": 7, "BatchNormalization": 9, "Reshape": 5,
     "Softmax": 13, "LogSoftmax": 13, "Dropout": 7, "Sum": 8, "Max": 8, "Min": 8, "Concat": 4, "MaxPool": 1,
@@ -48,18 +47,18 @@ SINCE: dict[str, int] = {
 
 
 def schema_version(op: str, domain: str, opset: int) -> int:
-    """The version whose schema describes the operator's form inside the graph."""
+    """Return the opset whose schema describes the operator's form inside the graph."""
     return max(opset, MOVED[op].version) if domain == "" and op in MOVED else opset
 
 
 def supported(op: str, domain: str, opset: int) -> bool:
-    """Whether rules may match or emit the operator in a model of this opset."""
+    """Return True if rules may match or add the operator in a model of this opset."""
     return opset >= (SINCE.get(op, 1) if domain == "" else 1)
 
 
 @cache
 def takes(op: str, domain: str, opset: int, n_inputs: int) -> bool:
-    """Whether a model of this opset can write down so many inputs of the operator."""
+    """Return True if the operator can have `n_inputs` inputs in a model of this opset."""
     try:
         written = onnx.defs.get_schema(op, opset, domain).max_input
     except onnx.defs.SchemaError:
@@ -68,7 +67,7 @@ def takes(op: str, domain: str, opset: int, n_inputs: int) -> bool:
 
 
 def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np.ndarray]]:
-    """The (input slot, array) pairs that give `node` its newer form; empty if it has that already."""
+    """Return the (input slot, array) pairs to add for the newer form of a node; [] if the node already has it."""
     moved = MOVED.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if moved is None or opset >= moved.version:
         return []
@@ -79,6 +78,6 @@ def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np
 
 
 def moved_attributes(op: str, domain: str, opset: int) -> tuple[tuple[str, int, type], ...]:
-    """The attributes that are inputs inside the graph but attributes in a model of this opset."""
+    """Return the (attribute, input slot, dtype) triples that are inputs in the graph but attributes in this opset."""
     moved = MOVED.get(op) if domain == "" else None
     return moved.attributes if moved is not None and opset < moved.version else ()

@@ -1,33 +1,36 @@
-"""The canonical order of a graph's nodes, kept by difference.
+"""The canonical order of a graph's nodes, updated incrementally after a rewrite.
 
-It is the depth-first post-order from the outputs, inputs left to right: topological, and a matter of structure alone,
-not of names, ids, file order or history. Every node has two numbers, for the moments at which the walk discovers and
-finishes it; only how they compare (`Graph.rank`) means anything. A rewrite leaves most of the walk as it was: if the
-new nodes lead to the same old ones in the same turn, they get numbers in between, as for most rewrites. Else, or when a
-gap is used up, the walk is repeated.
+The order is the depth-first post-order from the outputs, with inputs from left to right. It is topological and depends
+on the structure alone, not on names, ids, file order or history. Each node has two numbers for the moments at which
+the walk discovers and finishes the node; only their comparison is meaningful (`Graph.rank`).
+
+Most rewrites leave the walk through the old nodes unchanged: the new nodes lead to the same old nodes in the same
+sequence. `after` then gives the new nodes numbers between the old numbers. In other cases, or if no numbers are left in
+a gap, `walk` computes the whole order again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-SPACING = 1 << 64  # between neighbouring numbers of a fresh walk: room for some tens of rewrites at one node
+SPACING = 1 << 64  # gap between numbers of a fresh walk; enough for some tens of rewrites at one node
 
 
 class Order(NamedTuple):
-    """Node id → when the walk meets it, and when it is done with all that the node depends on."""
+    """The numbers of a walk: node id → when the walk discovers the node, and when it has finished all its inputs."""
 
     discovered: dict[int, int]
     finished: dict[int, int]
 
 
 class Edit(NamedTuple):
-    """What became of a graph whose order is known.
+    """The difference between a graph with a known order and its rewrite.
 
     Attributes:
-      before: the order before.
-      removed: node id → the nodes that it read from, in turn.
-      targets: removed node id → the nodes that now give what it gave to the nodes that stay (None: no node).
-      added: node id → the nodes that it reads from, in turn.
+      before: the known order.
+      removed: id of a removed node → ids of the nodes that it read from, in order.
+      targets: id of a removed node → ids of the nodes that now produce its outputs for the remaining nodes; None for an
+        output that is now a constant or an input.
+      added: id of an added node → ids of the nodes that it reads from, in order.
     """
 
     before: Order
@@ -37,7 +40,12 @@ class Edit(NamedTuple):
 
 
 def walk(roots: Iterable[int], sources) -> Order:
-    """The order of all nodes that the roots depend on; `sources(node)` are the nodes it reads from, in turn."""
+    """Return the order of all nodes that the roots depend on.
+
+    Args:
+      roots: ids of the nodes that compute the outputs.
+      sources: function node id → ids of the nodes that it reads from, in order.
+    """
     discovered: dict[int, int] = {}
     finished: dict[int, int] = {}
     now = 0
@@ -56,11 +64,11 @@ def walk(roots: Iterable[int], sources) -> Order:
 
 
 class _Elsewhere(Exception):
-    """The walk takes another turn than before."""
+    """Raised if the walk through the old nodes changes, or if a gap has no numbers left."""
 
 
 def after(edit: Edit) -> Order | None:
-    """The order after the edit; None where the walk must be repeated."""
+    """Return the order after the edit, or None if `walk` must compute it again."""
     try:
         new = list(_numbered(_Walk(edit).events()))
     except _Elsewhere:
@@ -74,21 +82,22 @@ def after(edit: Edit) -> Order | None:
 
 
 class _Walk:
-    """The walk through what an edit added; everything else it finds as it was, or gives up."""
+    """The walk through the added nodes; it raises _Elsewhere if it meets the old nodes in another sequence."""
 
     def __init__(self, edit: Edit):
         self.edit = edit
         self.discovered, self.finished = edit.before
         self.visited: set[int] = set()
-        self.now = 0  # all old nodes that were finished by then have been seen
-        self.kept: list[int] = []  # old nodes that are still to be met, in this turn
+        self.now = 0  # the walk has visited all old nodes with finish numbers up to this number
+        self.kept: list[int] = []  # old nodes that the walk must meet next, in this sequence
 
     def events(self) -> Iterator[tuple[int | None, int | None]]:
-        """(new node, None) where it is met and where it is done; (None, number) for moments in between that stay."""
+        """Yield (new node, None) when the walk discovers and finishes it, and (None, number) for old moments between.
+        """
         children = {node: self.tree_children(node) for node in self.edit.removed}
         below = {child for result in children.values() for child in result}
         hooks = sorted(self.edit.removed.keys() - below, key=self.discovered.__getitem__)
-        for hook in hooks:  # a removed node that was discovered from one that stays
+        for hook in hooks:  # A hook is a removed node that the walk discovered from a remaining node.
             targets = self.edit.targets[hook]
             if self.discovered[hook] < self.now or len(targets) != 1:
                 raise _Elsewhere
@@ -104,12 +113,12 @@ class _Walk:
             raise _Elsewhere
 
     def tree_children(self, node: int) -> list[int]:
-        """Those nodes that the walk discovered from `node` itself."""
+        """Return the nodes that the walk discovered directly from `node`."""
         inside = [n for n in self.edit.removed[node] if self.is_below(n, node)]
         return [n for n in inside if not any(self.is_below(n, other) for other in inside)]
 
     def is_below(self, node: int, other: int) -> bool:
-        """Whether the walk met `node` on behalf of `other`."""
+        """Return True if `node` is a descendant of `other` in the tree of the walk."""
         return self.discovered[other] < self.discovered[node] and self.finished[node] < self.finished[other]
 
     def visit(self, node: int | None) -> Iterator[tuple[int | None, int | None]]:
@@ -131,7 +140,7 @@ class _Walk:
 
 
 def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
-    """The nodes that stay and were discovered from `node` or from a removed one below it."""
+    """Yield the remaining nodes that the walk discovered from `node` or from removed nodes below it."""
     for child in children[node]:
         if child in children:
             yield from _kept(child, children)
@@ -140,7 +149,7 @@ def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
 
 
 def _numbered(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple[int, int, int]]:
-    """(new node, its two numbers), evenly spread between the fixed numbers around them."""
+    """Yield (new node, discovery number, finish number), evenly spaced between the old numbers around them."""
     begun: dict[int, int] = {}
     waiting: list[int] = []
     left = 0
@@ -150,7 +159,7 @@ def _numbered(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple
             continue
         step = (right - left) // (len(waiting) + 1)
         if waiting and step == 0:
-            raise _Elsewhere  # too many rewrites at one node: number afresh
+            raise _Elsewhere  # Too many rewrites at one node have used up the gap.
         for position, new in enumerate(waiting, start=1):
             number = left + position * step
             if new in begun:
