@@ -1,8 +1,9 @@
 """Type inference for one operator at a time, and checks that its inputs fit.
 
-ONNX's shape inference gives the types where sizes are numbers. Where sizes are symbols, symbolic.py gives the shapes
-and contents.py the elements of small tensors. `misfit` rejects inputs that ONNX's inference accepts and ONNX Runtime
-refuses (seen with onnx 1.23). `refused_at_some_size` asks the same for new operators at every size of the symbols.
+ONNX's shape inference gives the types for numeric sizes. For symbolic sizes, symbolic.py computes the shapes and
+contents.py the elements of small tensors. `misfit` rejects inputs that ONNX's inference accepts and ONNX Runtime
+rejects (observed with onnx 1.23). `refused_at_some_size` checks operators that a rule adds for every value of the
+symbols.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,11 +30,14 @@ def misfit(
     values: list[np.ndarray | None],
     outputs: tuple[TensorType, ...],
 ) -> str | None:
-    """Why the inputs do not fit the operator, None if nothing is seen.
+    """Return the reason why the inputs do not fit the operator, or None if no error is found.
 
     Args:
-      values: contents of those inputs that are small integer constants, else None.
-      outputs: the types that shape inference gave.
+      op: ONNX operator.
+      attributes: attribute name → value.
+      inputs: types of the inputs; None for an absent input.
+      values: contents of small integer inputs; None for other inputs.
+      outputs: types of the outputs by shape inference.
     """
     shape = inputs[0].shape if inputs and inputs[0] is not None else None
     if shape is None:
@@ -62,10 +66,18 @@ POOLS = frozenset(("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool
 def refused_at_some_size(
     op: str, attributes: dict, inputs: list[TensorType | None], outputs: tuple[TensorType, ...]
 ) -> str | None:
-    """What ONNX Runtime has against an operator where sizes are symbols, None if nothing at any size.
+    """Return the reason why ONNX Runtime rejects an operator, or None if it accepts the operator at every size.
 
-    Raises Undecided where that differs from size to size. Asked of new operators: a model has its own for a reason,
-    so that sizes which must be equal for it to run are taken to be equal (`symbolic`); here that must be known.
+    This check is for operators that a rule adds. In the model's own operators, sizes that must be equal are assumed to
+    be equal (symbolic.py); for a new operator the equality must be proved.
+
+    Args:
+      op: operator.
+      attributes: attribute name → value.
+      inputs, outputs: types; None for an absent input.
+
+    Raises:
+      Undecided: the answer depends on the values of the symbols.
     """
     if op in POOLS and not all(size > 0 for size in inputs[0].shape[1:]):
         return "there is nothing to pool"
@@ -73,14 +85,14 @@ def refused_at_some_size(
         return "there is nothing to attend to"
     shapes, results = [kind.shape for kind in inputs if kind is not None], [kind.shape for kind in outputs]
     if op == "FusedMatMul" and not shapes[0][-2 if attributes.get("transA") else -1] > 0:
-        return "there is nothing to add up"  # its kernel then leaves in the result what was in its memory before
+        return "there is nothing to add up"  # For an empty sum, the kernel does not initialise its result.
     if not all(equal(a, b) for a, b in _must_be_equal(op, attributes, shapes, results)):
         return "the operands do not fit"
     return None
 
 
 def _must_be_equal(op: str, attributes: dict, shapes: list[tuple], results: list[tuple]) -> Iterator[tuple]:
-    """Pairs of sizes that are equal wherever the operator runs."""
+    """Yield the pairs of sizes that must be equal for the operator to run."""
     if op in ELEMENT_WISE:
         yield from (pair for shape in shapes for pair in _spread(shape, results[0]))
     elif op == "MatMul" and all(shapes):
@@ -101,25 +113,25 @@ def _must_be_equal(op: str, attributes: dict, shapes: list[tuple], results: list
 
 
 def _spread(shape: tuple, whole: tuple) -> Iterator[tuple]:
-    """The sizes that are not 1, each with that of the broadcast result."""
+    """Return pairs of a size other than 1 and the size of the broadcast result on the same axis."""
     return (pair for pair in zip(shape[::-1], whole[::-1], strict=False) if type(pair[0]) is Dim or pair[0] != 1)
 
 
 def _spreads(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Whether a tensor of that shape can be spread over the whole one."""
+    """Return True if a tensor of this shape broadcasts to the shape `whole`."""
     return len(shape) <= len(whole) and all(a in (1, b) for a, b in zip(shape[::-1], whole[::-1], strict=False))
 
 
 INFERENCE_ERRORS = (
     shape_inference.InferenceError, checker.ValidationError, defs.SchemaError, ValueError, RuntimeError
 )  # fmt: skip
-SHAPE_VALUE_LIMIT = 1024  # elements; larger constants never steer a shape
-FLAGS_LIMIT = 2**20  # elements of a constant of truth values, so that it is seen when a mask masks nothing
+SHAPE_VALUE_LIMIT = 1024  # elements; larger constants never determine a shape
+FLAGS_LIMIT = 2**20  # elements of a boolean constant; rules read masks to recognise a mask that masks nothing
 
 
 @cache
 def attribute_defaults(op: str, domain: str, version: int) -> dict:
-    """Attribute name → default value of the operator's schema; {} for an unknown operator."""
+    """Return attribute name → default value from the operator's schema; {} for an unknown operator."""
     try:
         schema = defs.get_schema(op, version, domain)
     except defs.SchemaError:
@@ -130,7 +142,13 @@ def attribute_defaults(op: str, domain: str, version: int) -> dict:
 
 
 def attribute_proto(op: str, domain: str, version: int, name: str, value) -> onnx.AttributeProto:
-    """An AttributeProto of the type that the operator's schema declares (guessed for unknown operators)."""
+    """Return an AttributeProto of the type that the operator's schema declares.
+
+    Args:
+      op, domain, version: the operator; the type is guessed from the value for an unknown operator.
+      name: name of the attribute.
+      value: value as in `Node.attributes`.
+    """
     if isinstance(value, Opaque):
         return onnx.AttributeProto.FromString(value.data)
     try:
@@ -144,9 +162,13 @@ def attribute_proto(op: str, domain: str, version: int, name: str, value) -> onn
 def node_proto(
     graph: Graph, node: Node, name: Callable[[int], str], load: Callable[[int], np.ndarray]
 ) -> onnx.NodeProto:
-    """The node in the form of the model's own opset: what became an input in a later one is an attribute again.
+    """Return a node in the form of the model's opset, in which some inputs are attributes (see opsets.py).
 
-    `name` gives the name of a tensor that is read or written, `load` the content of a constant.
+    Args:
+      graph: graph of the node.
+      node: the node.
+      name: function tensor id → ONNX name.
+      load: function tensor id → content of a constant.
     """
     opset = graph.opset(node.domain)
     moved = moved_attributes(node.op, node.domain, opset)
@@ -168,9 +190,12 @@ def node_proto(
 
 
 def shape_value(graph_or_constants, tensor: int) -> np.ndarray | None:
-    """The content of a small integer tensor (a shape, axes, …), else None.
+    """Return the content of a small integer or boolean tensor such as a shape or axes; None for other tensors.
 
-    That of a computed one is known from its type, in graphs with symbols; its elements may be Dims.
+    Args:
+      graph_or_constants: a Graph, or tensor id → Constant. A Graph also gives contents that are computed from symbolic
+        sizes; their elements can be Dims.
+      tensor: tensor id.
     """
     whole = isinstance(graph_or_constants, Graph)
     constants = graph_or_constants.constants if whole else graph_or_constants
@@ -186,7 +211,7 @@ def shape_value(graph_or_constants, tensor: int) -> np.ndarray | None:
 
 
 def steers(kind: TensorType) -> bool:
-    """Whether rules and shapes look at what a constant of this type holds."""
+    """Return True if rules and shape inference may read the content of a constant of this type."""
     return kind.size <= SHAPE_VALUE_LIMIT or (kind.dtype == onnx.TensorProto.BOOL and kind.size <= FLAGS_LIMIT)
 
 
@@ -194,7 +219,7 @@ _STEERING = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BO
 
 
 def known_value(graph: Graph, tensor: int) -> np.ndarray | None:
-    """The content of a tensor of at most CONTENT_LIMIT numbers, else None; its elements may be Dims."""
+    """Return the content of a tensor with at most CONTENT_LIMIT numbers, possibly Dims; None for other tensors."""
     constant = graph.constants.get(tensor)
     if constant is not None:
         return constant.load() if constant.type.size <= CONTENT_LIMIT and constant.type.dtype in _NUMBERS else None
@@ -232,7 +257,7 @@ def tensor_type(proto: onnx.TypeProto | None) -> TensorType | None:
 
 
 def type_proto(kind: TensorType) -> onnx.TypeProto:
-    """The type as ONNX's inference takes it, sizes that are no numbers under names of their own."""
+    """Return the type for ONNX's inference, in which symbolic sizes have unique names (see symbolic.py)."""
     shape = kind.shape
     if shape is not None:
         shape = [symbolic.name_of(size) if type(size) is Dim else size for size in shape]
@@ -243,15 +268,17 @@ def infer_types(
     op: str, domain: str, opset: int, attributes: tuple, inputs: list[TensorType | None],
     values: list[np.ndarray | None], n_outputs: int,
 ) -> tuple[TensorType, ...]:
-    """Types of the outputs of one operator.
+    """Return the types of the outputs of one operator.
 
     Args:
-      inputs: types of the inputs, None for an absent one.
-      values: contents of those inputs that are small (integers such as shapes; numbers for what is computed from
-        sizes), else None.
+      op, domain, opset: the operator.
+      attributes: (name, value) pairs as in `Node.attributes`.
+      inputs: types of the inputs; None for an absent input.
+      values: contents of small inputs (shapes, and numbers computed from sizes); None for other inputs.
+      n_outputs: number of outputs.
 
     Raises:
-      RLFlowError: the inputs do not fit the operator, or a shape cannot be known.
+      RLFlowError: the inputs do not fit the operator, or the shape of an output cannot be determined.
     """
     known = tuple(
         (k, tuple(v.reshape(-1).tolist()), v.dtype.str, v.shape)
@@ -270,7 +297,7 @@ def infer_types(
         raise RLFlowError(f"the shape that {op} gives cannot be known")
     try:
         reason = misfit(op, dict(attributes), inputs, values, result) if not domain else None
-    except Undecided as undecided:  # how many elements there are
+    except Undecided as undecided:  # Reshape: the comparison of the numbers of elements
         raise RLFlowError(f"the shape that {op} gives cannot be known: {undecided}") from undecided
     if reason is not None:
         raise RLFlowError(f"{op} does not fit its inputs: {reason}")
@@ -278,7 +305,7 @@ def infer_types(
 
 
 def _in_symbols(op: str, attributes: dict, inputs: list, values: list, by_onnx: tuple) -> tuple:
-    """The types that ONNX gives with the shapes that follow from symbols."""
+    """Return the types `by_onnx` with the shapes that symbolic.py computes for the operator."""
     try:
         shapes = symbolic.shapes(symbolic.Call(op, attributes, inputs, values, len(by_onnx)))
     except Undecided as undecided:

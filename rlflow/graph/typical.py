@@ -1,7 +1,7 @@
-"""Typical sizes: at which a model with symbolic sizes is estimated, measured and run; it stays open to all others.
+"""Typical sizes: the numeric sizes at which a model with symbolic sizes is estimated, measured and run.
 
-Somebody names them by symbol (`seq`), one or several, or by input (all its axes); the rest has a default: a batch of 1,
-images of 224 × 224, 128 of all else. Whoever needs numbers in place of symbols asks here.
+The model itself stays valid for all sizes. The user gives one or several sizes of a symbol (`seq`), or the sizes of all
+axes of an input. Other sizes have defaults: 1 for a batch, 224 for the height and width of an image, and 128 otherwise.
 """
 
 import math
@@ -20,9 +20,9 @@ from rlflow.graph.limits import check_types
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.symbols import Symbols, check_shapes
 
-LISTED = 12  # of the sizes that nobody named, how many are said
-MOST = 16  # combinations of sizes, at each of which a result is estimated and measured
-BATCH, SIDE, LENGTH = 1, 224, 128  # where nobody says anything: first axes; heights and widths of images; all else
+LISTED = 12  # largest number of default sizes in a message
+MOST = 16  # largest number of combinations of sizes; a result is estimated and measured at each combination
+BATCH, SIDE, LENGTH = 1, 224, 128  # default sizes: first axis; height and width of an image; other axes
 
 Shapes = Mapping[str, int | Sequence[int]]
 Sizes = dict[str, int]  # symbol → size
@@ -31,14 +31,16 @@ Sizes = dict[str, int]  # symbol → size
 def load_at(
     source: Path | str | onnx.ModelProto, shapes: Shapes | None = None, fix: bool = False
 ) -> tuple[Graph, tuple[Sizes, ...]]:
-    """The graph of a model, and its typical sizes.
+    """Return the graph of a model and its typical sizes.
 
     Args:
-      source: see `load_graph`.  shapes: see `typical_sizes`.
-      fix: whether these sizes are frozen: no symbol is left of those that they name.
+      source: see `load_graph`.
+      shapes: see `typical_sizes`.
+      fix: True to replace the named symbols by their sizes in the graph.
 
-    Raises RLFlowError as `load_graph` and `typical_sizes` do, where `fix` has not one size to freeze of each name, and
-    where a tensor is too large at these sizes.
+    Raises:
+      RLFlowError: see `load_graph` and `typical_sizes`; or `fix` is True and a symbol has several sizes; or a tensor is
+        too large at these sizes.
     """
     shapes = shapes or {}
     graph = load_graph(source, shapes if fix else {})
@@ -51,15 +53,16 @@ def load_at(
 
 
 def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[Sizes, ...]:
-    """The sizes of all symbols, once for each combination of those that were named; a model without symbols: ({},).
+    """Return the sizes of all symbols, once for each combination of the given sizes; ({},) without symbols.
 
-    Says on the console which sizes are nobody's choice.
+    A message states the sizes that have defaults.
 
     Args:
-      shapes: symbol → its size, or several; input → the sizes of its axes. A name that is both is an input.
+      interface: inputs and symbols of the model.
+      shapes: symbol → size or sizes; input → sizes of its axes. A name that is both denotes the input.
 
     Raises:
-      RLFlowError: a name is neither, sizes do not fit the inputs or each other, or they have more than MOST
+      RLFlowError: a name is unknown, sizes contradict the inputs or each other, or there are more than MOST
         combinations.
     """
     inputs = {value.name for value in interface.inputs}
@@ -86,17 +89,22 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
 
 
 def input_shapes(interface: Interface, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Input name → the sizes of its axes, as `random_inputs` takes them, where the symbols have these sizes."""
+    """Return input name → sizes of its axes, for `random_inputs`.
+
+    Args:
+      interface: inputs of the model.
+      sizes: symbol → size.
+    """
     return {value.name: tuple([at(size, sizes) for size in axes]) for value, axes in _tensors(interface)}
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:
-    """ "batch = 2, seq = 7"; empty for a model without symbols."""
+    """Return sizes as text, such as "batch = 2, seq = 7"; "" for a model without symbols."""
     return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
 def _check_memory(graph: Graph, sizes: Sizes) -> None:
-    """Raises RLFlowError where a tensor is as large as in no model with fixed sizes, or smaller than nothing."""
+    """Raise RLFlowError if a tensor is too large or has a negative size at these sizes."""
     types = graph.at(sizes).types
     try:
         check_types({name: types[tensor] for tensor, name in graph.interface.names.items() if tensor in types})
@@ -105,7 +113,12 @@ def _check_memory(graph: Graph, sizes: Sizes) -> None:
 
 
 def inputs_at(interface: Interface, typical: Sequence[Sizes]) -> dict[str, dict[str, tuple[int, ...]]]:
-    """What the typical sizes are called, by the symbols in which they differ ("" without symbols) → `input_shapes`."""
+    """Return name of a size combination → `input_shapes`; a name states only the symbols in which combinations differ.
+
+    Args:
+      interface: inputs of the model.
+      typical: result of `typical_sizes`.
+    """
     first, *others = typical
     named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
     return {
@@ -114,11 +127,7 @@ def inputs_at(interface: Interface, typical: Sequence[Sizes]) -> dict[str, dict[
 
 
 def _check_fixed(interface: Interface, shapes: Shapes) -> None:
-    """Raises RLFlowError unless `load_graph` has bound what was to be fixed.
-
-    Args:
-      interface: what is left open by it.  shapes: what it was given.
-    """
+    """Raise RLFlowError unless `shapes` gives exactly one size to freeze for each of its names."""
     for name in shapes:
         if name in interface.symbols:
             sizes = ",".join(map(str, shapes[name]))
@@ -129,7 +138,7 @@ def _check_fixed(interface: Interface, shapes: Shapes) -> None:
 
 
 def _defaults(interface: Interface) -> Sizes:
-    """Symbol → its size where nobody says anything, by the first axis that has it."""
+    """Return symbol → default size, which depends on the first axis with the symbol."""
     result: Sizes = {}
     for value, axes in _tensors(interface):
         is_image = len(axes) == 4 and value.type.tensor_type.elem_type in _FLOATS
@@ -137,12 +146,12 @@ def _defaults(interface: Interface) -> Sizes:
         for axis, size in enumerate(axes):
             wanted = BATCH if axis == 0 else SIDE if is_image and axis > 1 else LENGTH
             result = _multiple(size, wanted) | result
-    # What may be empty is the length of a cache, whatever its axis.
+    # A symbol that may be 0 is the length of a cache, on any axis.
     return {name: result.get(name, LENGTH) if least else LENGTH for name, least in interface.symbols.items()}
 
 
 def _multiple(size, wanted: int) -> Sizes:
-    """The symbol that a size is a multiple of, with which it is `wanted` or not much less; {} for other sizes."""
+    """Return {symbol: value} that makes a multiple of one symbol at most `wanted` if possible; {} for other sizes."""
     names = symbols_of(size)
     if len(names) != 1:
         return {}
@@ -152,7 +161,7 @@ def _multiple(size, wanted: int) -> Sizes:
 
 
 def _solved(interface: Interface, named: Sizes) -> Sizes:
-    """The sizes of symbols that stand only in multiples ("8*height") which were named."""
+    """Return the symbols' sizes that follow from given sizes of multiples such as "8*height"."""
     result: Sizes = {}
     for _, written, size in _named_axes(interface, named):
         result |= _multiple(size, named[written])
@@ -163,7 +172,7 @@ _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DO
 
 
 def _check_sums(interface: Interface, named: Sizes, sizes: Sizes) -> None:
-    """Raises RLFlowError where a size that is made of others (`past + seq`) was named, and is not what they make."""
+    """Raise RLFlowError if the given size of an expression such as `past + seq` contradicts its symbols' sizes."""
     for port, written, size in _named_axes(interface, named):
         if at(size, sizes) != named[written]:
             made = f"{named[written]} by --shape, but {sizes_text(sizes)}"
@@ -171,7 +180,7 @@ def _check_sums(interface: Interface, named: Sizes, sizes: Sizes) -> None:
 
 
 def _named_axes(interface: Interface, named: Sizes) -> Iterator[tuple[str, str, Dim | int]]:
-    """(input, what the file calls its size, the size) of each axis whose size was named."""
+    """Yield (input, dimension name in the file, size) for each axis whose dimension name has a given size."""
     for value, axes in _tensors(interface):
         for dim, size in zip(value.type.tensor_type.shape.dim, axes, strict=True):
             if dim.dim_param in named:
@@ -179,7 +188,7 @@ def _named_axes(interface: Interface, named: Sizes) -> Iterator[tuple[str, str, 
 
 
 def _tensors(interface: Interface) -> Iterator[tuple[onnx.ValueInfoProto, tuple]]:
-    """The inputs that are tensors, and the sizes of their axes, int or Dim."""
+    """Yield each tensor input with the sizes of its axes, each an int or a Dim."""
     symbols = Symbols(interface.inputs, (), interface.bindings)
     for value in interface.inputs:
         if value.type.HasField("tensor_type"):
