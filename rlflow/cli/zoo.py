@@ -12,6 +12,6 @@ def run(parsed) -> dict:
 
     names = list(ZOO)
     for name in names:
-        print(f"{name:24}  {(ZOO.get(name).__doc__ or '').splitlines()[0]}")
+        print(f"{name:24}  {(ZOO.get(name).__doc__ or '').splitlines()[0].removeprefix('Build ')}")
     ending({"result": counted(len(names), "model")}, *EXAMPLE)
     return {"models": names}

@@ -1,7 +1,9 @@
-"""Real computation graphs without a download: the models that RLFlow optimises, trains on and tests with.
+"""The model zoo: real computation graphs that need no download, for optimisation, training and tests.
 
-`light_*` are the nine model-zoo graphs inside the onnx package; the others are built as exporters write
-them. Weights are random, drawn from the seed, at a scale that keeps activations sensible.
+`light_*` are the nine ONNX model-zoo graphs inside the onnx package; the other models are built node by node as
+exporters write them. Weights are random, drawn from a seed, at a scale that keeps activations in a normal range.
+
+    model = rlflow.zoo.load("resnet18", seed=0)  # an onnx.ModelProto
 """
 
 import onnx
@@ -46,5 +48,13 @@ ZOO = Registry(
 
 
 def load(name: str, seed: int = 0) -> onnx.ModelProto:
-    """The zoo's model `name`; the same name and seed give the same bytes. An unknown name is an RLFlowError."""
+    """Build a model of the zoo.
+
+    Args:
+      name: a name in ZOO.
+      seed: seed of the weights; the same name and seed give the same bytes.
+
+    Raises:
+      RLFlowError: the name is unknown.
+    """
     return ZOO.get(name)(seed)

@@ -1,4 +1,4 @@
-"""Writes ONNX graphs as an exporter would: fresh names, seeded weights, one checked ModelProto at the end."""
+"""Build ONNX models as an exporter writes them, with unique names, seeded weights and a final check."""
 
 from contextlib import contextmanager
 from math import prod
@@ -7,19 +7,25 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-# Mean scale of the last normalisation on a residual branch: with random weights a sum of equal branches
-# would double the variance at every block.
+# Mean scale of the last normalisation on a residual branch. With the usual scale and random weights, the sum of two
+# branches would double the variance at every block.
 BRANCH_SCALE = 0.25
 
 
 def add_initializer(graph: onnx.GraphProto, name: str, values: np.ndarray) -> None:
-    """As numpy_helper.from_array, but in place: a copy of a large model's weights costs more than drawing them."""
+    """Append an initializer to a graph in place, because copying the weights of a large model is slow.
+
+    Args:
+      graph: graph to extend.
+      name: name of the initializer.
+      values: content, of a data type that NumPy has.
+    """
     dtype = helper.np_dtype_to_tensor_dtype(values.dtype)
     graph.initializer.add(name=name, data_type=dtype, dims=values.shape, raw_data=values.tobytes())
 
 
 class Weights:
-    """Seeded float32 parameters of a sensible scale, all from one generator."""
+    """A generator of float32 parameters at scales that keep activations in a normal range."""
 
     def __init__(self, seed: int):
         self.rng = np.random.default_rng(seed)
@@ -30,25 +36,38 @@ class Weights:
         return values + np.float32(mean) if mean else values
 
     def scaled(self, shape, fan_in: int, gain: float = 2.0) -> np.ndarray:
-        """Keeps the second moment when gain is 2 before a ReLU, 1 elsewhere (He et al., arXiv:1502.01852)."""
+        """Draw a weight that preserves the second moment (He et al., arXiv:1502.01852).
+
+        Args:
+          shape: shape of the weight.
+          fan_in: number of inputs of one output element.
+          gain: 2 before a ReLU, 1 elsewhere.
+        """
         return self.normal(shape, std=(gain / fan_in) ** 0.5)
 
     def scale(self, size: int, mean: float = 0.95) -> np.ndarray:
-        """A normalisation's scale. With `variance` below, E[scale² / variance] is 1 at the default mean."""
+        """Draw the scale of a normalisation; E[scale² / variance] is 1 at the default mean."""
         return self.normal([size], std=0.1 * mean, mean=mean)
 
     def bias(self, size: int) -> np.ndarray:
         return self.normal([size], std=0.1)
 
     def variance(self, size: int) -> np.ndarray:
-        """Uniform between 0.5 and 1.5."""
+        """Draw running variances, uniform between 0.5 and 1.5."""
         return self.rng.random(size, dtype=np.float32) + np.float32(0.5)
 
 
 class Builder:
-    """Collects one graph. A tensor is its name; `scope` prefixes the names of nodes and weights.
+    """A builder of one model: methods add nodes and return the names of their outputs.
 
-    `channels` maps a tensor to the size of its channel axis, for the tensors that convolutions read.
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      opset: ONNX opset version.
+
+    Attributes:
+      weights: generator of parameters.
+      channels: tensor name → size of its channel axis (axis 1), for tensors that convolutions read.
     """
 
     def __init__(self, name: str, seed: int, opset: int = 17):
@@ -66,7 +85,7 @@ class Builder:
 
     @contextmanager
     def scope(self, name: str):
-        """Everything made inside is called `name.…`."""
+        """Prefix the names of nodes and weights inside the block with `name`."""
         outer, self._path = self._path, (*self._path, name)
         yield
         self._path = outer
@@ -77,7 +96,13 @@ class Builder:
         return name
 
     def output(self, x: str, name: str, shape) -> None:
-        """Makes the tensor x the float32 graph output `name`."""
+        """Declare a tensor as a float32 graph output.
+
+        Args:
+          x: the tensor.
+          name: new name of the tensor.
+          shape: its shape.
+        """
         for node in self._graph.node:
             for names in (node.input, node.output):
                 names[:] = [name if n == x else n for n in names]
@@ -88,13 +113,23 @@ class Builder:
         return self._model
 
     def parameter(self, name: str, values: np.ndarray) -> str:
-        """A trained tensor of the present scope."""
+        """Add a weight to the current scope and return its full name.
+
+        Args:
+          name: name within the scope.
+          values: content.
+        """
         name = ".".join((*self._path, name))
         add_initializer(self._graph, name, values)
         return name
 
     def constant(self, value, dtype=np.float32) -> str:
-        """A constant that is no parameter; equal ones are shared."""
+        """Add a constant and return its name; equal constants share one initializer.
+
+        Args:
+          value: number or array.
+          dtype: NumPy data type.
+        """
         values = np.asarray(value, dtype=dtype)
         key = (values.dtype.str, values.shape, values.tobytes())
         if key not in self._constants:
@@ -103,7 +138,13 @@ class Builder:
         return self._constants[key]
 
     def op(self, op_type: str, *inputs: str, **attributes) -> str:
-        """Adds a node of one output and returns the output's name."""
+        """Add a node with one output and return the output's name.
+
+        Args:
+          op_type: ONNX operator.
+          *inputs: names of the inputs.
+          **attributes: attributes of the node.
+        """
         name = "/".join((".".join(self._path), op_type))
         count = self._node_names[name] = self._node_names.get(name, -1) + 1
         name += f"_{count}" if count else ""
@@ -118,7 +159,17 @@ class Builder:
     def conv(
         self, x: str, name: str, channels: int, kernel, stride: int = 1, pad=0, bias: bool = False, groups: int = 1
     ) -> str:
-        """Conv; `kernel` and `pad` are one number or (height, width)."""
+        """Add a Conv with random weights.
+
+        Args:
+          x: input [N, C, H, W].
+          name: scope of the weights.
+          channels: number of output channels.
+          kernel, pad: one number or (height, width).
+          stride: the same in both directions.
+          bias: True to add a bias.
+          groups: number of groups.
+        """
         kernel, pad = np.broadcast_to(kernel, 2).tolist(), np.broadcast_to(pad, 2).tolist()
         shape = [channels, self.channels[x] // groups, *kernel]
         with self.scope(name):
@@ -152,13 +203,13 @@ class Builder:
         return self.op("Relu", x)
 
     def concat(self, *xs: str) -> str:
-        """Joins feature maps along their channels."""
+        """Concatenate feature maps along their channels."""
         y = self.op("Concat", *xs, axis=1)
         self.channels[y] = sum(self.channels[x] for x in xs)
         return y
 
     def split(self, x: str, *sizes: int) -> list[str]:
-        """Feature maps apart, by their channels."""
+        """Split feature maps along their channels into parts of these sizes."""
         first = self.op("Split", x, self.constant(sizes, np.int64), axis=1)
         node = self._graph.node[-1]
         node.output.extend(f"{first[:-1]}{slot}" for slot in range(1, len(sizes)))
@@ -169,12 +220,18 @@ class Builder:
         return self.op("Reshape", x, self.constant(shape, np.int64))
 
     def gemm(self, x: str, name: str, inputs: int, outputs: int) -> str:
-        """A linear layer on [N, inputs]."""
+        """Add a linear layer, [N, inputs] → [N, outputs].
+
+        Args:
+          x: input tensor.
+          name: scope of the weights.
+          inputs, outputs: numbers of features.
+        """
         with self.scope(name):
             weight = self.parameter("weight", self.weights.scaled([outputs, inputs], fan_in=inputs, gain=1.0))
             bias = self.parameter("bias", self.weights.bias(outputs))
             return self.op("Gemm", x, weight, bias, alpha=1.0, beta=1.0, transB=1)
 
     def pooled_features(self, x: str) -> str:
-        """[N, C, H, W] → [N, C], the mean over the image."""
+        """Average over the image, [N, C, H, W] → [N, C]."""
         return self.op("Flatten", self.op("GlobalAveragePool", x), axis=1)

@@ -5,7 +5,8 @@ v2.
   arXiv:1512.00567), SqueezeNet 1.1 (Iandola et al., arXiv:1602.07360) and ShuffleNet v2 (Ma et al., arXiv:1807.11164)
   follow torchvision.
 - MobileNet v2 (Sandler et al., arXiv:1801.04381) follows Keras. Its strided convolutions have separate Pad operators,
-  since TensorFlow's padding is not symmetric there. The channels of both mobile networks do not fill whole vectors.
+  since TensorFlow's padding is not symmetric there. The channel counts of both mobile networks are not all multiples of
+  the vector width.
 
 `tiny_*` models have the same structure with fewer layers and channels.
 """
@@ -16,14 +17,14 @@ from rlflow.zoo.builder import BRANCH_SCALE, Builder
 
 
 def basic_block(b: Builder, x: str, width: int, stride: int) -> str:
-    """[N, C, H, W] → [N, width, H/stride, W/stride]: two 3×3 convolutions around a shortcut."""
+    """Add a block of two 3×3 convolutions with a shortcut, [N, C, H, W] → [N, width, H/stride, W/stride]."""
     y = b.relu(b.batch_norm(b.conv(x, "conv1", width, 3, stride, pad=1), "bn1"))
     y = b.batch_norm(b.conv(y, "conv2", width, 3, pad=1), "bn2", scale=BRANCH_SCALE)
     return b.relu(b.op("Add", y, shortcut(b, x, width, stride)))
 
 
 def bottleneck(b: Builder, x: str, width: int, stride: int) -> str:
-    """[N, C, H, W] → [N, 4·width, H/stride, W/stride]: 1×1, 3×3 (which strides), 1×1 around a shortcut."""
+    """Add 1×1, 3×3 (strided) and 1×1 convolutions with a shortcut, [N, C, H, W] → [N, 4·width, H/stride, W/stride]."""
     y = b.relu(b.batch_norm(b.conv(x, "conv1", width, 1), "bn1"))
     y = b.relu(b.batch_norm(b.conv(y, "conv2", width, 3, stride, pad=1), "bn2"))
     y = b.batch_norm(b.conv(y, "conv3", 4 * width, 1), "bn3", scale=BRANCH_SCALE)
@@ -31,7 +32,7 @@ def bottleneck(b: Builder, x: str, width: int, stride: int) -> str:
 
 
 def shortcut(b: Builder, x: str, channels: int, stride: int) -> str:
-    """x itself, or its 1×1 projection where the block changes the shape."""
+    """Return x, or its 1×1 projection if the block changes the shape."""
     if stride == 1 and b.channels[x] == channels:
         return x
     with b.scope("downsample"):
@@ -41,7 +42,8 @@ def shortcut(b: Builder, x: str, channels: int, stride: int) -> str:
 def resnet(
     name: str, seed: int, block, depths, width: int = 64, image: int = 224, classes: int = 1000
 ) -> onnx.ModelProto:
-    """`depths[i]` blocks of `width`·2^i channels in stage i; [1, 3, image, image] → [1, classes]."""
+    """Build a ResNet, [1, 3, image, image] → [1, classes], with `depths[i]` blocks of `width`·2^i channels in stage i.
+    """
     b = Builder(name, seed)
     x = b.input("input", [1, 3, image, image])
     x = b.relu(b.batch_norm(b.conv(x, "conv1", width, 7, stride=2, pad=3), "bn1"))
@@ -56,27 +58,27 @@ def resnet(
 
 
 def resnet18(seed: int) -> onnx.ModelProto:
-    """ResNet-18, 224×224."""
+    """Build ResNet-18 for 224×224 images."""
     return resnet("resnet18", seed, basic_block, [2, 2, 2, 2])
 
 
 def resnet50(seed: int) -> onnx.ModelProto:
-    """ResNet-50, 224×224."""
+    """Build ResNet-50 for 224×224 images."""
     return resnet("resnet50", seed, bottleneck, [3, 4, 6, 3])
 
 
 def tiny_resnet18(seed: int) -> onnx.ModelProto:
-    """ResNet of two stages with one basic block each, 8 channels, 32×32."""
+    """Build a ResNet with two stages of one basic block, from 8 channels, for 32×32 images."""
     return resnet("tiny_resnet18", seed, basic_block, [1, 1], width=8, image=32, classes=10)
 
 
 def tiny_resnet50(seed: int) -> onnx.ModelProto:
-    """ResNet of two stages with two and one bottlenecks, 8 channels, 32×32."""
+    """Build a ResNet with two stages of two and one bottlenecks, from 8 channels, for 32×32 images."""
     return resnet("tiny_resnet50", seed, bottleneck, [2, 1], width=8, image=32, classes=10)
 
 
 def basic_conv(b: Builder, x: str, name: str, channels: int, kernel, stride: int = 1, pad=0) -> str:
-    """Conv without bias, BatchNormalization, ReLU."""
+    """Add Conv without bias, BatchNormalization and ReLU."""
     with b.scope(name):
         return b.relu(b.batch_norm(b.conv(x, "conv", channels, kernel, stride, pad), "bn", epsilon=1e-3))
 
@@ -87,7 +89,7 @@ def branch_pool(b: Builder, x: str, channels: int) -> str:
 
 
 def inception_a(b: Builder, x: str, pool: int, d: int) -> str:
-    """[N, C, H, W] → [N, 224 + pool, H, W]: 1×1, 5×5, two 3×3, pool."""
+    """Add a block of four branches: 1×1; 5×5; two 3×3; pool. [N, C, H, W] → [N, 224 + pool, H, W] for d = 1."""
     one = basic_conv(b, x, "branch1x1", 64 // d, 1)
     five = basic_conv(b, x, "branch5x5_1", 48 // d, 1)
     five = basic_conv(b, five, "branch5x5_2", 64 // d, 5, pad=2)
@@ -98,7 +100,7 @@ def inception_a(b: Builder, x: str, pool: int, d: int) -> str:
 
 
 def inception_b(b: Builder, x: str, d: int) -> str:
-    """[N, C, H, W] → [N, C + 480, H/2, W/2]: 3×3, two 3×3, max pool, all with stride 2."""
+    """Add three branches of stride 2: 3×3; two 3×3; max pool. [N, C, H, W] → [N, C + 480, H/2, W/2] for d = 1."""
     three = basic_conv(b, x, "branch3x3", 384 // d, 3, stride=2)
     double = basic_conv(b, x, "branch3x3dbl_1", 64 // d, 1)
     double = basic_conv(b, double, "branch3x3dbl_2", 96 // d, 3, pad=1)
@@ -107,7 +109,7 @@ def inception_b(b: Builder, x: str, d: int) -> str:
 
 
 def inception_c(b: Builder, x: str, width: int, d: int) -> str:
-    """[N, C, H, W] → [N, 768, H, W]: 1×1, factored 7×7, two factored 7×7, pool."""
+    """Add four branches: 1×1; a factored 7×7; two factored 7×7; pool. [N, C, H, W] → [N, 768, H, W] for d = 1."""
     one = basic_conv(b, x, "branch1x1", 192 // d, 1)
     seven = basic_conv(b, x, "branch7x7_1", width // d, 1)
     seven = basic_conv(b, seven, "branch7x7_2", width // d, (1, 7), pad=(0, 3))
@@ -121,7 +123,7 @@ def inception_c(b: Builder, x: str, width: int, d: int) -> str:
 
 
 def inception_d(b: Builder, x: str, d: int) -> str:
-    """[N, C, H, W] → [N, C + 512, H/2, W/2]: 3×3, factored 7×7 then 3×3, max pool, all with stride 2."""
+    """Add three branches of stride 2: 3×3; factored 7×7 and 3×3; max pool. [N, C, H, W] → [N, C + 512, H/2, W/2]."""
     three = basic_conv(b, x, "branch3x3_1", 192 // d, 1)
     three = basic_conv(b, three, "branch3x3_2", 320 // d, 3, stride=2)
     seven = basic_conv(b, x, "branch7x7x3_1", 192 // d, 1)
@@ -132,7 +134,7 @@ def inception_d(b: Builder, x: str, d: int) -> str:
 
 
 def inception_e(b: Builder, x: str, d: int) -> str:
-    """[N, C, H, W] → [N, 2048, H, W]: 1×1, 3×3 split in 1×3 and 3×1, two 3×3 likewise, pool."""
+    """Add four branches: 1×1; 3×3 as 1×3 beside 3×1; 3×3 followed by the same; pool. [N, C, H, W] → [N, 2048, H, W]."""
 
     def split(x: str, name: str) -> str:
         row = basic_conv(b, x, f"{name}a", 384 // d, (1, 3), pad=(0, 1))
@@ -149,7 +151,18 @@ def inception_e(b: Builder, x: str, d: int) -> str:
 def inception(
     name: str, seed: int, a_pools, c_widths, e_count: int, d: int, image: int, classes: int
 ) -> onnx.ModelProto:
-    """One block A per pool width, B, one C per width of its 7×7, D, then E; [1, 3, image, image] → [1, classes]."""
+    """Build an Inception-v3, [1, 3, image, image] → [1, classes].
+
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      a_pools: pool widths, one for each block A.
+      c_widths: widths of the 7×7 convolutions, one for each block C.
+      e_count: number of blocks E.
+      d: divisor of all numbers of channels.
+      image: height and width of the input.
+      classes: number of classes.
+    """
     b = Builder(name, seed)
     x = b.input("input", [1, 3, image, image])
     x = basic_conv(b, x, "Conv2d_1a_3x3", 32 // d, 3, stride=2)
@@ -172,12 +185,12 @@ def inception(
 
 
 def inception_v3(seed: int) -> onnx.ModelProto:
-    """Inception-v3, 299×299."""
+    """Build Inception-v3 for 299×299 images."""
     return inception("inception_v3", seed, [32, 64, 64], [128, 160, 160, 192], 2, d=1, image=299, classes=1000)
 
 
 def tiny_inception_v3(seed: int) -> onnx.ModelProto:
-    """Inception-v3 with one of each of its five blocks, a sixteenth of the channels, 75×75."""
+    """Build an Inception-v3 with one block of each kind and a sixteenth of the channels, for 75×75 images."""
     return inception("tiny_inception_v3", seed, [32], [128], 1, d=16, image=75, classes=10)
 
 
@@ -185,7 +198,7 @@ POOL = "pool"
 
 
 def fire(b: Builder, x: str, squeeze: int, expand: int) -> str:
-    """[N, C, H, W] → [N, 2·expand, H, W]: a 1×1 squeeze, then 1×1 and 3×3 expansions side by side."""
+    """Add a 1×1 squeeze, then 1×1 and 3×3 expansions in parallel, [N, C, H, W] → [N, 2·expand, H, W]."""
     x = b.relu(b.conv(x, "squeeze", squeeze, 1, bias=True))
     one = b.relu(b.conv(x, "expand1x1", expand, 1, bias=True))
     three = b.relu(b.conv(x, "expand3x3", expand, 3, pad=1, bias=True))
@@ -193,7 +206,7 @@ def fire(b: Builder, x: str, squeeze: int, expand: int) -> str:
 
 
 def squeezenet(name: str, seed: int, width: int, layers, image: int, classes: int) -> onnx.ModelProto:
-    """`layers` are POOL or a fire module's (squeeze, expand); [1, 3, image, image] → [1, classes]."""
+    """Build a SqueezeNet, [1, 3, image, image] → [1, classes]; each of `layers` is POOL or (squeeze, expand)."""
     b = Builder(name, seed)
     x = b.input("input", [1, 3, image, image])
     with b.scope("features"):
@@ -207,13 +220,13 @@ def squeezenet(name: str, seed: int, width: int, layers, image: int, classes: in
 
 
 def squeezenet1_1(seed: int) -> onnx.ModelProto:
-    """SqueezeNet 1.1, 224×224."""
+    """Build SqueezeNet 1.1 for 224×224 images."""
     layers = [POOL, (16, 64), (16, 64), POOL, (32, 128), (32, 128), POOL, (48, 192), (48, 192), (64, 256), (64, 256)]
     return squeezenet("squeezenet1_1", seed, 64, layers, image=224, classes=1000)
 
 
 def tiny_squeezenet1_1(seed: int) -> onnx.ModelProto:
-    """SqueezeNet of two fire modules, 8 channels, 32×32."""
+    """Build a SqueezeNet with two fire modules, from 8 channels, for 32×32 images."""
     return squeezenet("tiny_squeezenet1_1", seed, 8, [POOL, (4, 8), POOL, (4, 16)], image=32, classes=10)
 
 
@@ -230,7 +243,7 @@ def depthwise(b: Builder, x: str, name: str, stride: int) -> str:
 
 
 def shuffled(b: Builder, x: str, size: int) -> str:
-    """The channels of two halves in turns; x is [1, C, size, size]."""
+    """Interleave the channels of the two halves of x, [1, C, size, size]."""
     channels = b.channels[x]
     y = b.op("Transpose", b.reshape(x, 1, 2, channels // 2, size, size), perm=[0, 2, 1, 3, 4])
     y = b.reshape(y, 1, channels, size, size)
@@ -239,9 +252,10 @@ def shuffled(b: Builder, x: str, size: int) -> str:
 
 
 def unit(b: Builder, x: str, channels: int, stride: int, size: int) -> str:
-    """One half passes, or strides, the other is convolved; then they are joined and shuffled.
+    """Add a ShuffleNet v2 unit: convolve one half of the channels, join both halves and shuffle.
 
-    `size` is that of the result.
+    With stride 1 the other half is unchanged; with stride 2 both branches read x and reduce its size. `size` is the
+    height and width of the result.
     """
     half = channels // 2
     if stride == 1:
@@ -253,7 +267,7 @@ def unit(b: Builder, x: str, channels: int, stride: int, size: int) -> str:
 
 
 class Folded(Builder):
-    """Normalisations are weights and biases of the convolutions before them, as PyTorch's exporter folds them."""
+    """A builder that folds normalisations into the convolutions before them, as PyTorch's exporter does."""
 
     def conv(self, x: str, *arguments, **options) -> str:
         return super().conv(x, *arguments, **options | {"bias": True})
@@ -265,7 +279,7 @@ class Folded(Builder):
 def shufflenet_v2_of(
     name: str, seed: int, stages, last: int, image: int, classes: int, builder: type[Builder] = Builder
 ) -> onnx.ModelProto:
-    """`stages` are (channels, units); [1, 3, image, image] → [1, classes]."""
+    """Build a ShuffleNet v2, [1, 3, image, image] → [1, classes]; each of `stages` is (channels, units)."""
     b = builder(name, seed)
     x = b.input("input", [1, 3, image, image])
     x = b.max_pool(b.relu(b.batch_norm(b.conv(x, "conv1.0", 24, 3, stride=2, pad=1), "conv1.1")), 3, stride=2, pad=1)
@@ -282,18 +296,18 @@ def shufflenet_v2_of(
 
 
 def shufflenet_v2(seed: int, builder: type[Builder] = Builder) -> onnx.ModelProto:
-    """ShuffleNet v2 1.0×, 224×224."""
+    """Build ShuffleNet v2 1.0× for 224×224 images."""
     stages = [(116, 4), (232, 8), (464, 4)]
     return shufflenet_v2_of("shufflenet_v2", seed, stages, 1024, image=224, classes=1000, builder=builder)
 
 
 def shufflenet_v2_folded(seed: int) -> onnx.ModelProto:
-    """ShuffleNet v2 1.0× with its normalisations folded into the convolutions."""
+    """Build ShuffleNet v2 1.0× with its normalisations folded into the convolutions."""
     return shufflenet_v2(seed, Folded)
 
 
 def tiny_shufflenet_v2(seed: int) -> onnx.ModelProto:
-    """ShuffleNet v2 of four units, 20 channels and more, 32×32."""
+    """Build a ShuffleNet v2 with four units, from 20 channels, for 32×32 images."""
     return shufflenet_v2_of("tiny_shufflenet_v2", seed, [(20, 2), (40, 2)], 48, image=32, classes=10)
 
 
@@ -309,14 +323,17 @@ def relu6(b: Builder, x: str) -> str:
 
 
 def strided(b: Builder, x: str, stride: int) -> tuple[str, int]:
-    """(x with one row and column of zeros after it, no padding) where there is a stride, else (x, a padding of one)."""
+    """Return (x, 1) for stride 1, else (x padded at the end by one row and column of zeros, 0).
+
+    The number is the padding of the following 3×3 convolution.
+    """
     if stride == 1:
         return x, 1
     return b.op("Pad", x, b.constant([0, 0, 0, 0, 0, 0, 1, 1], "int64"), mode="constant"), 0
 
 
 def inverted_residual(b: Builder, x: str, expansion: int, channels: int, stride: int) -> str:
-    """Wide, a convolution of each channel, narrow again; the narrow ends are added where they are alike."""
+    """Add a 1×1 expansion, a depthwise 3×3 convolution and a 1×1 projection, with a shortcut if the shapes agree."""
     y, before = x, b.channels[x]
     if expansion > 1:
         with b.scope("expand"):
@@ -331,7 +348,17 @@ def inverted_residual(b: Builder, x: str, expansion: int, channels: int, stride:
 
 
 def mobilenet_v2_of(name: str, seed: int, first: int, blocks, last: int, image: int, classes: int) -> onnx.ModelProto:
-    """`blocks` are (expansion, channels, repetitions, stride); [1, 3, image, image] → [1, classes]."""
+    """Build a MobileNet v2, [1, 3, image, image] → [1, classes].
+
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      first: channels of the first convolution.
+      blocks: (expansion, channels, repetitions, stride) of each group of blocks.
+      last: channels of the last convolution.
+      image: height and width of the input.
+      classes: number of classes.
+    """
     b = Builder(name, seed)
     x, pad = strided(b, b.input("input", [1, 3, image, image]), 2)
     with b.scope("Conv1"):
@@ -347,13 +374,13 @@ def mobilenet_v2_of(name: str, seed: int, first: int, blocks, last: int, image: 
 
 
 def mobilenet_v2(seed: int) -> onnx.ModelProto:
-    """MobileNet v2 1.0, 224×224, padded as Keras does."""
+    """Build MobileNet v2 1.0 for 224×224 images, padded as in Keras."""
     blocks = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
     return mobilenet_v2_of("mobilenet_v2", seed, 32, blocks, 1280, image=224, classes=1000)
 
 
 def tiny_mobilenet_v2(seed: int) -> onnx.ModelProto:
-    """MobileNet v2 of four blocks, 8 channels and more, 32×32."""
+    """Build a MobileNet v2 with four blocks, from 8 channels, for 32×32 images."""
     return mobilenet_v2_of(
         "tiny_mobilenet_v2", seed, 8, [(1, 8, 1, 1), (2, 12, 2, 2), (2, 20, 1, 2)], 32, image=32, classes=10
     )

@@ -1,7 +1,7 @@
-"""The nine model-zoo graphs that the onnx package ships without weights, given random ones.
+"""The nine ONNX model-zoo graphs that the onnx package contains without weights, with random weights.
 
-In the files every weight is a ConstantOfShape (or a constant vector); all-equal values would hide any
-error that permutes or drops channels, so each one is drawn anew, at a scale read from what it feeds.
+In these files every weight is a ConstantOfShape or a constant vector. Equal values would hide errors that permute or
+drop channels. Each weight is therefore drawn at random, at a scale that suits the operator that reads it.
 """
 
 from collections import defaultdict
@@ -19,7 +19,16 @@ FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 def light(name: str, seed: int, head_gain: float = 1.0) -> onnx.ModelProto:
-    """light_{name}.onnx with seeded weights; `head_gain` scales the last one so that the logits' deviation is ~1."""
+    """Load light_{name}.onnx and fill in random weights.
+
+    Args:
+      name: name in the onnx package, without "light_".
+      seed: seed of the weights.
+      head_gain: factor of the last weight, chosen so that the standard deviation of the logits is about 1.
+
+    Raises:
+      RLFlowError: the installed onnx package lacks the file.
+    """
     try:
         model = onnx.load(FOLDER / f"light_{name}.onnx")
     except FileNotFoundError as error:
@@ -42,14 +51,14 @@ def light(name: str, seed: int, head_gain: float = 1.0) -> onnx.ModelProto:
 
 
 def keep(field, condition) -> None:
-    """Removes the elements of a repeated protobuf field that do not satisfy the condition."""
+    """Remove the elements of a repeated protobuf field that do not satisfy a condition."""
     kept = [element for element in field if condition(element)]
     del field[:]
     field.extend(kept)
 
 
 def weight_shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
-    """The shape of every float constant: an initialiser, or a ConstantOfShape of an initialiser."""
+    """Return name → shape of every float constant: an initialiser, or a ConstantOfShape of an initialiser."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     shapes = {name: list(t.dims) for name, t in constants.items() if t.data_type == onnx.TensorProto.FLOAT}
     for node in graph.node:
@@ -59,10 +68,10 @@ def weight_shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
 
 
 def weight_roles(graph: onnx.GraphProto) -> dict[str, str]:
-    """What each float constant is to the operator that reads it, in the order of reading.
+    """Return name → role of each float constant in the operator that reads it, such as "Conv.weight" or "bias".
 
-    A constant that reaches its operator through Unsqueeze or Reshape has the role of what comes out. One that
-    nothing reads has none.
+    A constant that reaches its operator through Unsqueeze or Reshape has the role of the reshaped tensor. Constants
+    without readers have no entry. The entries are in the order of reading.
     """
     shapes = weight_shapes(graph)
     readers = defaultdict(list)
@@ -86,7 +95,13 @@ def weight_roles(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def draw(weights: Weights, role: str, shape: list[int]) -> np.ndarray:
-    """Random values of a sensible scale for a role of `weight_roles`."""
+    """Draw a weight for a role of `weight_roles`.
+
+    Args:
+      weights: generator of parameters.
+      role: the role.
+      shape: shape of the weight.
+    """
     match role:
         case "Conv.weight":  # [out, in / groups, height, width]
             return weights.scaled(shape, fan_in=prod(shape[1:]))
@@ -103,45 +118,45 @@ def draw(weights: Weights, role: str, shape: list[int]) -> np.ndarray:
 
 
 def light_squeezenet(seed: int) -> onnx.ModelProto:
-    """SqueezeNet 1.1 (Caffe), 224×224."""
+    """Build SqueezeNet 1.1 (Caffe) for 224×224 images."""
     return light("squeezenet", seed, head_gain=0.22)
 
 
 def light_resnet50(seed: int) -> onnx.ModelProto:
-    """ResNet-50 (Caffe2), 224×224."""
+    """Build ResNet-50 (Caffe2) for 224×224 images."""
     return light("resnet50", seed, head_gain=2.7)
 
 
 def light_inception_v1(seed: int) -> onnx.ModelProto:
-    """GoogLeNet, Inception v1 (Caffe), 224×224."""
+    """Build GoogLeNet, also known as Inception v1 (Caffe), for 224×224 images."""
     return light("inception_v1", seed, head_gain=0.2)
 
 
 def light_inception_v2(seed: int) -> onnx.ModelProto:
-    """Inception v2, Caffe's BatchNorm and Scale as BatchNormalization, Mul and Add, 224×224."""
+    """Build Inception v2 for 224×224 images; Caffe's BatchNorm and Scale are BatchNormalization, Mul and Add."""
     return light("inception_v2", seed, head_gain=0.37)
 
 
 def light_densenet121(seed: int) -> onnx.ModelProto:
-    """DenseNet-121, Caffe's BatchNorm and Scale as BatchNormalization, Mul and Add, 224×224; no Softmax."""
+    """Build DenseNet-121 for 224×224 images, without Softmax; BatchNorm and Scale are as in Inception v2."""
     return light("densenet121", seed, head_gain=0.7)
 
 
 def light_shufflenet(seed: int) -> onnx.ModelProto:
-    """ShuffleNet v1 with four groups (Caffe2), 224×224."""
+    """Build ShuffleNet v1 with four groups (Caffe2) for 224×224 images."""
     return light("shufflenet", seed, head_gain=0.1)
 
 
 def light_vgg19(seed: int) -> onnx.ModelProto:
-    """VGG-19 (Caffe), 224×224."""
+    """Build VGG-19 (Caffe) for 224×224 images."""
     return light("vgg19", seed, head_gain=0.23)
 
 
 def light_bvlc_alexnet(seed: int) -> onnx.ModelProto:
-    """AlexNet (Caffe), grouped convolutions, 224×224."""
+    """Build AlexNet (Caffe) with grouped convolutions for 224×224 images."""
     return light("bvlc_alexnet", seed, head_gain=0.19)
 
 
 def light_zfnet512(seed: int) -> onnx.ModelProto:
-    """ZFNet-512 (Caffe2), 224×224."""
+    """Build ZFNet-512 (Caffe2) for 224×224 images."""
     return light("zfnet512", seed, head_gain=0.5)

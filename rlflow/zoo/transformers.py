@@ -20,7 +20,14 @@ from rlflow.zoo.builder import Builder
 
 @dataclass
 class EncoderSize:
-    """Of an encoder."""
+    """The hyperparameters of an encoder, by default for BERT-Base and ViT-Base.
+
+    Attributes:
+      hidden: H, features of the residual stream.
+      layers: number of layers.
+      heads: attention heads of a layer.
+      intermediate: features inside the feed-forward block.
+    """
 
     hidden: int = 768
     layers: int = 12
@@ -29,6 +36,8 @@ class EncoderSize:
 
 
 class Transformer(Builder):
+    """A builder with the layers of a transformer encoder; `fused` selects LayerNormalization and Gelu as operators."""
+
     EPSILON = 1e-12
 
     def __init__(self, name: str, seed: int, size: EncoderSize, fused: bool):
@@ -36,20 +45,35 @@ class Transformer(Builder):
         self.size, self.fused = size, fused
 
     def gather(self, table: str, indices, axis: int = 0) -> str:
-        """Rows of a table; `indices` is a tensor's name or constant integers."""
+        """Look up rows of a table.
+
+        Args:
+          table: name of the table.
+          indices: name of a tensor, or constant integers.
+          axis: axis of the rows.
+        """
         if not isinstance(indices, str):
             indices = self.constant(indices, np.int64)
         return self.op("Gather", table, indices, axis=axis)
 
     def linear(self, x: str, name: str, outputs: int, inputs: int | None = None) -> str:
-        """[1, S, inputs] → [1, S, outputs]: MatMul, then the bias as the first operand of Add (as PyTorch does)."""
+        """Add a linear layer, [1, S, inputs] → [1, S, outputs].
+
+        As in PyTorch's exports, the bias is the first operand of the Add.
+
+        Args:
+          x: input tensor.
+          name: scope of the weights.
+          outputs: number of output features.
+          inputs: number of input features; None for H.
+        """
         inputs = inputs or self.size.hidden
         with self.scope(name):
             weight = self.parameter("weight", self.weights.scaled([inputs, outputs], fan_in=inputs, gain=1.0))
             return self.op("Add", self.parameter("bias", self.weights.bias(outputs)), self.op("MatMul", x, weight))
 
     def layer_norm(self, x: str, name: str) -> str:
-        """(x − mean) / √(variance + ε) · weight + bias over the features."""
+        """Normalise over the features: (x − mean) / √(variance + ε) · weight + bias."""
         with self.scope(name):
             weight = self.parameter("weight", self.weights.scale(self.size.hidden, mean=1.0))
             bias = self.parameter("bias", self.weights.bias(self.size.hidden))
@@ -61,14 +85,20 @@ class Transformer(Builder):
             return self.op("Add", self.op("Mul", self.op("Div", centred, deviation), weight), bias)
 
     def gelu(self, x: str) -> str:
-        """x · (1 + erf(x / √2)) · ½ (Hendrycks and Gimpel, arXiv:1606.08415)."""
+        """Apply x · (1 + erf(x / √2)) · ½ (Hendrycks and Gimpel, arXiv:1606.08415)."""
         if self.fused:
             return self.op("Gelu", x)
         erf = self.op("Erf", self.op("Div", x, self.constant(sqrt(2))))
         return self.op("Mul", self.op("Mul", x, self.op("Add", erf, self.constant(1))), self.constant(0.5))
 
     def attention(self, x: str, positions: int, mask: str | None = None) -> str:
-        """[1, S, H] → [1, S, H], without the output projection; `mask` [1, 1, 1, S] is added to the scores."""
+        """Add multi-head self-attention without its output projection, [1, S, H] → [1, S, H].
+
+        Args:
+          x: input tensor.
+          positions: S.
+          mask: tensor [1, 1, 1, S] to add to the scores; None for no mask.
+        """
         hidden, heads = self.size.hidden, self.size.heads
         depth = hidden // heads
 
@@ -90,7 +120,7 @@ TINY_BERT = EncoderSize(hidden=32, layers=2, heads=2, intermediate=64)
 
 
 def additive_mask(b: Transformer, attention_mask: str) -> str:
-    """int64 [1, S] of 1 (attend) and 0 → float32 [1, 1, 1, S] of 0 and −10000."""
+    """Convert a mask int64 [1, S] of 1 (attend) and 0 to scores float32 [1, 1, 1, S] of 0 and −10000."""
     mask = b.op("Unsqueeze", attention_mask, b.constant([1], np.int64))
     mask = b.op("Unsqueeze", mask, b.constant([2], np.int64))
     mask = b.op("Cast", mask, to=TensorProto.FLOAT)
@@ -100,7 +130,7 @@ def additive_mask(b: Transformer, attention_mask: str) -> str:
 def bert_embeddings(
     b: Transformer, input_ids: str, token_type_ids: str, vocabulary: int, positions: int, sequence: int
 ) -> str:
-    """int64 [1, S] twice → [1, S, H]: the sum of three Gathers, normalised."""
+    """Add word, type and position embeddings and normalise their sum, int64 [1, S] twice → [1, S, H]."""
 
     def table(name: str, rows: int) -> str:
         return b.parameter(f"{name}_embeddings.weight", b.weights.normal([rows, b.size.hidden], std=0.02))
@@ -112,7 +142,7 @@ def bert_embeddings(
 
 
 def bert_layer(b: Transformer, x: str, mask: str, sequence: int) -> str:
-    """[1, S, H] → [1, S, H]: attention, then GELU's feed-forward, each normalised after its residual sum."""
+    """Add attention and a GELU feed-forward block, each normalised after its residual sum, [1, S, H] → [1, S, H]."""
     with b.scope("attention"):
         with b.scope("self"):
             y = b.attention(x, sequence, mask)
@@ -128,7 +158,20 @@ def bert_layer(b: Transformer, x: str, mask: str, sequence: int) -> str:
 def bert(
     name: str, seed: int, size: EncoderSize, fused: bool, vocabulary: int, positions: int, sequence: int
 ) -> onnx.ModelProto:
-    """int64 [1, sequence] three times → last_hidden_state [1, sequence, H] and pooler_output [1, H]."""
+    """Build a BERT encoder with a pooler.
+
+    Its inputs are input_ids, attention_mask and token_type_ids, int64 [1, sequence]. Its outputs are last_hidden_state
+    [1, sequence, H] and pooler_output [1, H].
+
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      size: hyperparameters of the encoder.
+      fused: True for LayerNormalization and Gelu as operators (opset 20), False for their decompositions (opset 17).
+      vocabulary: rows of the word table.
+      positions: rows of the position table.
+      sequence: S, number of tokens.
+    """
     b = Transformer(name, seed, size, fused)
     names = ("input_ids", "attention_mask", "token_type_ids")
     input_ids, attention_mask, token_type_ids = (b.input(n, [1, sequence], TensorProto.INT64) for n in names)
@@ -146,24 +189,24 @@ def bert(
 
 
 def bert_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """BERT-Base, uncased vocabulary, sequence of 128; LayerNorm and GELU decomposed."""
+    """Build BERT-Base with the uncased vocabulary for 128 tokens; LayerNorm and GELU are decomposed unless fused."""
     name = "bert_base_fused" if fused else "bert_base"
     return bert(name, seed, EncoderSize(), fused, vocabulary=30522, positions=512, sequence=128)
 
 
 def bert_base_fused(seed: int) -> onnx.ModelProto:
-    """BERT-Base with LayerNormalization and Gelu as operators (opset 20)."""
+    """Build BERT-Base with LayerNormalization and Gelu as operators (opset 20)."""
     return bert_base(seed, fused=True)
 
 
 def tiny_bert_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """BERT of two layers, 32 features, sequence of 16; LayerNorm and GELU decomposed."""
+    """Build a BERT with two layers and 32 features for 16 tokens; LayerNorm and GELU are decomposed unless fused."""
     name = "tiny_bert_base_fused" if fused else "tiny_bert_base"
     return bert(name, seed, TINY_BERT, fused, vocabulary=100, positions=32, sequence=16)
 
 
 def tiny_bert_base_fused(seed: int) -> onnx.ModelProto:
-    """The tiny BERT with LayerNormalization and Gelu as operators (opset 20)."""
+    """Build the tiny BERT with LayerNormalization and Gelu as operators (opset 20)."""
     return tiny_bert_base(seed, fused=True)
 
 
@@ -171,7 +214,7 @@ TINY_VIT = EncoderSize(hidden=32, layers=2, heads=2, intermediate=64)
 
 
 def vit_embeddings(b: Transformer, x: str, image: int, patch: int) -> str:
-    """[1, 3, image, image] → [1, 1 + P, H]: the class token and P patches, plus their positions."""
+    """Embed the class token and P patches and add positions, [1, 3, image, image] → [1, 1 + P, H]."""
     hidden, patches = b.size.hidden, (image // patch) ** 2
     x = b.conv(x, "patch_embeddings.projection", hidden, patch, stride=patch, bias=True)
     x = b.op("Transpose", b.reshape(x, 1, hidden, patches), perm=[0, 2, 1])
@@ -180,7 +223,7 @@ def vit_embeddings(b: Transformer, x: str, image: int, patch: int) -> str:
 
 
 def vit_layer(b: Transformer, x: str, positions: int) -> str:
-    """[1, S, H] → [1, S, H]: attention, then GELU's feed-forward, each on a normalised copy of the residual stream."""
+    """Add attention and a GELU feed-forward block, each after its own normalisation, [1, S, H] → [1, S, H]."""
     y = b.layer_norm(x, "layernorm_before")
     with b.scope("attention"):
         with b.scope("attention"):
@@ -192,7 +235,17 @@ def vit_layer(b: Transformer, x: str, positions: int) -> str:
 
 
 def vit(name: str, seed: int, size: EncoderSize, fused: bool, image: int, patch: int, classes: int) -> onnx.ModelProto:
-    """[1, 3, image, image] → [1, classes], read from the class token."""
+    """Build a ViT classifier that reads the class token, [1, 3, image, image] → [1, classes].
+
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      size: hyperparameters of the encoder.
+      fused: True for LayerNormalization and Gelu as operators (opset 20), False for their decompositions (opset 17).
+      image: height and width of the input.
+      patch: height and width of a patch.
+      classes: number of classes.
+    """
     b = Transformer(name, seed, size, fused)
     x = b.input("pixel_values", [1, 3, image, image])
     with b.scope("vit"):
@@ -207,22 +260,22 @@ def vit(name: str, seed: int, size: EncoderSize, fused: bool, image: int, patch:
 
 
 def vit_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """ViT-Base/16, 224×224; LayerNorm and GELU decomposed."""
+    """Build ViT-Base/16 for 224×224 images; LayerNorm and GELU are decomposed unless fused."""
     return vit("vit_base_fused" if fused else "vit_base", seed, EncoderSize(), fused, image=224, patch=16, classes=1000)
 
 
 def vit_base_fused(seed: int) -> onnx.ModelProto:
-    """ViT-Base/16 with LayerNormalization and Gelu as operators (opset 20)."""
+    """Build ViT-Base/16 with LayerNormalization and Gelu as operators (opset 20)."""
     return vit_base(seed, fused=True)
 
 
 def tiny_vit_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """ViT of two layers, 32 features, 32×32 in patches of 8; LayerNorm and GELU decomposed."""
+    """Build a ViT with two layers and 32 features for 32×32 images in patches of 8; decomposed unless fused."""
     return vit(
         "tiny_vit_base_fused" if fused else "tiny_vit_base", seed, TINY_VIT, fused, image=32, patch=8, classes=10
     )
 
 
 def tiny_vit_base_fused(seed: int) -> onnx.ModelProto:
-    """The tiny ViT with LayerNormalization and Gelu as operators (opset 20)."""
+    """Build the tiny ViT with LayerNormalization and Gelu as operators (opset 20)."""
     return tiny_vit_base(seed, fused=True)
