@@ -1,11 +1,11 @@
-"""All candidates of a state as one graph: the current graph, and next to it the change that each valid action makes.
+"""All candidates of a state as one graph: the current graph and, for each valid action, the nodes that it changes.
 
-X-RLflow (section 3.3) shows a graph network the graph and every graph that one action leads to. These hundreds of
-graphs differ in a few nodes, so they share one ragged graph. Candidate 0 is the current graph; every other candidate
+X-RLflow (section 3.3) shows a graph network the current graph and every graph that one action leads to. These hundreds
+of graphs differ in a few nodes, so they share one ragged graph. Candidate 0 is the current graph; every other candidate
 adds only its patch. A network that passes messages at most `reach` times along the edges computes the same values on a
 patch as on the whole candidate.
 
-`patch_of` finds the patch of a match without making the rewritten graph: the new nodes, copies of the nodes that see a
+`patch_of` finds the patch of a match without applying the rewrite: the new nodes, copies of the nodes that see a
 difference, and the edges into both. Weights and graph inputs are no nodes here; the rows of their readers contain their
 shapes. A state keeps the patches and gains of its predecessor except near the rewrite between them.
 """
@@ -26,22 +26,23 @@ from rlflow.rules.apply import apply, operands
 from rlflow.rules.match import Match
 from rlflow.rules.rule import Rule
 
-RANK = 4  # axes whose sizes are shown, the last ones
-LARGEST_SIZE = 4096.0  # sizes are shown as multiples of it (X-RLflow, table 4)
-NODE_COLUMNS = 2 + RANK  # operator id (rlflow/env/features.py), constant, the sum of all incoming shapes
+RANK = 4  # number of axes whose sizes are shown, counted from the last
+LARGEST_SIZE = 4096.0  # the unit in which sizes are shown (X-RLflow, table 4)
+NODE_COLUMNS = 2 + RANK  # operator id (rlflow/env/features.py), 1 for a constant operator, sum of the input shapes
 
 NodeRow = tuple[float, ...]  # NODE_COLUMNS numbers
 
 
 class Patch(NamedTuple):
-    """The part of a rewritten graph whose nodes see the rewrite, within `reach` edges along the data.
+    """The nodes of a rewritten graph that are new or see the rewrite within `reach` edges upstream, with their edges.
 
-    rows: int32 [m], the new nodes as −1, −2, …; then the copies, as ids of the nodes that they are copies of.
-    new: float32 [new nodes, NODE_COLUMNS].
-    senders: int32 [e], of the edges into the patch: a node's id, or ~k for row k of the patch.
-    receivers: int32 [e], row of the patch.
-    replaced: int32 [r], ids of the nodes of the graph before that disappear, or have a copy.
-    depends: ids of the nodes of which, if a later rewrite touches none, the patch stays as it is.
+    Attributes:
+      rows: int32 [m], the new nodes as −1, −2, …, then the copies as ids of the nodes that they copy.
+      new: float32 [new nodes, NODE_COLUMNS], the rows of the new nodes.
+      senders: int32 [e], sender of each edge into the patch: a node id, or ~k for row k of the patch.
+      receivers: int32 [e], receiver of each edge, a row of the patch.
+      replaced: int32 [r], ids of the nodes that disappear from the current graph or have a copy in the patch.
+      depends: node ids; the patch stays valid until a rewrite touches one of these nodes.
     """
 
     rows: np.ndarray
@@ -53,7 +54,15 @@ class Patch(NamedTuple):
 
 
 def patch_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Match, reach: int) -> Patch:
-    """The patch of a match of this graph. sizes: the typical size of each symbol."""
+    """Return the patch of a match.
+
+    Args:
+      graph: the current graph.
+      sizes: symbol → typical size.
+      rule: the rule of the match.
+      match: a match of the rule in this graph.
+      reach: number of message-passing steps after which a network must still see no difference to the whole candidate.
+    """
     after = _After(graph, rule, match)
     new = [node for node in after.new if node not in after.gone]
     copies = list(after.behind(reach))
@@ -74,7 +83,14 @@ def patch_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Match, r
 
 
 def whole_graph_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Match) -> Patch:
-    """The rewritten graph, made and shown from end to end: a patch in which all nodes are new."""
+    """Apply a match and return the whole rewritten graph as a patch in which all nodes are new.
+
+    Args:
+      graph: the current graph.
+      sizes: symbol → typical size.
+      rule: the rule of the match.
+      match: a match of the rule in this graph.
+    """
     after = apply(graph, rule, match)
     types, row_of = after.at(sizes).types, {node_id: row for row, node_id in enumerate(after.order)}
     nodes = [after.nodes[node_id] for node_id in after.order]
@@ -89,19 +105,30 @@ def whole_graph_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Ma
 
 
 def node_row(node: Node, reads: Iterable[int], types: Mapping[int, TensorType]) -> NodeRow:
-    """What is seen of a node that reads these tensors: NODE_COLUMNS numbers."""
+    """Return the NODE_COLUMNS numbers that the observation shows of a node.
+
+    Args:
+      node: the node.
+      reads: ids of the tensors that the node reads.
+      types: tensor id → type at the typical sizes.
+    """
     shapes = [_shape_row(types.get(tensor)) for tensor in reads]
     return (float(operator_id(node)), float(node.constant), *map(sum, zip(*shapes or [(0.0,) * RANK], strict=True)))
 
 
 def sources(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The nodes that give the tensors that a node reads, once for each tensor in turn."""
+    """Return the producer of each tensor that a node reads, in the order of the tensors; omit inputs and weights.
+
+    Args:
+      graph: the graph.
+      node: a node of the graph.
+    """
     producers = graph.producers
     return tuple([producers[tensor] for tensor in node.reads() if tensor in producers])
 
 
 def _shape_row(kind: TensorType | None) -> tuple[float, ...]:
-    """The last RANK sizes; zeros before those of a lower rank, and of a shape that is not known."""
+    """Return the last RANK sizes in units of LARGEST_SIZE, with leading zeros; all zeros for an unknown shape."""
     sizes = kind.shape[-RANK:] if kind is not None and kind.shape is not None else ()
     return (0.0,) * (RANK - len(sizes)) + tuple([size / LARGEST_SIZE for size in sizes])
 
@@ -111,9 +138,13 @@ def _ints(values: list[int]) -> np.ndarray:
 
 
 class _After:
-    """The graph after a match, seen through the graph before it. New nodes are ~0, ~1, …, new tensors −2, −3, ….
+    """A view of the graph after a match, computed from the current graph without applying the match.
 
-    gone: nodes that disappear, new ones that nobody reads among them.  asked: nodes whose readers decided that.
+    New nodes have the ids ~0, ~1, …, new tensors the ids −2, −3, ….
+
+    Attributes:
+      gone: ids of the nodes that disappear, including new nodes without readers.
+      asked: ids of the nodes whose readers decided whether a node disappears.
     """
 
     def __init__(self, graph: Graph, rule: Rule, match: Match):
@@ -128,10 +159,10 @@ class _After:
         self._reads = {n: [real(t) for t in node.inputs if t != ABSENT] for n, node in self.new.items()}
         self._gives = {n: [real(t) for t in node.outputs if t != ABSENT] for n, node in self.new.items()}
         self._made = {tensor: n for n, given in self._gives.items() for tensor in given}
-        self._olds: dict[int, list[int]] = {}  # tensor → those whose readers it gets
+        self._olds: dict[int, list[int]] = {}  # tensor → the tensors that it replaces
         for old in self.instead:
             self._olds.setdefault(self._named(old), []).append(old)
-        self._readers: dict[int, list[int]] = {}  # node → the new ones that read it
+        self._readers: dict[int, list[int]] = {}  # node → the new nodes that read from it
         for node in self.new:
             for source in self.sources(node):
                 self._readers.setdefault(source, []).append(node)
@@ -140,7 +171,7 @@ class _After:
         self._remove_dead([source for node in self.gone for source in self.sources(node)] + list(self.new))
 
     def types(self, sizes: Mapping[str, int]) -> Mapping[int, TensorType]:
-        """Of the tensors that new nodes read."""
+        """Return the types of the tensors that new nodes read, at the typical sizes."""
         kinds = {-2 - number: kind for number, kind in self.plan.types}
         kinds |= {t: self.graph.types[t] for read in self._reads.values() for t in read if t in self.graph.types}
         return TypesAt(kinds, sizes) if self.graph.interface.symbols else kinds
@@ -149,7 +180,8 @@ class _After:
         return self._reads[node] if node < 0 else self.graph.nodes[node].reads()
 
     def sources(self, node: int) -> list[int]:
-        """The nodes that give the tensors that a node reads, once for each tensor in turn."""
+        """Return the producer of each tensor that a node reads, in the order of the tensors; omit inputs and weights.
+        """
         made, producers, result = self._made, self.graph.producers, []
         for tensor in self.reads(node):
             tensor = self._named(tensor) if self.instead else tensor
@@ -159,7 +191,7 @@ class _After:
         return result
 
     def behind(self, reach: int) -> Iterator[int]:
-        """The nodes of the graph before that stay, within so many edges behind the replaced tensors, nearest first."""
+        """Yield the remaining nodes within `reach` edges downstream of the replaced tensors, nearest first."""
         nodes, consumers, seen = self.graph.nodes, self.graph.consumers, set(self.gone)
         tensors = self.replaced
         for _ in range(reach):
@@ -182,7 +214,7 @@ class _After:
                 waiting += self.sources(node)
 
     def _is_read(self, node: int) -> bool:
-        """Whether a node that stays, or the interface, reads what this one gives."""
+        """Check whether a remaining node or a graph output reads an output of this node."""
         if any(reader not in self.gone for reader in self._readers.get(node, ())):
             return True
         if node >= 0:
@@ -195,13 +227,13 @@ class _After:
         return False
 
 
-Nodes = dict[int, tuple[NodeRow, tuple[int, ...]]]  # what is seen of each, and the nodes that it reads from
-Patches = dict[int, tuple[Match, Patch]]  # by id of the match, which lives as long as it is here
-Gains = dict[int, tuple[Match, float]]  # the same; percent of the initial objective
+Nodes = dict[int, tuple[NodeRow, tuple[int, ...]]]  # node id → its row and its producers
+Patches = dict[int, tuple[Match, Patch]]  # id of a match → the match, kept alive so that its id stays unique; its patch
+Gains = dict[int, tuple[Match, float]]  # id of a match → the match; its gain in percent of the initial objective
 
 
 class CandidateTable:
-    """The graph of a state as rows, and the patch of each of its matches."""
+    """The rows of a state's graph and the patch of each of its matches."""
 
     def __init__(self, state: RewriteState, reach: int | None, nodes: Nodes, known: Patches, gains: Gains):
         self.state, self.reach = state, reach
@@ -216,21 +248,27 @@ class CandidateTable:
 
     @classmethod
     def of(cls, state: RewriteState, reach: int | None) -> "CandidateTable":
-        """That of a state that nothing is known of. reach: as of `CandidateEnv`."""
+        """Build the table of a state from scratch.
+
+        Args:
+          state: the state.
+          reach: see `CandidateEnv`.
+        """
         return cls(state, reach, _updated({}, state, state.graph.nodes), {}, {})
 
     def after(self, state: RewriteState) -> "CandidateTable":
-        """That of the state after a rewrite of this one's."""
+        """Build the table of a successor state, and reuse all patches and gains that the rewrite did not affect."""
         touched = state.touched
         known = {key: kept for key, kept in self._patches.items() if touched.isdisjoint(kept[1].depends)}
         gains = {}
-        if self._gains and state.strain is None:  # that of the worst part alone changes wherever a rewrite is
+        if self._gains and state.strain is None:  # a gain in a maximum depends on rewrites anywhere in the graph
             near = state.near(touched, 1 + state.reach)
             gains = {key: kept for key, kept in self._gains.items() if near.isdisjoint(kept[0].nodes)}
         return CandidateTable(state, self.reach, _updated(self._nodes, state, touched), known, gains)
 
     def gains(self, matches: Sequence[Match]) -> np.ndarray:
-        """float32 [1 + matches]: by how many percent of the initial objective each lowers it; 0 first, for NO-OP."""
+        """Return float32 [1 + matches], the gain of each match in percent of the initial objective; 0 first, for NO-OP.
+        """
         state, whole = self.state, max(self.state.task.initial.objective, 1)
         for match in matches:
             if id(match) not in self._gains:
@@ -239,7 +277,7 @@ class CandidateTable:
         return np.array([0.0, *(self._gains[id(match)][1] for match in matches)], np.float32)
 
     def arrays(self, matches: Sequence[Match]) -> dict[str, np.ndarray]:
-        """The graph as it is, then a patch for each of these matches; see `CandidateEnv` for what the arrays hold."""
+        """Return the arrays of `CandidateEnv` (without actions and gains) for the current graph and these matches."""
         order, patches = self.state.graph.order, [self._patches[id(match)][1] for match in matches]
         n, row_of = len(order), np.zeros(self.state.graph.next_id, np.int32)
         row_of[np.array(order, np.int64)] = np.arange(n)
@@ -252,7 +290,7 @@ class CandidateTable:
         seen = seen[np.concatenate([np.arange(n), np.where(new, n - 1 + np.cumsum(new), row_of[rows])])]
         sizes = np.array([len(patch.rows) for patch in patches], np.int32)
         edges = [len(patch.senders) for patch in patches]
-        first = np.repeat(n + np.cumsum(sizes, dtype=np.int32) - sizes, edges)  # row of the patch that an edge is of
+        first = np.repeat(n + np.cumsum(sizes, dtype=np.int32) - sizes, edges)  # first row of each edge's patch
         senders = _joined([patch.senders for patch in patches])
         owners = np.arange(1, len(patches) + 1, dtype=np.int32)
         return {
@@ -273,7 +311,7 @@ class CandidateTable:
 
 
 def _updated(nodes: Nodes, state: RewriteState, changed: Iterable[int]) -> Nodes:
-    """Those of a state, from those of an earlier one and the ids of the nodes that differ, or are gone."""
+    """Return the rows of a state from the rows of an earlier state and the ids of all nodes that changed since."""
     nodes, graph, types = nodes.copy(), state.graph, state.graph.at(state.task.sizes[0]).types
     for node_id in changed:
         node = graph.nodes.get(node_id)
@@ -289,33 +327,35 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 class CandidateEnv(gymnasium.Wrapper):
-    """The environment of rewriting, whose observation is the graph and all that valid actions would make of it.
+    """A wrapper of the rewriting environment that observes the current graph and the graphs that valid actions lead to.
 
-    With n rows, e edges and C candidates, the graph as it is being number 0:
+    With n rows, e edges and C candidates, the current graph being candidate 0:
 
-    | key | shape, dtype | what |
+    | key | shape, dtype | meaning |
     | --- | --- | --- |
     | ops | int32 [n] | operator id of each row |
-    | nodes | float32 [n, 5] | whether it is constant; the shapes of all that it reads, summed, in multiples of 4096 |
-    | senders, receivers | int32 [e] | rows, of each edge along the data |
-    | owners | int32 [n] | whose row it is, ascending |
-    | replaced, replacers | int32 [r] | rows of the graph as it is that a candidate does not have, and which one |
-    | actions | int64 [C, 2] | the (xfer_id, location) of each; of number 0 it is NO-OP |
-    | gains | float32 [C] | percent of the initial objective that each is estimated to take off it; if asked for |
+    | nodes | float32 [n, 5] | 1 if the operator is constant; the sum of its input shapes, in multiples of 4096 |
+    | senders, receivers | int32 [e] | rows at the two ends of each edge, along the data flow |
+    | owners | int32 [n] | candidate of each row, ascending |
+    | replaced, replacers | int32 [r] | a row of the current graph, and a candidate that lacks this row |
+    | actions | int64 [C, 2] | (xfer_id, location) of each candidate; NO-OP for candidate 0 |
+    | gains | float32 [C] | estimated gain of each candidate in percent of the initial objective; only with `gains` |
 
-    Actions are those of the environment below. Of a shape, which has at most 4 axes (the last ones), missing axes are 0
-    and come first. What its masks leave out is no candidate. Its states are followed by `step` and `reset` alone: one
-    that is restored in the environment below is not seen.
+    Actions are the actions of the wrapped environment. A shape is shown by its last four sizes, with leading zeros. An
+    action that the wrapped environment masks is no candidate. Only `step` and `reset` of this wrapper update the
+    candidates: it does not notice a state restored in the wrapped environment.
 
     Args:
-      env: a `rlflow.env.graph_rewrite.GraphRewriteEnv`, whose actions are single rewrites; others are refused with an
-        RLFlowError.
-      reach: edges along which a network looks back, at most. None: any number; each candidate is there with all of its
-        rows, as in X-RLflow.
-      gains: whether they are shown.
+      env: a `rlflow.env.graph_rewrite.GraphRewriteEnv` whose actions are single rewrites.
+      reach: number of message-passing steps of the network; None to show each candidate with all its rows, as in
+        X-RLflow.
+      gains: True to show the estimated gains.
+
+    Raises:
+      RLFlowError: the actions of the environment are not single rewrites of a model.
 
     Attributes:
-      table: of the state as it is.
+      table: the candidates of the current state.
     """
 
     def __init__(self, env: gymnasium.Env, reach: int | None, gains: bool = False):
@@ -347,8 +387,11 @@ class CandidateEnv(gymnasium.Wrapper):
         return self._observe(observation), float(reward), terminated, truncated, info
 
     def replayed(self, actions: Iterable[tuple[int, int]]) -> Iterator[tuple[dict[str, np.ndarray], int]]:
-        """What would be seen where these valid actions were taken one after the other, then NO-OP, and the number of
-        the candidate that each is. Nothing is played: no step, no reward."""
+        """Yield the observations along a sequence of actions, each with the index of the candidate chosen; play no
+        step.
+
+        The last pair is the observation at the end of the sequence with NO-OP, candidate 0.
+        """
         table = self._initial
         for action in (*map(tuple, actions), None):
             valid = table.state.valid_actions()
@@ -364,7 +407,7 @@ class CandidateEnv(gymnasium.Wrapper):
         return self._shown(self.table, observation["location_masks"][actions[:-1, 0], actions[:-1, 1]] == 1)
 
     def _shown(self, table: CandidateTable, allowed: np.ndarray) -> dict[str, np.ndarray]:
-        """allowed: bool, of each valid action but NO-OP."""
+        """Return the observation; `allowed` is bool [actions], False for a masked action, NO-OP excluded."""
         actions, matches = table.state.valid_actions(), list(compress(table.state.matches, allowed))
         candidates = table.arrays(matches) | {"actions": np.concatenate([actions[-1:], actions[:-1][allowed]])}
         return candidates | {"gains": table.gains(matches)} if self._gains else candidates

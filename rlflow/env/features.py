@@ -1,9 +1,9 @@
 """Feature vectors of single operators and tensors: the columns of an observation that depend on one of them alone.
 
 `operator_features` shows the operator, its attributes and its numbers of inputs and outputs. `tensor_features` shows
-the data type, the shape, and the content where rules look at the content. `shown` maps a number to a logarithmic scale
-that keeps the sign. A value without a column of its own, or one that its column rounds, goes into a hash
-(`fingerprint`), so equal fingerprints mean equal values. observation.py assembles the vectors into graphs.
+the data type, the shape, and the content if rules look at it. `shown` maps a number to a logarithmic scale that keeps
+the sign. A value that has no column of its own, or that its column rounds, goes into a hash (`fingerprint`), so equal
+fingerprints mean equal values. observation.py assembles the vectors into graphs.
 """
 
 import hashlib
@@ -22,14 +22,15 @@ from rlflow.rules.apply import content_of_constant
 from rlflow.rules.expressions import FLOATS
 from rlflow.rules.match import REDUNDANT, attributes_of
 
-EXACT = 1 << 15  # integers below it are told apart in their columns; others are rounded in float32
+EXACT = 1 << 15  # smaller integers stay distinct on the float32 scale of `shown`; larger ones may be rounded
 LARGEST_MAGNITUDE = 1e30
-FLOAT_UNIT = 1e-6  # of the logarithmic scale: an epsilon of 1e-5 stays apart from one of 1e-6
-FINGERPRINT = 8  # numbers of 4 bits each: two things that differ have the same one once in 4·10⁹ times
+FLOAT_UNIT = 1e-6  # unit of the logarithmic scale, small enough to separate an epsilon of 1e-5 from 1e-6
+FINGERPRINT = 8  # number of columns, 4 bits each: different values collide with probability 1 in 4·10⁹
 
 
 def shown(number) -> float:
-    """A number on a logarithmic scale that keeps its sign; never 0, which stands for a number that is not there."""
+    """Return a number on a logarithmic scale that keeps its sign; the result is never 0, which marks a missing number.
+    """
     if number != number:
         return 0.5
     size = min(abs(number), LARGEST_MAGNITUDE)
@@ -38,18 +39,23 @@ def shown(number) -> float:
 
 
 def is_exact(number) -> bool:
-    """Whether `shown` tells it apart from all others."""
+    """Check whether `shown` gives a number that no other number gives."""
     return isinstance(number, int) and -EXACT < number < EXACT
 
 
 def row_of(numbers: Iterable, width: int) -> list[float]:
-    """The first so many of them, `shown`, and 0 where there are fewer."""
+    """Return `shown` of the first numbers, padded with zeros.
+
+    Args:
+      numbers: the numbers.
+      width: length of the result.
+    """
     row = [shown(number) for number in tuple(numbers)[:width]]
     return row + [0.0] * (width - len(row))
 
 
 def exactly(value):
-    """What `fingerprint` takes of a value, sizes in symbols with the least number that they can be."""
+    """Return the form in which `fingerprint` hashes a value: a symbolic size becomes its text and its least value."""
     if isinstance(value, tuple):
         return tuple([exactly(part) for part in value])
     return (value.text, least(value)) if type(value) is Dim else value
@@ -57,7 +63,7 @@ def exactly(value):
 
 @lru_cache(maxsize=65536)
 def fingerprint(unsaid: tuple) -> tuple[float, ...]:
-    """FINGERPRINT numbers from −1 to 1, none of them 0, by a hash; zeros of ()."""
+    """Return a hash of the value as FINGERPRINT numbers from −1 to 1, none of them 0; zeros for the empty tuple."""
     if not unsaid:
         return (0.0,) * FINGERPRINT
     digest = hashlib.blake2b(repr(unsaid).encode(), digest_size=FINGERPRINT // 2).digest()
@@ -65,8 +71,11 @@ def fingerprint(unsaid: tuple) -> tuple[float, ...]:
 
 
 def _vocabulary() -> list[tuple[str, str]]:
-    """(domain, name) of ONNX's operators up to opset 23, so that a newer onnx package does not renumber them, and of
-    those of ONNX Runtime's that rules know."""
+    """Return the (domain, name) of all known operators, sorted.
+
+    These are ONNX's operators up to opset 23, so that a newer onnx package does not renumber them, and the ONNX Runtime
+    operators that rules use.
+    """
     schemas = onnx.defs.get_all_schemas_with_history()
     standard = {("", s.name) for s in schemas if s.domain == "" and s.since_version <= 23}
     return sorted(standard | {(contrib.DOMAIN, name) for name in contrib.OPERATORS})
@@ -74,15 +83,15 @@ def _vocabulary() -> list[tuple[str, str]]:
 
 OPS = {operator: number for number, operator in enumerate(_vocabulary(), start=1)}
 OTHER_OP, INPUT_OP, OUTPUT_OP = (len(OPS) + k for k in (1, 2, 3))
-N_OPS = OUTPUT_OP + 1  # with 0 for padding
+N_OPS = OUTPUT_OP + 1  # 0 is padding
 
-# Attribute → columns. Lists that are longer, and all others, go into the fingerprint.
+# Attribute → number of columns. Longer lists and all other attributes go into the fingerprint.
 LIST_ATTRIBUTES = {"perm": 6, "kernel_shape": 3, "strides": 3, "dilations": 3, "pads": 6}
 INTEGER_ATTRIBUTES = (
     "axis", "group", "keepdims", "transA", "transB", "to", "num_heads", "ceil_mode", "count_include_pad", "allowzero",
     "blocksize",
 )  # fmt: skip
-FLOAT_ATTRIBUTES = ("epsilon", "alpha", "beta", "scale")  # two columns each: `shown`, and the number itself
+FLOAT_ATTRIBUTES = ("epsilon", "alpha", "beta", "scale")  # two columns each: `shown` and the number itself
 LARGEST_FLOAT = 1e9
 
 N_COUNTS = 9
@@ -95,7 +104,12 @@ def operator_id(node: Node) -> int:
 
 
 def operator_features(graph: Graph, node: Node) -> bytes:
-    """float32 [OPERATOR_FEATURES] of one operator: counts, attributes, fingerprint."""
+    """Return float32 [OPERATOR_FEATURES] as bytes: counts, attributes and fingerprint of one operator.
+
+    Args:
+      graph: the graph.
+      node: a node of the graph.
+    """
     given = [tensor for tensor in node.inputs if tensor != ABSENT]
     outputs = [tensor for tensor in node.outputs if tensor != ABSENT]
     unread = tuple([slot for slot, t in enumerate(node.outputs) if t != ABSENT and not graph.is_used(t)])
@@ -110,16 +124,20 @@ def operator_features(graph: Graph, node: Node) -> bytes:
         float(sum(tensor in graph.outputs for tensor in outputs)),
         float(len(node.captured)),
     )
-    hidden = tuple([(slot, graph.types.get(node.outputs[slot])) for slot in unread])  # no edge shows these
+    hidden = tuple([(slot, graph.types.get(node.outputs[slot])) for slot in unread])  # types that no edge shows
     absent = tuple([slot for slot, tensor in enumerate(node.outputs) if tensor == ABSENT])
     unsaid = (exactly(hidden), absent) if hidden or absent else ()
     return struct.pack(f"{N_COUNTS}f", *counts) + attribute_features(graph, node, unsaid)
 
 
 def attribute_features(graph: Graph, node: Node, unsaid: tuple = (), redundant: bool = False) -> bytes:
-    """float32 [ATTRIBUTE_FEATURES + FINGERPRINT] of one operator, whatever it reads and gives.
+    """Return float32 [ATTRIBUTE_FEATURES + FINGERPRINT] as bytes: the attributes of one operator, without its tensors.
 
-    unsaid: what else the fingerprint is to tell apart.  redundant: show what the shapes of its inputs say as well.
+    Args:
+      graph: the graph.
+      node: a node of the graph.
+      unsaid: further values for the fingerprint.
+      redundant: True to show the attributes in REDUNDANT, too.
     """
     values, others = attributes_of(graph, node)
     if operator_id(node) == OTHER_OP or node.overload:
@@ -130,7 +148,9 @@ def attribute_features(graph: Graph, node: Node, unsaid: tuple = (), redundant: 
 
 @lru_cache(maxsize=65536)
 def _attribute_row(values: tuple, others: tuple, unsaid: tuple) -> bytes:
-    """values: (name, value), defaults filled in.  others: those that are not at their default."""
+    """Encode attributes: `values` are (name, value) pairs with defaults filled in, `others` the pairs that are not
+    defaults.
+    """
     row, named = [], dict(values)
     for name, width in LIST_ATTRIBUTES.items():
         value = named.get(name) or ()
@@ -158,26 +178,30 @@ NUMBERS = frozenset((
     *FLOATS, TensorProto.BOOL, TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
     TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
 ))  # fmt: skip
-AXES = 6  # whose sizes have columns, the first ones
-ELEMENTS = 8  # of a small content
-LARGEST_POWER = 8  # of 2, by which a size is divisible
+AXES = 6  # number of leading axes whose sizes have columns
+ELEMENTS = 8  # number of leading elements of a known content that have columns
+LARGEST_POWER = 8  # limit of the columns POWERS
 
-TYPE = slice(0, 7)  # known, constant, a weight or literal, data type (ONNX's number), float, bool, log2 of its bytes
-RANK, SIZE = 7, 8  # axes, log(1 + elements); 0 if the shape is not known
+TYPE = slice(0, 7)  # 1 if known, constant, weight or literal; data type (ONNX's number), float, bool, 1 + log2(bytes)
+RANK, SIZE = 7, 8  # number of axes, log(1 + elements); 0 if the shape is unknown
 SIZES = slice(9, 9 + AXES)  # log(1 + size) of each axis
-POWERS = slice(15, 15 + AXES)  # the power of 2 by which the size is divisible, at most LARGEST_POWER
-DEGREES = slice(21, 21 + AXES)  # degree of the size in the model's symbols, 0 for a number
-LENGTH = 27  # 1 + log(1 + elements of a content that is seen), else 0
-CONTENT = slice(28, 28 + ELEMENTS)  # `shown`
+POWERS = slice(15, 15 + AXES)  # exponent of the largest power of 2 that divides the size, at most LARGEST_POWER
+DEGREES = slice(21, 21 + AXES)  # degree of the size as a polynomial in the model's symbols, 0 for a number
+LENGTH = 27  # 1 + log(1 + elements) if the content is shown, else 0
+CONTENT = slice(28, 28 + ELEMENTS)  # leading elements of the content, on the scale of `shown`
 TENSOR_FEATURES = 36 + FINGERPRINT
 
-Held = tuple[tuple | None, tuple]  # the numbers of a content that is seen, and what `fingerprint` is to take of it
+Held = tuple[tuple | None, tuple]  # the elements of a content that is shown (else None), and values to hash
 
 
 def tensor_features(graph: Graph, view: Graph, tensor: int, shared: bool) -> bytes:
-    """float32 [TENSOR_FEATURES] of one tensor.
+    """Return float32 [TENSOR_FEATURES] as bytes: the features of one tensor.
 
-    view: the graph at the typical sizes.  shared: of a large weight, whether other operators read an equal one.
+    Args:
+      graph: the graph.
+      view: the graph at the typical sizes.
+      tensor: id of a tensor of the graph.
+      shared: True if another operator reads an equal large weight; then the fingerprint identifies the weight.
     """
     kind, weight = graph.types.get(tensor), graph.constants.get(tensor)
     at = view.types[tensor] if kind is not None else None
@@ -191,7 +215,7 @@ def tensor_features(graph: Graph, view: Graph, tensor: int, shared: bool) -> byt
 
 
 def is_large(weight: Constant) -> bool:
-    """Whether rules do not look at its content, but for whether another one's is equal."""
+    """Check whether rules compare the weight only for equality and never look at its content."""
     return content_of_constant(weight) is True
 
 
@@ -242,7 +266,7 @@ def _padded(numbers: list) -> list[float]:
 
 
 def _power_of_2(size: int) -> int:
-    """0 of an odd size, and of 0."""
+    """Return the exponent of the largest power of 2 that divides the size, at most LARGEST_POWER; 0 for size 0."""
     return min((size & -size).bit_length() - 1, LARGEST_POWER) if size > 0 else 0
 
 

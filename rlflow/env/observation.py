@@ -2,42 +2,42 @@
 
 One graph is one `GraphArrays` of n nodes and e edges. Its widths depend neither on the graph's size nor on the model.
 
-**Nodes**, in this order: graph inputs (operator id `INPUT_OP`), operators in canonical order with constant ones among
-them, graph outputs (`OUTPUT_OP`). Inputs and outputs have zeros for features.
+**Nodes**, in this order: graph inputs (operator id `INPUT_OP`), operators in canonical order, constant operators
+included, and graph outputs (`OUTPUT_OP`). Inputs and outputs have zeros for features.
 
 `nodes`, float32 [n, NODE_FEATURES]:
   COSTS       estimated: log(1 + x) of the runtime in ns, of FLOPs and of bytes; launches. No mask depends on them.
-  COUNTS      constant or not; inputs: all, given, constant; outputs: all, given, without reader, outputs of the graph;
-              tensors that subgraphs read.
-  ATTRIBUTES  the attributes that rules name, defaults filled in, on the scale of `shown`.
-  then FINGERPRINT numbers for what these columns omit: other attributes that are not at their default, longer lists,
-              the types of outputs without reader.
+  COUNTS      1 for a constant operator; inputs: all, given, constant; outputs: all, given, unread, graph outputs;
+              number of tensors that subgraphs read.
+  ATTRIBUTES  the attributes that rules name, with defaults filled in, on the scale of `shown`.
+  FINGERPRINT numbers for values that these columns omit: other attributes that are not at their default, longer lists,
+              and the types of unread outputs.
 
-**Edges**: one for each given input of an operator, in input order, from the node that makes the tensor; and one into
-each graph output. A weight or literal belongs to its reader, so its edge leads from that operator to itself. Thus
-nothing depends on whether a file shares equal literals, and no literal connects distant operators.
+**Edges**: one for each given input of an operator, in input order, from the producer of the tensor; and one into each
+graph output. A weight or literal belongs to its reader, so its edge leads from that operator to itself. Thus the arrays
+do not depend on whether a file shares equal literals, and no literal connects distant operators.
 
 `edges`, float32 [e, EDGE_FEATURES]:
-  SLOTS       input slot of the receiver, output slot of the sender; whether a subgraph reads the tensor;
-              log(1 + readers); whether the tensor is an output of the graph.
+  SLOTS       input slot of the receiver, output slot of the sender; 1 if a subgraph reads the tensor;
+              log(1 + readers); 1 if the tensor is a graph output.
   EQUALITIES  which nearby tensors are identical, and which shapes and axes are equal. Message passing alone cannot
               tell two readers of one tensor from readers of two similar tensors.
-  TENSOR      data type, rank, sizes, symbolic sizes, small content; FINGERPRINT numbers for what these columns omit.
+  TENSOR      data type, rank, sizes, symbolic sizes, small content; FINGERPRINT numbers for omitted values.
 
-`globals`, float32 [GLOBAL_FEATURES]: runtime, FLOPs, bytes, launches and non-constant operators, each as a multiple of
-the initial graph's; the typical sizes of the model's symbols; its opsets.
+`globals`, float32 [GLOBAL_FEATURES]: runtime, FLOPs, bytes, launches and number of non-constant operators, each
+relative to the initial graph; the typical sizes of the model's symbols; its opsets.
 
 Symbolic sizes are shown at their (first) typical size, together with their degree in the symbols.
 
-*Completeness.* Two graphs with equal arrays have equal masks. A property that a rule may look at has a column or is
-part of a fingerprint. Rules compare large weights only for equality: a weight that several operators read has the
-fingerprint of its content on each of its edges.
+*Completeness.* Two graphs with equal arrays have equal masks. Every property that a rule may look at has a column or is
+part of a fingerprint. Rules compare large weights only for equality. A weight that several operators read therefore has
+the fingerprint of its content on each of its edges.
 
 *Increments.* The entry of a node (its row and the edges into it) is kept from state to state. A rewrite renews the
-entries of touched nodes and of their readers. Nothing is encoded before it is needed.
+entries of touched nodes and of their readers. Entries are computed on first access.
 
-VERSION names this format. It stands in the `EncodingSpec` of every checkpoint and in every shard of episodes; another
-version is refused with one line.
+VERSION names this format. It is part of the `EncodingSpec` of every checkpoint and of every shard of episodes. Files of
+another version are refused.
 """
 
 import struct
@@ -66,19 +66,29 @@ from rlflow.env.features import (
 from rlflow.graph import contrib
 from rlflow.graph.ir import ABSENT, Graph, Node
 
-COMPARED_INPUTS = 4  # of the receiver, that an input is compared with
-COMPARED_AXES = 4  # of each shape, that are compared with each other
-FAMILY = 3  # the tensor and the first two inputs of the operator that gives it
+COMPARED_INPUTS = 4  # number of the receiver's first inputs that each input is compared with
+COMPARED_AXES = 4  # number of leading axes that are compared between two shapes
+FAMILY = 3  # a tensor and the first two inputs of its producer
 EQUALITY_FEATURES = COMPARED_INPUTS + FAMILY**2 - 1 + 2 * (1 + COMPARED_AXES**2)
 
 
 def equalities(graph: Graph, node: Node) -> list[bytes]:
-    """float32 [EQUALITY_FEATURES], 0 or 1, of each input of a node.
+    """Return float32 [EQUALITY_FEATURES] as bytes, 0 or 1, for each input of a node.
 
-    Whether it is the same tensor as inputs 0 … 3 (0 for itself); then, with the other input (the first one; of the
-    first the second): which of the tensor and the first two inputs of its operator are the same as which of that one's
-    (but for the two tensors themselves); whether the shapes are equal, and which of the first four axes are equal to
-    which; the same of the shapes of the input and of the node's first output. Weights of equal content are the same.
+    The features of an input are, in this order:
+
+    - whether it is the same tensor as input 0, 1, 2 and 3 of the node (0 for itself);
+    - compared with another input (input 0; for input 0 itself, input 1): which members of one family are which members
+      of the other. A family is the tensor and the first two inputs of its producer. The pair of the two tensors is
+      omitted;
+    - whether the shapes of these two inputs are equal, and which of their first four axes are equal;
+    - the same for the shapes of the input and of the node's first output.
+
+    Weights of equal content count as the same tensor.
+
+    Args:
+      graph: the graph.
+      node: a node of the graph.
     """
     families = [_family(graph, tensor) for tensor in node.inputs]
     shapes = [_shape(graph, tensor) for tensor in node.inputs]
@@ -94,7 +104,7 @@ def equalities(graph: Graph, node: Node) -> list[bytes]:
 
 
 def _family(graph: Graph, tensor: int) -> tuple:
-    """What the tensor and the first two inputs of its operator are: equal where they are the same."""
+    """Return the identities of the tensor and of the first two inputs of its producer."""
     producer = graph.producers.get(tensor)
     if producer is None:
         return _identity(graph, tensor), UNEQUAL, UNEQUAL
@@ -109,7 +119,7 @@ def _identity(graph: Graph, tensor: int) -> int | str | float:
     return UNEQUAL if tensor == ABSENT else tensor
 
 
-UNEQUAL = float("nan")  # which equals nothing
+UNEQUAL = float("nan")  # an identity that differs from every other one
 UNEQUAL_FAMILY = (UNEQUAL,) * FAMILY
 
 
@@ -125,7 +135,9 @@ def _shape(graph: Graph, tensor: int) -> tuple | None:
 
 @lru_cache(maxsize=65536)
 def _equal_axes(a: tuple | None, b: tuple | None) -> bytes:
-    """Sizes in symbols are equal if they are at every size."""
+    """Return the equality features of two shapes; symbolic sizes are equal if they are equal at every size of the
+    symbols.
+    """
     if a is None or b is None:
         return bytes(4 * (1 + COMPARED_AXES**2))
     row = [float(a == b)]
@@ -144,12 +156,16 @@ NO_NODE = bytes(4 * NODE_FEATURES)  # the features of inputs and outputs of the 
 
 
 class NodeEntry(NamedTuple):
-    """What one operator adds to the arrays.
+    """The contribution of one operator to the arrays.
 
-    op: operator id.  row: its NODE_FEATURES float32 as bytes.
-    degree: edges into it.  senders: of each, int64 as bytes: the id of the node that gives the tensor (itself for a
-    weight), or ~k for input k of the graph.  edges: of each its EDGE_FEATURES float32 as bytes.
-    weights: digests of the large weights that it reads.
+    Attributes:
+      op: operator id.
+      row: float32 [NODE_FEATURES] as bytes.
+      degree: number of edges into the operator.
+      senders: int64 [degree] as bytes: id of the producer of each input (the operator itself for a weight), or ~k for
+        graph input k.
+      edges: float32 [degree, EDGE_FEATURES] as bytes.
+      weights: digests of the large weights that the operator reads.
     """
 
     op: int
@@ -161,8 +177,12 @@ class NodeEntry(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Of one graph. nodes: node id → its entry.  readers: digest of a large weight → ids of the nodes that read it, or
-    an equal one."""
+    """The entries of one graph.
+
+    Attributes:
+      nodes: node id → entry.
+      readers: digest of a large weight → ids of the nodes that read a weight of this content.
+    """
 
     nodes: dict[int, NodeEntry]
     readers: dict[str, frozenset[int]]
@@ -174,9 +194,14 @@ NO_ENTRIES = Entries({}, {})
 def update_entries(
     known: Entries, changed: Iterable[int], graph: Graph, cost: GraphCost, sizes: Mapping[str, int]
 ) -> Entries:
-    """The entries of a graph from those of an earlier one and the ids of the nodes that differ.
+    """Return the entries of a graph from the entries of an earlier graph.
 
-    sizes: the typical size of each symbol.
+    Args:
+      known: the entries of the earlier graph.
+      changed: ids of all nodes that were changed, added or removed since.
+      graph: the graph.
+      cost: the cost of the graph.
+      sizes: symbol → typical size.
     """
     changed = set(changed)
     readers, stale = _readers(known, changed, graph)
@@ -192,7 +217,8 @@ def update_entries(
 
 
 def _readers(known: Entries, changed: set[int], graph: Graph) -> tuple[dict[str, frozenset[int]], set[int]]:
-    """Who reads which large weight now, and of which nodes one has become shared, or is no longer."""
+    """Return the readers of each large weight, and the ids of nodes that read a weight which became shared or unshared.
+    """
     readers, stale = known.readers.copy(), set()
     for node_id in changed:
         before = known.nodes[node_id].weights if node_id in known.nodes else frozenset()
@@ -230,7 +256,13 @@ def _entry(graph: Graph, view: Graph, node: Node, cost: NodeCost, readers: dict[
 
 
 def outputs(graph: Graph, view: Graph, readers: dict[str, frozenset[int]]) -> Iterator[tuple[int | None, bytes]]:
-    """Of each output of the graph: the sender (None: the output itself), and the features of the edge into it."""
+    """Yield, for each graph output, the sender (None for the output itself) and the features of the edge into it.
+
+    Args:
+      graph: the graph.
+      view: the graph at the typical sizes.
+      readers: see `Entries`.
+    """
     for tensor in graph.outputs:
         sender, (slots, rest) = _edge(graph, view, tensor, 0, False, readers)
         yield sender, slots + NO_EQUALITIES + rest
@@ -239,7 +271,7 @@ def outputs(graph: Graph, view: Graph, readers: dict[str, frozenset[int]]) -> It
 def _edge(
     graph: Graph, view: Graph, tensor: int, slot: int, captured: bool, readers: dict[str, frozenset[int]]
 ) -> tuple[int | None, tuple[bytes, bytes]]:
-    """(sender, None for a weight; the features before the equalities and after them)."""
+    """Return the sender (None for a weight) and the features of an edge before and after the equalities."""
     producer, output = graph.producers.get(tensor), 0
     weight, count = graph.constants.get(tensor), 0
     if weight is None:
@@ -255,34 +287,46 @@ def _edge(
     return producer, (slots, tensor_features(graph, view, tensor, shared))
 
 
-VERSION = 2  # raised with every change of what the numbers mean
+VERSION = 2  # increased with every change of a feature's meaning
 
 COSTS = slice(0, N_COSTS)  # columns of `nodes`
-CONSTANT = COSTS.stop  # whether the operator is
+CONSTANT = COSTS.stop  # 1 for a constant operator
 COUNTS = slice(COSTS.stop, COSTS.stop + N_COUNTS)
 ATTRIBUTES = slice(COUNTS.stop, COUNTS.stop + ATTRIBUTE_FEATURES)
 SLOTS = slice(0, N_SLOTS)  # columns of `edges`
 EQUALITIES = slice(SLOTS.stop, SLOTS.stop + EQUALITY_FEATURES)
 TENSOR = slice(EQUALITIES.stop, EDGE_FEATURES)
 
-SIZE_SLOTS = 4  # symbols whose typical sizes are shown: the first ones by name; models as people publish them have 1–3
+SIZE_SLOTS = 4  # number of symbols with a column, sorted by name; published models have 1 to 3 symbols
 TOTALS = 5
-DOMAINS = ("", contrib.DOMAIN)  # whose opsets say which operators a rule may write
+DOMAINS = ("", contrib.DOMAIN)  # domains whose opset decides which operators a rule may introduce
 GLOBAL_FEATURES = TOTALS + SIZE_SLOTS + len(DOMAINS)
 
 
 def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
+    """Return the sizes of the arrays and of the action masks.
+
+    Args:
+      n_rules: number of rules.
+      max_locations: largest number of locations of one rule.
+    """
     return EncodingSpec(N_OPS, NODE_FEATURES, EDGE_FEATURES, GLOBAL_FEATURES, n_rules, max_locations, version=VERSION)
 
 
 def totals(cost: GraphCost, running: int) -> np.ndarray:
-    """float64 [TOTALS]: runtime (ps), FLOPs, bytes, launches, nodes that are not constant (`running`)."""
+    """Return float64 [TOTALS]: runtime (ps), FLOPs, bytes, launches, and number of non-constant nodes.
+
+    Args:
+      cost: the cost of the graph.
+      running: number of non-constant nodes.
+    """
     return np.array([*cost.total, running], np.float64)
 
 
 def size_features(sizes: Sequence[Mapping[str, int]]) -> np.ndarray:
-    """float32 [SIZE_SLOTS]: the log(1 + x) of the typical size of each symbol, by name, in the mean over all typical
-    sizes; 0 where there is no symbol."""
+    """Return float32 [SIZE_SLOTS]: log(1 + typical size) of each symbol by name, averaged over all typical sizes; else
+    0.
+    """
     result = np.zeros(SIZE_SLOTS, np.float32)
     for slot, name in enumerate(sorted(sizes[0])[:SIZE_SLOTS]):
         result[slot] = np.mean([log1p(at_these[name]) for at_these in sizes])
@@ -292,9 +336,15 @@ def size_features(sizes: Sequence[Mapping[str, int]]) -> np.ndarray:
 def arrays(
     entries: Entries, graph: Graph, view: Graph, cost: GraphCost, initial: np.ndarray, of_sizes: np.ndarray
 ) -> GraphArrays:
-    """The whole graph: its inputs, its operators in canonical order, its outputs.
+    """Return the arrays of the whole graph: its inputs, its operators in canonical order, its outputs.
 
-    view: the graph at the typical sizes.  initial: the `totals` of the initial graph.  of_sizes: the `size_features`.
+    Args:
+      entries: the entries of the graph.
+      graph: the graph.
+      view: the graph at the typical sizes.
+      cost: the cost of the graph.
+      initial: float64 [TOTALS], the `totals` of the initial graph.
+      of_sizes: float32 [SIZE_SLOTS], the `size_features` of the model.
     """
     n_inputs, n_outputs, order = len(graph.inputs), len(graph.outputs), graph.order
     of_nodes = [entries.nodes[node_id] for node_id in order]
@@ -303,7 +353,7 @@ def arrays(
     for number, (sender, edge) in enumerate(outputs(graph, view, entries.readers), start=graph.next_id):
         senders.append(struct.pack("q", number if sender is None else sender))
         edges.append(edge)
-    row_of = np.zeros(graph.next_id + n_outputs + n_inputs, np.int32)  # by id; output k is next_id + k, input k is ~k
+    row_of = np.zeros(graph.next_id + n_outputs + n_inputs, np.int32)  # id → row; output k: next_id + k, input k: ~k
     receivers = np.arange(n_inputs, n_inputs + len(order) + n_outputs, dtype=np.int32)
     row_of[[*order, *range(graph.next_id, graph.next_id + n_outputs)]] = receivers
     row_of[[~k for k in range(n_inputs)]] = range(n_inputs)
