@@ -189,7 +189,7 @@ def bert(
 
 
 def bert_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """Build BERT-Base with the uncased vocabulary for 128 tokens; LayerNorm and GELU are decomposed unless fused."""
+    """Build BERT-Base with the uncased vocabulary for 128 tokens; LayerNorm and GELU are decomposed by default."""
     name = "bert_base_fused" if fused else "bert_base"
     return bert(name, seed, EncoderSize(), fused, vocabulary=30522, positions=512, sequence=128)
 
@@ -200,7 +200,7 @@ def bert_base_fused(seed: int) -> onnx.ModelProto:
 
 
 def tiny_bert_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """Build a BERT with two layers and 32 features for 16 tokens; LayerNorm and GELU are decomposed unless fused."""
+    """Build a BERT with two layers and 32 features for 16 tokens; LayerNorm and GELU are decomposed by default."""
     name = "tiny_bert_base_fused" if fused else "tiny_bert_base"
     return bert(name, seed, TINY_BERT, fused, vocabulary=100, positions=32, sequence=16)
 
@@ -260,7 +260,7 @@ def vit(name: str, seed: int, size: EncoderSize, fused: bool, image: int, patch:
 
 
 def vit_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """Build ViT-Base/16 for 224×224 images; LayerNorm and GELU are decomposed unless fused."""
+    """Build ViT-Base/16 for 224×224 images; LayerNorm and GELU are decomposed by default."""
     return vit("vit_base_fused" if fused else "vit_base", seed, EncoderSize(), fused, image=224, patch=16, classes=1000)
 
 
@@ -270,7 +270,7 @@ def vit_base_fused(seed: int) -> onnx.ModelProto:
 
 
 def tiny_vit_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """Build a ViT with two layers and 32 features for 32×32 images in patches of 8; decomposed unless fused."""
+    """Build a ViT with two layers and 32 features for 32×32 images in patches of 8; decomposed by default."""
     return vit(
         "tiny_vit_base_fused" if fused else "tiny_vit_base", seed, TINY_VIT, fused, image=32, patch=8, classes=10
     )
