@@ -41,7 +41,7 @@ def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[on
       source: the path of the model.
       path: the path to write.
       inputs: name → array, for one run.
-      declared: inputs whose declarations replace those of the model.
+      declared: declarations of inputs that replace the model's declarations.
 
     Returns:
       The names of the nodes in the order in which the session runs them.

@@ -264,7 +264,7 @@ def least(candidates: Sequence[Row], slowdown: float) -> Row:
 
     Args:
       candidates: in the order of SETUPS. The first one is always allowed; others only with a measured latency.
-      slowdown: the share by which latency may grow. A setup that is shown to exceed the share is excluded.
+      slowdown: the allowed growth of latency, as a share. A setup that is shown to exceed the share is excluded.
     """
     best = candidates[0]
     for row in candidates[1:]:

@@ -127,22 +127,22 @@ class Problem:
 
     @cached_property
     def after(self) -> Rows:
-        """For each node, the nodes that must run after the node."""
+        """Nodes that must run after each node."""
         return Rows.of(self.precedence[:, 0], self.precedence[:, 1], self.n)
 
     @cached_property
     def before(self) -> Rows:
-        """For each node, the nodes that must run before the node."""
+        """Nodes that must run before each node."""
         return Rows.of(self.precedence[:, 1], self.precedence[:, 0], self.n)
 
     @cached_property
     def read(self) -> Rows:
-        """For each node, the buffers that the node reads."""
+        """Buffers that each node reads."""
         return Rows.of(self.reads[:, 0], self.reads[:, 1], self.n)
 
     @cached_property
     def readers(self) -> Rows:
-        """For each buffer, the nodes that read the buffer."""
+        """Nodes that read each buffer."""
         return Rows.of(self.reads[:, 1], self.reads[:, 0], len(self.size))
 
     @cached_property
@@ -152,7 +152,7 @@ class Problem:
 
     @cached_property
     def stays(self) -> np.ndarray:
-        """int64 [n]: size of those of a node's buffers that outlive the node's run."""
+        """int64 [n]: size of the buffers that a node makes and that outlive the node's run."""
         return self._by_maker((self.maker >= 0) & self.lasts)
 
     @cached_property
@@ -225,7 +225,7 @@ class Problem:
     def last_use(self, at: np.ndarray) -> np.ndarray:
         """Return int64 [B, b]: the position of each buffer's last reader.
 
-        The position is that of the maker if the buffer has no reader, and n if the buffer exists to the end.
+        Without readers it is the position of the maker. A buffer that exists to the end has the position n.
 
         Args:
           at: int64 [B, n], the position of each node.

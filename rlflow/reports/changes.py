@@ -1,7 +1,8 @@
-"""The change of a graph as drawings: similar regions form one kind, and each kind is drawn once, before and after.
+"""Draw the change of a graph: similar regions form one kind, and each kind is drawn once, before and after.
 
-Both pictures of a region share one layered layout, so the same operator has the same position in both. Red operators
-were removed, green ones were added, grey ones stayed.
+Both pictures of a region share one layered layout, so the same operator has the same position in both. A node that
+exists only before may share its position with a node that exists only after. Red operators were removed, green
+operators were added, grey operators stayed.
 """
 
 from collections import Counter
@@ -15,19 +16,19 @@ from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.regions import Edge, Region, Step, edges, regions, shown
 
 WIDE, HIGH = 136, 36  # pixels of an operator's box
-COLUMN, ROW = WIDE + 24, HIGH + 26  # pixels from one to the next
+COLUMN, ROW = WIDE + 24, HIGH + 26  # pixels between neighbours
 MARGIN = 10
-SWEEPS = 4  # over the layers, to bring neighbours above each other
-CHARACTERS = 19  # of an operator's name that fit
+SWEEPS = 4  # passes over the layers that move neighbours above each other
+CHARACTERS = 19  # of an operator's name that fit into a box
 
 
 class Drawing(NamedTuple):
-    """What is drawn of a region.
+    """The content of a region's pictures.
 
     Attributes:
-      kinds: node id → removed, added, kept, or elsewhere (another region changes it).
+      kinds: node id → removed, added, kept, or elsewhere (changed by another region).
       before, after: edges.
-      positions: node id → (column, which may be half, row).
+      positions: node id → (column, a multiple of one half; row).
     """
 
     kinds: dict[int, str]
@@ -37,12 +38,18 @@ class Drawing(NamedTuple):
 
     @property
     def size(self) -> tuple[float, int]:
-        """Columns, rows."""
+        """(columns, rows)."""
         columns, rows = (max(position[axis] for position in self.positions.values()) for axis in (0, 1))
         return columns + 1, rows + 1
 
 
 def draw(before: RewriteState, after: RewriteState, region: Region) -> Drawing:
+    """Return the drawing of a region.
+
+    Args:
+      before, after: the states before and after all steps.
+      region: the region.
+    """
     kinds = dict.fromkeys(sorted(region.removed), "removed") | dict.fromkeys(sorted(region.added), "added")
     for node_id in sorted(region.around):
         kinds[node_id] = "kept" if node_id in before.graph.nodes and node_id in after.graph.nodes else "elsewhere"
@@ -53,7 +60,12 @@ def draw(before: RewriteState, after: RewriteState, region: Region) -> Drawing:
 
 
 def look(before: RewriteState, after: RewriteState, drawing: Drawing) -> tuple:
-    """Equal for two regions whose pictures are the same up to costs and names."""
+    """Return a key that is equal for two regions whose pictures differ only in costs and names.
+
+    Args:
+      before, after: the states before and after all steps.
+      drawing: of the region.
+    """
     number = {node_id: k for k, node_id in enumerate(sorted(drawing.kinds))}
     nodes = [
         (kind, _node(before.graph, after.graph, node_id).key()[:2]) for node_id, kind in sorted(drawing.kinds.items())
@@ -72,10 +84,12 @@ def _node(before: Graph, after: Graph, node_id: int) -> Node:
 
 
 def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int]) -> dict[int, tuple[float, int]]:
-    """Node id → (column, row). Every edge leads down.
+    """Return node id → (column, row), with every edge leading down.
 
     Args:
-      gone, new: the nodes that are only there before, and only after: one of each may share a position.
+      node_ids: the nodes.
+      links: the edges before and after.
+      gone, new: the nodes that exist only before, and only after; one node of each set may share a position.
     """
     row = _rows(node_ids, links)
     near: dict[int, list[int]] = {node_id: [] for node_id in node_ids}
@@ -96,9 +110,8 @@ def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int])
 
 
 def _rows(node_ids, links: list[Edge]) -> dict[int, int]:
-    """The longest path that leads to each node.
-
-    Before and after together might be a cycle: then one of its edges leads up.
+    """Return the row of each node: the length of the longest path to it. If there is a cycle, one of its edges leads
+    up.
     """
     row, left = {}, {n: {e.source for e in links if e.target == n and e.source != n} for n in sorted(node_ids)}
     while left:
@@ -111,18 +124,19 @@ def _rows(node_ids, links: list[Edge]) -> dict[int, int]:
 
 
 def _slots(node_ids: list[int], gone: Set[int], new: Set[int]) -> list[list[int]]:
-    """The nodes of a layer, each one that is only there before with one that is only there after."""
+    """Return the nodes of a layer, with a node that exists only before paired with a node that exists only after."""
     was, now = ([n for n in node_ids if n in some] for some in (gone, new))
     pairs = [[n for n in pair if n is not None] for pair in zip_longest(was, now)]
     return [[n] for n in node_ids if n not in gone and n not in new] + pairs
 
 
 def _columns(layers: list[list[list[int]]]) -> dict[int, float]:
-    """Each layer is centred."""
+    """Return the column of each node, with every layer centred."""
     return {n: k - (len(layer) - 1) / 2 for layer in layers for k, slot in enumerate(layer) for n in slot}
 
 
 def _middle(values: list[float], otherwise: float) -> float:
+    """Return the mean of the values, or `otherwise` if the list is empty."""
     return sum(values) / len(values) if values else otherwise
 
 
@@ -130,7 +144,12 @@ def _middle(values: list[float], otherwise: float) -> float:
 
 
 def picture(before: RewriteState, after: RewriteState, drawing: Drawing) -> Safe:
-    """Both, side by side."""
+    """Return the pictures before and after, side by side.
+
+    Args:
+      before, after: the states before and after all steps.
+      drawing: of the region.
+    """
     columns, rows = drawing.size
     aside = COLUMN // 2 if any(_passes(drawing.positions, edge) for edge in [*drawing.before, *drawing.after]) else 0
     size = round((columns - 1) * COLUMN) + WIDE + aside + 2 * MARGIN, (rows - 1) * ROW + HIGH + 2 * MARGIN
@@ -173,14 +192,14 @@ def _corner(position: tuple[float, int]) -> tuple[int, int]:
 
 
 def _passes(positions: Mapping[int, tuple[float, int]], edge: Edge) -> bool:
-    """Whether a box lies between its ends."""
+    """Return whether a box lies between the ends of an edge."""
     (column, first), (last_column, last) = positions[edge.source], positions[edge.target]
     middle = (column + last_column) / 2
     return any(first < row < last and abs(column - middle) < 0.5 for column, row in positions.values())
 
 
 def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
-    """From the foot of a box to the head of another, around a box that lies between them."""
+    """Return the arrow from the foot of a box to the head of another box, bent around a box between them."""
     (x, y), (end, below) = _corner(positions[edge.source]), _corner(positions[edge.target])
     x, y, end = x + WIDE // 2, y + HIGH, end + WIDE // 2
     aside, bend = (COLUMN, (below - y) // 3) if _passes(positions, edge) else (0, (below - y) // 2)
@@ -201,16 +220,16 @@ def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
     return tag("g", drawn)
 
 
-BOXES = 2500  # operators that are drawn in all pictures
-UNFOLDED = 3  # kinds that are shown at once
-FIRST_COLUMNS, FIRST_ROWS = 2, 6  # of a drawing that can be read on the first screen
-FIRST_BOXES = 36  # of a drawing that is worth its room there, though it cannot be read at once
-NUMBERS = 12  # of steps, under a drawing
-OPERATORS = 4  # whose numbers the first screen states
+BOXES = 2500  # maximum number of operators in all pictures
+UNFOLDED = 3  # kinds that are unfolded at first
+FIRST_COLUMNS, FIRST_ROWS = 2, 6  # largest drawing that is readable on the first screen
+FIRST_BOXES = 36  # largest drawing on the first screen if none is readable at once
+NUMBERS = 12  # numbers of steps under a drawing
+OPERATORS = 4  # operators with their counts on the first screen
 
 
 class Kind(NamedTuple):
-    """Regions that look alike, and the drawing of the first."""
+    """Regions of equal appearance, and the drawing of the first region."""
 
     regions: list[Region]
     drawing: Drawing
@@ -224,7 +243,9 @@ class Change(NamedTuple):
     """A graph before and after some steps.
 
     Attributes:
-      kinds: of all regions in which an operator went or came; those first that gained most.
+      before, after: the two states.
+      steps: the steps between them.
+      kinds: of all regions with a removed or added operator, highest gain first.
     """
 
     before: RewriteState
@@ -234,6 +255,12 @@ class Change(NamedTuple):
 
 
 def change(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> Change:
+    """Return the change between two states, with regions of equal appearance grouped.
+
+    Args:
+      before, after: the two states.
+      steps: as `trace` returns them.
+    """
     alike: dict[tuple, Kind] = {}
     for region in regions(before, after, steps):
         if region.removed or region.added:
@@ -243,7 +270,7 @@ def change(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> 
 
 
 def operators(state: RewriteState) -> Counter:
-    """Operator → how many the graph has, but for those that are folded."""
+    """Return operator → its number of nodes, without folded nodes."""
     return Counter(node.op for node_id, node in state.graph.nodes.items() if shown(state.graph, node_id))
 
 
@@ -251,7 +278,7 @@ def operators(state: RewriteState) -> Counter:
 
 
 def operators_text(what: Change) -> str:
-    """How many operators there were and are, and which went and came most."""
+    """Return the numbers of operators before and after, and the largest differences."""
     before, after = operators(what.before), operators(what.after)
     differences = {op: after[op] - before[op] for op in before | after if after[op] != before[op]}
     most = sorted(differences, key=lambda op: (-abs(differences[op]), op))[:OPERATORS]
@@ -262,9 +289,10 @@ def operators_text(what: Change) -> str:
 
 
 def telling(what: Change) -> Safe | None:
-    """The drawing of the kind that gained most, of those that are small enough to be read at once.
+    """Return the drawing for the first screen: of the kinds that are readable at once, the one with the highest gain.
 
-    Where none is, it is the smallest; where that is large too, a sentence instead.
+    If no kind is readable at once, the smallest kind is drawn; if that kind is too large, a sentence replaces the
+    drawing.
     """
     if not what.kinds:
         return None
@@ -290,14 +318,19 @@ def _fits(drawing: Drawing) -> bool:
 
 
 def summary(what: Change, kind: Kind) -> str:
-    """The rules, the gain, and how often."""
+    """Return the rules of a kind, its gain and its number of regions.
+
+    Args:
+      what: the change.
+      kind: the kind.
+    """
     rules = list(dict.fromkeys(what.steps[number].rule for number in kind.regions[0].steps))
     alike = f" in {len(kind.regions)} alike regions" if len(kind.regions) > 1 else ""
     return f"{', '.join(rules)}: {time_text(kind.gain_ps, '+')}{alike}"
 
 
 def pictures(what: Change) -> list[Safe]:
-    """All kinds, as elements that unfold."""
+    """Return all kinds as elements that unfold."""
     gone = sum(len(region.removed) for kind in what.kinds for region in kind.regions)
     new = sum(len(region.added) for kind in what.kinds for region in kind.regions)
     about = (

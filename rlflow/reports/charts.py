@@ -1,7 +1,7 @@
-"""Charts, all by matplotlib: the same figure is a PNG beside a Markdown page and SVG inside an HTML page.
+"""Draw all charts with matplotlib: as PNG files beside a Markdown page, and as SVG inside an HTML page.
 
-In a page a chart takes the page's colours, by day and by night, and its texts are texts. Its elements are built anew by
-`markup.tag`, so what strangers named is escaped there as everywhere. Equal figures give equal bytes.
+In an HTML page a chart takes the page's colours, light or dark, and its texts are texts. Its elements are rebuilt by
+`markup.tag`, so names from unknown models are escaped there as everywhere. Equal figures give equal bytes.
 """
 
 import io
@@ -16,24 +16,24 @@ from xml.etree import ElementTree
 from rlflow.common.files import write_bytes
 from rlflow.reports.markup import LIGHT, SERIES, Safe, short, tag
 
-WIDTH = 5.6  # inches, of 72 SVG units: with letters of 9 units it can be read on a phone, too
-ROW = 0.24  # inches from one bar, interval or row of a heatmap to the next
-MAGNIFIED = 1.5  # pixels of a unit, where the screen is wide enough
-POINTS = 400  # of a line
-NAMES = 12  # in a legend
+WIDTH = 5.6  # inches of 72 SVG units; letters of 9 units are then readable on a phone
+ROW = 0.24  # inches between bars, intervals or rows of a heatmap
+MAGNIFIED = 1.5  # pixels per unit on a wide screen
+POINTS = 400  # points per line
+NAMES = 12  # names in a legend
 LONGEST = 40  # characters of a name beside an axis
 COLOURS = [LIGHT[f"s{number}"] for number in range(SERIES)]
-VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.items()}  # what a colour is called in a page
-DRAWING = RLock()  # one chart at a time; a figure may be drawn within another's style
-DROPPED = {"metadata", "style"}  # of the SVG: a date, and a style for the whole page
+VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.items()}  # colour → the page's variable
+DRAWING = RLock()  # One chart is drawn at a time; styled functions may call each other.
+DROPPED = {"metadata", "style"}  # SVG elements: a date, and a style for the whole page
 
 
 @contextmanager
 def styled():
-    """Within it (as a decorator, too) matplotlib draws in our style; outside nothing is changed.
+    """A context manager and decorator that draws in this module's style and changes nothing outside.
 
-    The style is one for the process, so threads draw one after the other; somebody else's drawing in another thread
-    may take it meanwhile.
+    Matplotlib has one style per process, so threads draw one after the other. Other code that draws in another thread
+    may get this style meanwhile.
     """
     import matplotlib
 
@@ -49,14 +49,23 @@ def styled():
 
 
 def new(width: float, height: float):
-    """An empty figure of so many inches."""
+    """Return an empty figure.
+
+    Args:
+      width, height: in inches.
+    """
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def label(text: str, longest: int = LONGEST) -> str:
-    """A stranger's text for a figure: short, without formulas, and of characters that an SVG may hold."""
+    """Return a foreign text for a figure: short, without formulas, and with characters that an SVG may hold.
+
+    Args:
+      text: the text.
+      longest: the maximum number of characters.
+    """
     printed = "".join(character if character.isprintable() else "�" for character in short(text, longest))
     return printed.replace("$", r"\$")
 
@@ -66,7 +75,12 @@ def label(text: str, longest: int = LONGEST) -> str:
 
 @styled()
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str):
-    """A figure of named lines, each a list of (x, y); what is not finite is left out."""
+    """Return a figure of named lines.
+
+    Args:
+      series: name → (x, y) points; points that are not finite are left out.
+      x_label, y_label: the titles of the axes.
+    """
     legend = min(len(series), NAMES + 1) if len(series) > 1 else 0
     figure = new(WIDTH, 2.4 + 0.09 * legend)
     axes = figure.subplots()
@@ -83,14 +97,19 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
 
 
 def curve(named: Mapping[str, Sequence[tuple[float, float]]], title: str):
-    """Lines of a training. Its title, "name (unit) by what", stands beside the figure; the axes say unit and what."""
+    """Return a figure of training curves.
+
+    Args:
+      named: name → (step, value) points.
+      title: "name (unit) by what"; the title stands beside the figure, and the axes show the unit and "what".
+    """
     name, _, along = title.partition(" by ")
     unit = name.partition(" (")[2].removesuffix(")")
     return lines(named, along or "step", unit or name)
 
 
 def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most about POINTS of the points, first and last among them."""
+    """Return at most about POINTS of the points, including the first and the last."""
     stride = max(1, -(-len(line) // POINTS))
     kept = list(line[::stride])
     return kept if not line or kept[-1] == line[-1] else [*kept, line[-1]]
@@ -98,7 +117,12 @@ def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 @styled()
 def bars(values: Mapping[str, float], x_label: str):
-    """A figure of one named bar for each value, with its number."""
+    """Return a figure with one named bar and its number per value.
+
+    Args:
+      values: name → value.
+      x_label: the title of the axis.
+    """
     figure = new(WIDTH, ROW * len(values) + 0.7)
     axes = figure.subplots()
     drawn = axes.barh(range(len(values)), list(values.values()), height=0.6)
@@ -113,10 +137,11 @@ def bars(values: Mapping[str, float], x_label: str):
 
 @styled()
 def intervals(rows: Sequence[tuple[str, Sequence[Mapping]]], x_labels: Sequence[str]):
-    """A figure with a plane for each label: a dot for each mean, a line for its interval.
+    """Return a figure with one panel per label, each with a dot for every mean and a line for its interval.
 
     Args:
-      rows: (name, one {mean, low, high} for each plane); None is not drawn.
+      rows: (name, one {mean, low, high} per panel) pairs; None is not drawn.
+      x_labels: the titles of the panels' axes.
     """
     figure = new(1.2 * WIDTH, ROW * len(rows) + 0.8)
     planes = figure.subplots(1, len(x_labels), sharey=True, squeeze=False)[0]
@@ -136,11 +161,16 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mapping]]], x_labels: Sequence[
 
 @styled()
 def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[str, str], float]):
-    """A figure of counts ((row, column) → count, none is 0), darker where there are more."""
+    """Return a figure of counts; higher counts are darker.
+
+    Args:
+      rows, columns: the names.
+      counts: (row, column) → count; a missing count is 0.
+    """
     from matplotlib.patches import Rectangle
 
     names = [label(column) for column in columns]
-    slanting = 0.04 * max(map(len, names), default=0)  # inches of the longest
+    slanting = 0.04 * max(map(len, names), default=0)  # inches, for the longest name
     figure = new(max(WIDTH, 0.5 * len(columns) + 2.5), ROW * len(rows) + 0.5 + slanting)
     axes = figure.subplots()
     most = max(counts.values(), default=0)
@@ -161,7 +191,12 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
 
 @styled()
 def save(figure, path: Path) -> Path:
-    """Writes it as PNG."""
+    """Write a figure as PNG and return the path.
+
+    Args:
+      figure: a matplotlib figure.
+      path: the file to write.
+    """
     image = io.BytesIO()
     figure.savefig(image, dpi=120, format="png", metadata={"Software": None})
     write_bytes(path, image.getvalue())
@@ -170,16 +205,17 @@ def save(figure, path: Path) -> Path:
 
 @styled()
 def svg(figure, name: str, about: str) -> Safe:
-    """The figure as an element of a page.
+    """Return a figure as an SVG element of a page.
 
     Args:
-      name: that no other chart of the page has.
-      about: what it shows, for who cannot see it.
+      figure: a matplotlib figure.
+      name: a name that no other chart of the page has.
+      about: a description for people who cannot see the chart.
     """
     import matplotlib
 
     text = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": name}):  # ids are the same every time, and those of this chart alone
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # makes ids reproducible and unique to this chart
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(text.getvalue())
     width = round(MAGNIFIED * float(root.get("viewBox").split()[2]))
@@ -188,7 +224,7 @@ def svg(figure, name: str, about: str) -> Safe:
 
 
 def _element(node) -> Safe | None:
-    """What matplotlib drew, built anew without the names of its groups."""
+    """Return a matplotlib element, rebuilt without the names of groups, or None for a dropped element."""
     name = _local(node.tag)
     if name in DROPPED:
         return None
@@ -202,10 +238,11 @@ def _element(node) -> Safe | None:
 
 
 def _local(name: str) -> str:
-    """Without its namespace."""
+    """Return a name without its XML namespace."""
     return name.rpartition("}")[2]
 
 
 def _in_page_colours(style: str) -> str:
+    """Return a style with the page's colour variables and font."""
     named = re.sub(r"#[0-9a-f]{6}", lambda colour: VARIABLES.get(colour.group(), colour.group()), style)
     return named.replace("'DejaVu Sans'", "system-ui")

@@ -1,6 +1,6 @@
-"""The report of a run as one HTML page: the answer first, then its reasons, and the conditions last.
+"""Write the report of a run as one HTML page: the answer first, then its reasons, and the conditions last.
 
-The first screen says how much faster the model is, how certain that is, whether the outputs are equal, and what was
+The first screen states how much faster the model is, how certain that is, whether the outputs are equal, and what was
 changed. The page is one file without scripts, and needs no network.
 """
 
@@ -30,11 +30,17 @@ from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time
 from rlflow.reports.regions import RuleGain, Step, by_rule, opened, trace
 from rlflow.zoo import ZOO
 
-FIRST_RULES = 5  # that the first screen names
+FIRST_RULES = 5  # rules on the first screen
 
 
 def answer(model: str, outcome: dict, name: str) -> Safe:
-    """name: of the candidate that the page shows: what was delivered, or the best of those that were not."""
+    """Return the head of the page: the answer and three cards.
+
+    Args:
+      model: the name of the model.
+      outcome: the result of `eval`.
+      name: the shown candidate, as `shown_candidate` returns it.
+    """
     candidate = outcome["candidates"][name]
     cards = [
         ("How sure", *_certainty_card(candidate)),
@@ -53,7 +59,7 @@ def answer(model: str, outcome: dict, name: str) -> Safe:
 
 
 def _answer_line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
-    """The answer in a few words, a sentence about it, and its class."""
+    """Return (the answer in a few words, a sentence about it, its CSS class)."""
     measured = candidate["measured"]
     if outcome["delivered"] == "original":
         whose = f" The figures below are those of {name}, which was not delivered."
@@ -73,6 +79,7 @@ def _answer_line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, s
 
 
 def _one_thread(outcome: dict) -> Safe | None:
+    """Return a sentence about the latency with one thread, or None."""
     text = one_thread_text(outcome)
     if text is None:
         return None
@@ -81,7 +88,7 @@ def _one_thread(outcome: dict) -> Safe | None:
 
 
 def _certainty_card(candidate: dict) -> tuple[str, str, str | None]:
-    """The 95 % interval, as time that is saved."""
+    """Return (saved time as a 95 % interval, its explanation, its CSS class)."""
     measured = candidate["measured"]
     if not measured:
         return "–", "not measured", None
@@ -112,7 +119,7 @@ def _estimate_card(candidate: dict) -> tuple[str, str, None]:
 
 
 def at_a_glance(what: Change) -> Safe:
-    """The rewrites, grouped, and one drawing."""
+    """Return the section with the rewrites by rule and one drawing."""
     if not what.steps:
         return tag("section", tag("h2", "What was changed"), tag("p", "No rewrite."), class_="glance", id="rewrites")
     groups = by_rule(what.steps)
@@ -135,7 +142,7 @@ def _rule_item(group: RuleGain) -> Safe:
 
 
 MOODS = {"ok": "good", "FAILED": "bad", "not compared": "faint"}
-STEPS = 1000  # rows of a table of steps
+STEPS = 1000  # maximum number of rows in a table of steps
 NOTE = (
     "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are "
     "never mixed."
@@ -143,13 +150,14 @@ NOTE = (
 
 
 def write_html(folder: Path, results: dict, task: Task) -> Path:
-    """Writes report.html into the folder: one file that needs no other, no network and no script.
+    """Write report.html into the folder and return its path. The file needs no other file, no network and no script.
 
     Args:
-      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → title → list of (step, value),
-        of the trainings; `shapes`, `fix` and `threads` that the run was told, for the commands of who wants to go on.
-        The `eval` of them holds `actions`: candidate → (xfer_id, location) pairs.
-      task: what these actions are of.
+      folder: where the file goes.
+      results: as `rlflow.reports.markdown.write_report` takes them, plus `curves` (name → title → list of (step,
+        value)), and `shapes`, `fix` and `threads` for the commands at the end of the page. `eval` must hold `actions`:
+        candidate → (xfer_id, location) pairs.
+      task: the task that the actions belong to.
     """
     outcome, model = results["eval"], Path(results["model"]).name
     traces = {name: trace(task, actions) for name, actions in outcome["actions"].items()}
@@ -172,7 +180,7 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
 
 
 def shown_candidate(outcome: dict) -> str:
-    """Whose steps are shown first: what was delivered, else what had the lowest estimate."""
+    """Return the delivered candidate, or the candidate with the lowest estimate if the original is delivered."""
     candidates = outcome["candidates"]
     if outcome["delivered"] in candidates:
         return outcome["delivered"]
@@ -187,7 +195,7 @@ def _section(title: str, *content) -> Safe:
 
 
 def _gains(name: str, steps: Sequence[Step]) -> Safe:
-    """The steps of the shown candidate by their rules, and one by one where they are unfolded."""
+    """Return the steps of the shown candidate by rule, and one by one in an element that unfolds."""
     if not steps:
         return tag("p", "No rewrite.")
     rows = [
@@ -226,7 +234,7 @@ def _one_by_one(steps: Sequence[Step]) -> Safe:
 
 
 def _loss(later: list[int], gain_ps: int) -> Safe:
-    """What a step that made the graph slower led to."""
+    """Return a sentence about the later gains that a losing step made possible."""
     named = ", ".join(str(number + 1) for number in later[:8]) + (" …" if len(later) > 8 else "")
     text = (
         f"slower first; the steps that needed it ({named}) gained {time_text(gain_ps, '+')}"
@@ -260,7 +268,7 @@ def _candidates(outcome: dict) -> list[Safe | None]:
 
 
 def _measured(candidate: dict) -> tuple[str, str]:
-    """The verdict, and what was measured."""
+    """Return (the verdict, the measured ratio with its interval)."""
     measured = candidate["measured"]
     if not measured:
         return "the original" if candidate["same_as"] == "original" else "not measured", ""
@@ -284,13 +292,14 @@ def _controls_note(candidates: dict) -> str:
 
 
 def _paths(candidates: dict) -> Safe:
-    """The estimated runtime along the way of each candidate."""
+    """Return a chart of the estimated runtime after each rewrite of each candidate."""
     series = {name: list(enumerate(candidate["path_ms"])) for name, candidate in candidates.items()}
     drawn = charts.lines(series, "rewrites", "estimated runtime (ms)")
     return tag("figure", charts.svg(drawn, "paths", "estimated runtime after each rewrite of each candidate"))
 
 
 def _rules(candidates: dict) -> Safe | None:
+    """Return a chart of how often each candidate applied each rule, or None."""
     counts = rule_counts(candidates)
     if not counts:
         return None
@@ -302,7 +311,7 @@ def _rules(candidates: dict) -> Safe | None:
 
 
 def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
-    """(name, title, curve) of those that are longer than a point."""
+    """Return (name, title, curve) of all curves with at least two points."""
     return [(name, title, curve) for name, of in curves.items() for title, curve in of.items() if len(curve) > 1]
 
 
@@ -344,8 +353,7 @@ def _conditions(results: dict) -> Safe:
 
 
 def _next(results: dict) -> list[Safe]:
-    """Commands for who wants to go on. ORIGINAL.onnx stands for a file, since a page goes where its path leads
-    nowhere."""
+    """Return commands for the next steps. ORIGINAL.onnx stands for the model's path, which differs elsewhere."""
     name = results["model"] if results["model"] in ZOO else "ORIGINAL.onnx"
     sizes = shape_words(results["shapes"], results["fix"])
     model = shlex.join([name, *sizes])

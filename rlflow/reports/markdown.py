@@ -1,4 +1,4 @@
-"""The report of a run as Markdown with plots, and the sentences and tables that the HTML page shares with it.
+"""Write the report of a run as Markdown with plots, and the sentences and tables that the HTML page shares with it.
 
 `write_report` writes report.md from the results of the stages. `summary_line` and `certainty_line` are also the last
 lines of the commands. The tables show the candidates that competed end to end, and the estimated and measured gain of
@@ -26,6 +26,7 @@ CONTEST_NOTE = (
 
 
 def contest_table(outcome: Mapping) -> Safe | None:
+    """Return the table of candidates that competed end to end, or None."""
     rows = _contest_rows(outcome)
     if not rows:
         return None
@@ -38,7 +39,7 @@ def contest_table(outcome: Mapping) -> Safe | None:
 
 
 def contest_markdown(outcome: Mapping) -> str:
-    """With an empty line before it; empty where nothing competed."""
+    """Return the table of candidates that competed, after an empty line, or an empty text if none did."""
     rows = [f"| {' | '.join(row)} |" for row in _contest_rows(outcome)]
     head = [
         f"{CONTEST_NOTE}{_earlier_measurements(outcome)}",
@@ -54,7 +55,10 @@ def _contest_rows(outcome: Mapping) -> list[tuple[str, str, str]]:
 
 
 def _earlier_measurements(outcome: Mapping) -> str:
-    """What was known of families of rules before: the only way in which one run depends on those before it."""
+    """Return a sentence about earlier measurements of rule families, or an empty text.
+
+    These measurements are the only way in which one run depends on earlier runs.
+    """
     known = [f"{family} {ratio:.3f}" for family, ratio in outcome.get("known_families", {}).items()]
     if not known:
         return ""
@@ -72,6 +76,7 @@ SHARES_NOTE = (
 
 
 def shares_table(outcome: Mapping) -> Safe | None:
+    """Return the table of gains per group of rewrites, or None."""
     rows = [[tag("code", name), *rest] for name, *rest in _share_rows(outcome)]
     if not rows:
         return None
@@ -79,7 +84,7 @@ def shares_table(outcome: Mapping) -> Safe | None:
 
 
 def shares_markdown(outcome: Mapping) -> str:
-    """With an empty line before it; empty where nothing is known."""
+    """Return the table of gains per group of rewrites, after an empty line, or an empty text if none is known."""
     rows = [f"| `{name}` | {' | '.join(rest)} |" for name, *rest in _share_rows(outcome)]
     return (
         "\n".join(["", "", SHARES_NOTE, "", f"| {' | '.join(SHARES_HEAD)} |", "| --- | ---: | --- |", *rows])
@@ -102,11 +107,12 @@ FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "co
 
 
 def write_report(folder: Path, results: dict) -> Path:
-    """Writes report.md and its plots into the folder.
+    """Write report.md and its plots into the folder, and return the path.
 
     Args:
-      results: `stages` (name → JSON results of collect, train-wm, train-controller), `eval` (what
-        `rlflow.optimisation.delivery.deliver` returned), `model`, `seed`, `machine` and `versions`.
+      folder: where the files go.
+      results: `stages` (name → JSON results of collect, train-wm, train-controller), `eval` (the result of
+        `rlflow.optimisation.delivery.deliver`), `model`, `seed`, `machine` and `versions`.
     """
     outcome = results["eval"]
     plots = [_plot_paths(folder, outcome), _plot_rules(folder, outcome)]
@@ -132,7 +138,7 @@ def write_report(folder: Path, results: dict) -> Path:
 
 
 def summary_line(outcome: dict) -> str:
-    """One sentence for a person: how much was gained, measured and estimated apart."""
+    """Return one sentence with the measured and the estimated gain."""
     if outcome["delivered"] == "original":
         return f"No gain: {outcome['reason']}; the original is returned."
     result = outcome["candidates"][outcome["delivered"]]
@@ -147,7 +153,7 @@ def summary_line(outcome: dict) -> str:
 
 
 def measured_text(measured: dict) -> str:
-    """What was measured of a candidate, with the interval in which the ratio of the latencies lies."""
+    """Return a candidate's measured gain, with the interval of the latency ratio."""
     (low, high), verdict, ratio = measured["interval"], verdict_text(measured), measured["ratio"]
     gain = f" {100 * abs(1 - ratio):.1f} % {verdict}" if verdict in ("faster", "slower") else f", {verdict}"
     mean_of = at_sizes_text(measured)
@@ -161,14 +167,17 @@ def measured_text(measured: dict) -> str:
 
 
 def verdict_text(measured: dict) -> str:
-    """The verdict; of an interval above 1 by less than the margin of a measurement, which is not delivered, that."""
+    """Return the verdict in words.
+
+    An interval above 1 by less than a measurement's margin gives "if anything slower"; such a result is not delivered.
+    """
     if measured["verdict"] == "no difference shown" and losses(measured):
         return "if anything slower"
     return measured["verdict"]
 
 
 def at_sizes_text(measured: dict) -> str:
-    """What a ratio is the mean of, where there were several sizes; else nothing."""
+    """Return the ratios that a mean over several sizes consists of, or an empty text for one size."""
     at = measured.get("at", {})  # older results lack it
     if len(at) < 2:
         return ""
@@ -177,7 +186,7 @@ def at_sizes_text(measured: dict) -> str:
 
 
 def certainty_line(outcome: dict) -> str:
-    """One sentence for a person: what the result rests on, or what speaks against the best that there was."""
+    """Return one sentence with the evidence for the result, or the evidence against the best candidate."""
     candidates, name = outcome["candidates"], outcome["delivered"]
     if name == "original":
         best = min(candidates, key=lambda each: candidates[each]["estimated_ms"], default=None)
@@ -200,7 +209,7 @@ def certainty_line(outcome: dict) -> str:
 
 
 def one_thread_text(outcome: dict) -> str | None:
-    """How the delivered file does with one thread, where it was chosen with more; None where nobody measured that."""
+    """Return the delivered file's latency with one thread if it was chosen with more, or None if not measured."""
     measured = outcome.get("measured_one_thread")  # older results lack it
     if not measured:
         return None
@@ -218,7 +227,7 @@ def _summary(outcome: dict) -> str:
 
 
 def _rewrites(outcome: dict) -> str:
-    """The rewrites of what is delivered, grouped by rule, the most frequent first."""
+    """Return the delivered candidate's rewrites by rule, most frequent first."""
     if outcome["delivered"] == "original":
         return "Nothing: the original is returned unchanged."
     rules = outcome["candidates"][outcome["delivered"]]["rules"]
@@ -262,7 +271,7 @@ def _controls_note(outcome: dict) -> str:
 
 
 def _dream(outcome: dict) -> str:
-    """What the controller was promised and got."""
+    """Return a table of the controller's dreamt and real returns."""
     rows = [
         "| temperature | dreamt return | real return of the greedy episode, over as many steps |",
         "| ---: | ---: | ---: |",
@@ -272,7 +281,7 @@ def _dream(outcome: dict) -> str:
 
 
 def _fidelity(fidelity: dict) -> str:
-    """How well the world model predicted held-out episodes."""
+    """Return a table of the world model's accuracy on held-out episodes."""
     rows = [
         "Open loop on held-out random episodes, beside trivial baselines (`no_change`: nothing happens; "
         "`rule_mean`: each rule's mean reward):",
@@ -298,7 +307,7 @@ def _equality(outcome: dict) -> str:
 
 
 def left_out_text(outcome: dict) -> str:
-    """A sentence on what was left out, where something was."""
+    """Return a sentence about rewrites that were left out, or an empty text."""
     counts = [
         f"{len(result['left_out'])} of {name}" for name, result in outcome["candidates"].items() if result["left_out"]
     ]
@@ -321,7 +330,7 @@ def _conditions(results: dict) -> str:
 
 
 def rule_counts(candidates: Mapping[str, Mapping]) -> dict[tuple[str, str], int]:
-    """(rule, candidate) → how often."""
+    """Return (rule, candidate) → number of applications."""
     return {(rule, name): count for name, result in candidates.items() for rule, count in result["rules"].items()}
 
 
@@ -339,7 +348,7 @@ def _plot_rules(folder: Path, outcome: dict) -> Path | None:
 
 
 def as_csv(table: Sequence[Mapping]) -> str:
-    """With a header; None is an empty cell."""
+    """Return a table as CSV with a header; None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(table[0]) if table else [], lineterminator="\n")
     writer.writeheader()

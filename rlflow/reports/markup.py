@@ -1,6 +1,6 @@
-"""HTML and SVG from nested calls, and the look of pages and charts: colours by day and night, and the style sheet.
+"""Build HTML and SVG from nested calls, and define the look of pages: light and dark colours, and the style sheet.
 
-`tag` escapes every text that is not `Safe`, since the names of operators come from foreign models. The page's policy
+`tag` escapes every text that is not `Safe`, since the names of operators come from unknown models. The page's policy
 forbids the network and every script. Nothing on a page is wider than the screen: drawings scale down, columns move
 below each other, and on a phone the rows of a wide table become cards.
 """
@@ -83,22 +83,23 @@ svg { display: block; max-width: 100%; height: auto; } svg .faint { fill: var(--
 """
 
 
-VOID = {"meta"}  # elements without an end
-LONGEST = 80  # characters of a name that are shown
-WORD = 24  # characters of a word that is not broken
-NARROW = 3  # columns of a table that has room on a phone
+VOID = {"meta"}  # elements without an end tag
+LONGEST = 80  # characters of a displayed name
+WORD = 24  # characters of the longest word that is not broken
+NARROW = 3  # columns of a table that fits on a phone
 
 
 class Safe(str):
-    """Markup that may stand in a page as it is; every other text is escaped."""
+    """Markup that may stand in a page unchanged; every other text is escaped."""
 
 
 def tag(name: str, /, *children, **attributes) -> Safe:
-    """One element.
+    """Return one element.
 
     Args:
-      children: texts (escaped unless Safe), numbers, or iterables of such; None is nothing.
-      attributes: `class_` is class, `stroke_width` is stroke-width; an attribute of None is left out.
+      name: the element's name.
+      *children: texts (escaped unless Safe), numbers, or iterables of these; None is skipped.
+      **attributes: `class_` stands for class and `stroke_width` for stroke-width; None is skipped.
     """
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
@@ -109,6 +110,7 @@ def tag(name: str, /, *children, **attributes) -> Safe:
 
 
 def join(children) -> Safe:
+    """Return the markup of nested children."""
     if isinstance(children, Safe):
         return children
     if isinstance(children, Iterable) and not isinstance(children, str):
@@ -117,21 +119,33 @@ def join(children) -> Safe:
 
 
 def short(text: str, longest: int = LONGEST) -> str:
-    """A text that a stranger chose, at a length that a page can bear."""
+    """Return a foreign text, cut to a length that fits a page.
+
+    Args:
+      text: the text.
+      longest: the maximum number of characters.
+    """
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def time_text(picoseconds: int, sign: str = "") -> str:
-    """With the unit that suits it. sign: "+" to show that of gains too."""
+    """Return a time in ms or µs.
+
+    Args:
+      picoseconds: the time.
+      sign: "+" to show the sign of gains, too.
+    """
     milliseconds = abs(picoseconds) >= 10**9
     return f"{picoseconds / 1e9:{sign}.3f} ms" if milliseconds else f"{picoseconds / 1e6:{sign}.3g} µs"
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable], numbers: Iterable[int] = ()) -> Safe:
-    """A table. A row is an iterable of cells, or an element that is one already (`row`).
+    """Return a table.
 
     Args:
-      numbers: columns that are set flush right.
+      head: the titles of the columns.
+      rows: iterables of cells, or finished elements (`row`).
+      numbers: the columns that are aligned right.
     """
     head, numbers = list(head), set(numbers)
     heads = [tag("th", title, class_="n" if k in numbers else None) for k, title in enumerate(head)]
@@ -141,7 +155,14 @@ def table(head: Iterable[str], rows: Iterable[Iterable], numbers: Iterable[int] 
 
 
 def row(head: Sequence[str], cells: Iterable, numbers: Iterable[int] = (), **attributes) -> Safe:
-    """One row of a table. Each cell knows its head, which stands before it where a row becomes a card."""
+    """Return one row of a table. Each cell stores its title, which precedes the cell where rows become cards.
+
+    Args:
+      head: the titles of the columns.
+      cells: the contents.
+      numbers: the columns that are aligned right.
+      **attributes: of the row.
+    """
     drawn = []
     for k, (title, cell) in enumerate(zip(head, cells, strict=True)):
         long = not isinstance(cell, Safe) and any(len(word) > WORD for word in str(cell).split())
@@ -150,7 +171,12 @@ def row(head: Sequence[str], cells: Iterable, numbers: Iterable[int] = (), **att
 
 
 def page(title: str, *sections) -> str:
-    """A whole document that needs nothing else. Its policy forbids the network and every script."""
+    """Return a whole document that needs no other file. Its policy forbids the network and every script.
+
+    Args:
+      title: the title of the document.
+      *sections: the content.
+    """
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     head = tag(
         "head", tag("meta", charset="utf-8"),

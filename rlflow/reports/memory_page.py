@@ -19,12 +19,13 @@ ABOUT = (
 
 
 def write_page(path: Path, results: dict, usage: Sequence[np.ndarray], code: str) -> None:
-    """Writes one HTML file that needs no other.
+    """Write one HTML file that needs no other file.
 
     Args:
-      results: what the command `memory` returns.
-      usage: int64 [n] each, the bytes in use while each node runs, of both orders.
-      code: Python that loads the file.
+      path: the file to write.
+      results: the result of the command `memory`.
+      usage: int64 [n] each, the bytes in use while each node runs, for both orders.
+      code: Python code that loads the file.
     """
     names = names_of(results)
     series = {name: stretches(one) for name, one in zip(names, usage, strict=True)}
@@ -41,18 +42,18 @@ def write_page(path: Path, results: dict, usage: Sequence[np.ndarray], code: str
 
 
 def names_of(results: Mapping) -> tuple[str, str]:
-    """What is shown beside each other."""
+    """Return the names of the two compared orders."""
     return "as it is", "rewritten" if results["rewritten"] else "best order"
 
 
 def stretches(usage: np.ndarray) -> list[tuple[float, float]]:
-    """(nodes run, MB) of at most as many points as a chart has: of a stretch of nodes, the fullest."""
+    """Return (nodes run, MB) points for a chart: the maximum of each stretch of nodes, at most POINTS in all."""
     size = -(-len(usage) // charts.POINTS)
     return [(first, float(usage[first : first + size].max()) / MB) for first in range(0, len(usage), size)]
 
 
 def figures(results: Mapping) -> list[tuple[str, str, str, str]]:
-    """Rows: what, MB as it is, MB in the best order, the latency of that as a share of the model's as it is."""
+    """Return rows of (figure, MB as it is, MB in the best order, latency as a share of the original's)."""
     sizes = results["bytes"]
     result = [
         ("peak of activations", _megabytes(sizes["usual_peak"]), _megabytes(sizes["peak"]), ""),

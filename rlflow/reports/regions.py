@@ -1,9 +1,9 @@
-"""The effect of each rewrite, and regions: groups of rewrites that need one another, with the operators around them.
+"""Find the effect of each rewrite, and group rewrites that need one another into regions.
 
-`trace` replays the actions and records the effect of each step and the earlier steps that it needs. `opened` says
-which later gains a losing step made possible. A `Region` is a group of steps that need one another; a removed or added
-node belongs to exactly one region, so the gains of the regions add up to the whole. Constant operators are folded at
-export, cost nothing, and are not shown.
+`trace` replays the actions and records the effect of each step and the earlier steps that it needs. `opened` returns
+the later gains that a losing step made possible. A `Region` is a group of steps that need one another, with the
+surrounding operators. A removed or added node belongs to exactly one region, so the gains of the regions add up to the
+whole. Constant operators are folded at export, cost nothing, and are not shown.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,11 +18,13 @@ class Step(NamedTuple):
     """One rewrite.
 
     Attributes:
-      position: the first of the operators that it matched, as the model names it.
+      rule, why: the rule's name and purpose.
+      position: the model's name of the first matched operator.
       before_ps, after_ps: estimated runtime of the whole graph.
       removed, added: ids of nodes.
-      needs: earlier steps (numbered from 0) without which it would not have been there: one that made a node which it
-        matches or removes, or after which the match first appeared.
+      needs: earlier steps, numbered from 0, without which this step would not exist. Such a step made a node that this
+        step
+        matches or removes, or the match of this step first appeared after it.
     """
 
     rule: str
@@ -40,10 +42,18 @@ class Step(NamedTuple):
 
 
 def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState, list[Step]]:
-    """(the state at the end of valid actions, what each of them did)."""
+    """Replay valid actions.
+
+    Args:
+      task: the rewriting task.
+      actions: (xfer_id, location) pairs.
+
+    Returns:
+      (the final state, one Step per action).
+    """
     state, steps = task.initial, []
-    makers: dict[int, int] = {}  # node → the step that added it
-    openers: dict[tuple, int] = {}  # match → the step after which it first appeared
+    makers: dict[int, int] = {}  # node → step that added it
+    openers: dict[tuple, int] = {}  # match → step after which it first appeared
     for number, (xfer_id, location) in enumerate(actions):
         match = state.table.location(int(xfer_id), int(location))
         after = state.follow(match)
@@ -70,14 +80,24 @@ def _key(match: Match) -> tuple:
 
 
 def position_of(graph: Graph, nodes: Sequence[int]) -> str:
-    """The name of the first matched node, or of a tensor that it gives."""
+    """Return the name of the first matched node, or of its output if the node has no name.
+
+    Args:
+      graph: the graph of the match.
+      nodes: ids of the matched nodes.
+    """
     node = graph.nodes[nodes[0]]
     return node.name or " ".join(graph.interface.names.get(t, f"t{t}") for t in node.outputs if t >= 0)
 
 
 def opened(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
-    """Each step that made the graph slower → (the later ones that need it, directly or not; what they gain together,
-    ps)."""
+    """Find the later steps that each losing step made possible.
+
+    Returns:
+      Number of each step that made the graph slower → (later steps that need it directly or indirectly, their total
+        gain in
+      ps).
+    """
     result = {}
     for number, step in enumerate(steps):
         if step.gain_ps < 0:
@@ -91,8 +111,8 @@ def opened(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
 
 
 def groups(steps: Sequence[Step]) -> list[list[int]]:
-    """The steps, those together that need one another; in order."""
-    group = list(range(len(steps)))  # step → the first of its group
+    """Return the steps in groups that need one another, in order."""
+    group = list(range(len(steps)))  # step → first step of its group
     for number, step in enumerate(steps):
         for need in step.needs:
             old, new = sorted((group[number], group[need]), reverse=True)
@@ -104,7 +124,9 @@ class RuleGain(NamedTuple):
     """All steps of one rule together.
 
     Attributes:
-      gain_ps: summed; what one rule gained may be what another one made possible.
+      rule, why: the rule's name and purpose.
+      count: the number of steps.
+      gain_ps: the sum of the steps' gains; another rule may have made a gain possible.
     """
 
     rule: str
@@ -114,7 +136,7 @@ class RuleGain(NamedTuple):
 
 
 def by_rule(steps: Sequence[Step]) -> list[RuleGain]:
-    """The steps grouped by their rules, those first that gained most; the gains add up to that of all steps."""
+    """Group the steps by rule, highest gain first. The gains add up to the total gain."""
     result: dict[str, RuleGain] = {}
     for step in steps:
         known = result.get(step.rule, RuleGain(step.rule, step.why, 0, 0))
@@ -122,18 +144,19 @@ def by_rule(steps: Sequence[Step]) -> list[RuleGain]:
     return sorted(result.values(), key=lambda one: (-one.gain_ps, one.rule))
 
 
-AROUND = 12  # neighbours of a region that are shown
-FOLDED = 200  # operators of a chain that are passed over, at most
+AROUND = 12  # shown neighbours of a region
+FOLDED = 200  # maximum number of hidden operators on an edge
 
 
 class Region(NamedTuple):
-    """Rewrites that need one another, and where they changed the graph.
+    """A group of rewrites that need one another, and the part of the graph that they changed.
 
     Attributes:
-      steps: the rewrites that made it, numbered from 0.
-      removed, added: ids of nodes of the graph before, and of the one after.
-      around: ids of neighbours that no step here changed.
-      hidden: how many more neighbours there are.
+      steps: the rewrites, numbered from 0.
+      gain_ps: the sum of their gains.
+      removed, added: ids of nodes of the graph before, and of the graph after.
+      around: ids of neighbours that no step of the region changed.
+      hidden: the number of further neighbours.
     """
 
     steps: tuple[int, ...]
@@ -145,7 +168,7 @@ class Region(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """From node to node; `folded` operators between them are not shown."""
+    """An edge between two shown nodes, with `folded` hidden operators on it."""
 
     source: int
     target: int
@@ -153,9 +176,13 @@ class Edge(NamedTuple):
 
 
 def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> list[Region]:
-    """The regions in which something changed, the one that gained most first.
+    """Return the regions in which something changed, highest gain first.
 
-    Their `removed` are exactly the nodes of `before` that `after` lacks, each in one region; so with `added`.
+    Each node of `before` that `after` lacks is in `removed` of exactly one region; the same holds for `added`.
+
+    Args:
+      before, after: the states before and after the steps.
+      steps: as `trace` returns them.
     """
     result = []
     for numbers in groups(steps):
@@ -171,11 +198,22 @@ def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) ->
 
 
 def shown(graph: Graph, node_id: int) -> bool:
+    """Return whether a node exists and is not constant.
+
+    Args:
+      graph: the graph.
+      node_id: the node.
+    """
     return node_id in graph.nodes and not graph.nodes[node_id].constant
 
 
 def neighbours(graph: Graph, node_ids: Iterable[int]) -> set[int]:
-    """The shown nodes that read from the given ones, or that those read from."""
+    """Return the shown nodes that read from the given nodes or give an input to them.
+
+    Args:
+      graph: the graph.
+      node_ids: the given nodes.
+    """
     return {n for node_id in node_ids for n in (*sources(graph, node_id), *readers(graph, node_id))}
 
 
@@ -190,7 +228,12 @@ def readers(graph: Graph, node_id: int) -> list[int]:
 
 
 def edges(graph: Graph, node_ids: frozenset[int]) -> list[Edge]:
-    """The edges between these nodes, and the chains of single operators that lead from one of them to another."""
+    """Return the edges between the given nodes, and the unbranched chains that lead from one of them to another.
+
+    Args:
+      graph: the graph.
+      node_ids: the given nodes.
+    """
     result = []
     for node_id in sorted(node_ids & graph.nodes.keys()):
         for reader in readers(graph, node_id):
@@ -201,7 +244,7 @@ def edges(graph: Graph, node_ids: frozenset[int]) -> list[Edge]:
 
 
 def _follow(graph: Graph, node_id: int, ends: frozenset[int]) -> tuple[int | None, int]:
-    """(the first of `ends` down an unbranched chain, or None; operators of the chain)."""
+    """Return (the first of `ends` down an unbranched chain or None, the number of operators on the chain)."""
     for folded in range(1, FOLDED):
         following = readers(graph, node_id)
         if len(following) != 1 or len(sources(graph, node_id)) != 1:

@@ -1,4 +1,4 @@
-"""A comparison of finished runs: means with 95 % intervals over the runs of one model and controller.
+"""Compare finished runs: means with 95 % intervals over the runs of one model and controller.
 
 `read_runs` reads the run folders and refuses runs of one model whose environment, cost or shapes differ, since their
 estimates are not comparable. `write_comparison` writes report.md with plots, report.html, and tables as CSV and JSON.
@@ -23,7 +23,7 @@ from rlflow.reports.markdown import as_csv
 from rlflow.reports.markup import page, short, table, tag
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
-NONE = "none"  # the controller of a run in which none was trained
+NONE = "none"  # name of the controller in a run without one
 FIGURES = (  # of a candidate
     "estimated_percent", "measured_percent", "interactions", "seconds", "measurement_seconds", "substitutions",
 )  # fmt: skip
@@ -31,13 +31,16 @@ FIGURES = (  # of a candidate
 
 @dataclass(frozen=True)
 class Run:
-    """What is read of a run folder.
+    """The content of a run folder.
 
     Attributes:
-      model, controller: names; the model's is that of its file, without folders.
+      folder: the run folder.
+      model: the file name of the model, without folders.
+      controller: the name of the controller, or NONE.
+      seed: of the run.
       task: the options of the environment and the cost, which estimates depend on.
       outcome: the result of `eval`.
-      stage_seconds: stage → seconds, of those that were run.
+      stage_seconds: stage → seconds, for the stages that were run.
       curves: name → title → list of (step, value).
     """
 
@@ -59,7 +62,15 @@ class Run:
 
 
 def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
-    """Raises RLFlowError if the folder has no finished `eval`, or is damaged."""
+    """Return the content of a run folder.
+
+    Args:
+      folder: the run folder.
+      read_curves: a function from a TensorBoard folder to curves.
+
+    Raises:
+      RLFlowError: if the folder has no finished `eval` or is damaged.
+    """
     if not (folder / "eval.json").exists():
         raise RLFlowError(f"{folder} has no finished 'eval'")
     outcome, task = read_json(folder / "eval.json"), read_json(folder / "model.json")
@@ -84,9 +95,14 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
 
 
 def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -> list[Run]:
-    """The runs, sorted by model, controller and seed.
+    """Return the runs, sorted by model, controller and seed.
 
-    Raises RLFlowError if a folder is named twice, or runs of one model differ in what estimates depend on.
+    Args:
+      folders: the run folders.
+      read_curves: a function from a TensorBoard folder to curves.
+
+    Raises:
+      RLFlowError: if a folder is named twice, or if runs of one model differ in options that estimates depend on.
     """
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise RLFlowError("a run is named twice")
@@ -102,7 +118,7 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
 
 
 def candidate_rows(run: Run) -> list[dict]:
-    """One dict for each candidate of a run; what was not measured is None."""
+    """Return one dictionary per candidate of a run, with None for figures that were not measured."""
     rows = []
     for name, result in run.outcome["candidates"].items():
         measured = result["measured"] or {}
@@ -122,9 +138,10 @@ def candidate_rows(run: Run) -> list[dict]:
 
 
 def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | None]:
-    """n, mean, low and high of its 95 % interval (Student's t), over the values that are there; None for too few.
+    """Return `n`, `mean`, and `low` and `high` of the 95 % interval (Student's t) over the values that are not None.
 
-    Above ten degrees of freedom the interval is as wide as with ten, hence not too narrow.
+    Without values `mean` is None; with fewer than two values `low` and `high` are None. Above ten degrees of freedom
+    the interval is as wide as with ten, so it is never too narrow.
     """
     there = [value for value in values if value is not None]
     n, mean = len(there), float(np.mean(there)) if there else None
@@ -135,7 +152,7 @@ def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | Non
 
 
 def summary(rows: Sequence[Mapping]) -> list[dict]:
-    """By model, controller and candidate: `runs`, `verdicts` (verdict → runs), `mean_interval` of each of FIGURES."""
+    """Return the summary's rows by model, controller and candidate: `runs`, `verdicts` and intervals of FIGURES."""
     result: dict[tuple, list[Mapping]] = {}
     for row in rows:
         result.setdefault((row["model"], row["controller"], row["candidate"]), []).append(row)
@@ -149,7 +166,7 @@ def summary(rows: Sequence[Mapping]) -> list[dict]:
 
 
 def times(runs: Sequence[Run]) -> list[dict]:
-    """One dict for each model, controller and stage: `mean_interval` of its seconds."""
+    """Return the `mean_interval` of the seconds for each model, controller and stage."""
     result: dict[tuple, list[float]] = {}
     for run in runs:
         for stage, seconds in run.stage_seconds.items():
@@ -161,7 +178,7 @@ def times(runs: Sequence[Run]) -> list[dict]:
 
 
 def rule_counts(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
-    """(rule, model) → how often a run's shown candidate applies it, the mean over the model's runs."""
+    """Return (rule, model) → how often a run's shown candidate applies the rule, as the mean over the model's runs."""
     totals: dict[tuple[str, str], int] = {}
     for run in runs:
         for rule, count in run.outcome["candidates"][run.shown]["rules"].items():
@@ -179,7 +196,7 @@ RULES = (
     "How often the learned controller applies each rule (where none was trained: what was delivered), the mean over "
     "the runs of a model."
 )
-SHORTEST = 8  # characters of a model's name
+SHORTEST = 8  # characters that remain of a model's name
 TIME_HEAD = ("model", "controller", "stage", "runs", "seconds")
 HEAD = (
     "model", "controller of the runs", "candidate", "runs", "estimated %", "measured %", "runs measured", "verdicts",
@@ -189,7 +206,15 @@ HEAD = (
 
 
 def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
-    """Writes everything into the folder; returns what comparison.json holds: `runs`, `summary`, `times` and `rules`."""
+    """Write all pages and tables of the comparison.
+
+    Args:
+      folder: where the files go.
+      runs: the runs.
+
+    Returns:
+      The content of comparison.json: `runs`, `summary`, `times` and `rules`.
+    """
     rows = [row for run in runs for row in candidate_rows(run)]
     counts = rule_counts(runs)
     result = {
@@ -209,7 +234,7 @@ def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
 
 
 def flat(entry: Mapping) -> dict:
-    """A row of the summary without dicts in it: `estimated_percent.mean`, …"""
+    """Return a row of the summary without nested dictionaries: `estimated_percent.mean`, …"""
     result = {}
     for key, value in entry.items():
         result |= (
@@ -221,11 +246,12 @@ def flat(entry: Mapping) -> dict:
 
 
 def verdicts(entry: Mapping) -> str:
+    """Return the verdicts of a row with their counts."""
     return ", ".join(f"{count} {verdict}" for verdict, count in entry["verdicts"].items())
 
 
 def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
-    """(model, title) → name of the run's curve → curve: how the runs of a model learn, together."""
+    """Return (model, title) → name of the run's curve → curve, so that all runs of a model share a figure."""
     result: dict[tuple[str, str], dict[str, list]] = {}
     for run in runs:
         for name, key, curve in learning_curves(run.curves):
@@ -238,7 +264,12 @@ def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
 
 
 def interval_text(result: Mapping, digits: int = 2) -> str:
-    """A mean with its interval, as far as they are known."""
+    """Return a mean with its interval, as far as both are known.
+
+    Args:
+      result: as `mean_interval` returns it.
+      digits: after the decimal point.
+    """
     if result["mean"] is None:
         return "–"
     text = f"{result['mean']:.{digits}f}"
@@ -246,9 +277,10 @@ def interval_text(result: Mapping, digits: int = 2) -> str:
 
 
 def name_of(entry: Mapping) -> str:
-    """The model and the candidate; of the controller which one, of a control beside which one it was run.
+    """Return a chart's name for an entry: the model and the candidate.
 
-    Where that is too long for a chart, the model's name is cut, so that the candidates of a model can be told apart.
+    The learned candidate is named after its controller; a control also names the controller of its run. If the name is
+    too long for a chart, the model's name is cut, so that the candidates of a model stay distinct.
     """
     result = entry["controller"] if entry["candidate"] == "controller" else entry["candidate"]
     beside = (
@@ -259,7 +291,7 @@ def name_of(entry: Mapping) -> str:
 
 
 def cells(entry: Mapping) -> list[str]:
-    """A row of the summary, as HEAD."""
+    """Return a row of the summary with the columns of HEAD."""
     return [
         short(entry["model"]), entry["controller"], entry["candidate"], str(entry["runs"]),
         interval_text(entry["estimated_percent"]),
@@ -270,6 +302,7 @@ def cells(entry: Mapping) -> list[str]:
 
 
 def time_cells(entry: Mapping) -> list[str]:
+    """Return a row of the times with the columns of TIME_HEAD."""
     return [short(entry["model"]), entry["controller"], entry["stage"], str(entry["n"]), interval_text(entry, 1)]
 
 
@@ -277,8 +310,14 @@ def time_cells(entry: Mapping) -> list[str]:
 
 
 def figures_of(result: Mapping, counts: Mapping, curves: Mapping) -> dict:
-    """Name → (title, figure): `gains`, `rules` where some were applied, and `curve-0`, `curve-1`, … of the
-    trainings."""
+    """Return name → (title, figure): `gains`, `rules` if any were applied, and `curve-0`, `curve-1`, … of the
+    trainings.
+
+    Args:
+      result: the content of comparison.json.
+      counts: as `rule_counts` returns them.
+      curves: as `curves_of` returns them.
+    """
     figures = {"gains": ("improvement of each candidate of each model", _gains(result["summary"]))}
     if counts:
         rules, models = (sorted({key[axis] for key in counts}) for axis in (0, 1))

@@ -194,7 +194,7 @@ def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
     Args:
       number: the value of every element.
       like: a tensor with the wanted data type.
-      *sizes: the shape; a scalar if there are none.
+      *sizes: the shape; without sizes the constant is a scalar.
 
     Raises:
       Unknown: if the data type would turn the number into 0 or infinity.

@@ -98,7 +98,7 @@ class Rule:
 
     @cached_property
     def paths(self) -> tuple[tuple[str, ...], ...]:
-        """For every operator of the source, the operator names on each path from this operator up to a root."""
+        """Distinct paths of operator names, each from an operator of the source up to a root."""
         return tuple(dict.fromkeys(path for root in self.roots for path in paths_of(root)))
 
     @cached_property
