@@ -22,7 +22,7 @@ from rlflow.proving.decisions import (
     Budget,
     Fork,
     Infeasible,
-    NotHere,
+    NotApplicable,
     OutOfBudget,
     Picks,
     Undefined,
@@ -292,11 +292,11 @@ def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
             return False
         for one, other in zip(source, target, strict=True):
             for a, b in zip(one.shape, other.shape, strict=True):
-                if not _allowed(world, a == b):
+                if not _assume_equal(world, a == b):
                     return False
         if not world.feasible():
             return False
-    except (Infeasible, NotHere, Unknown):
+    except (Infeasible, NotApplicable, Unknown):
         return False
     for op, claim in world.obligations:
         if op in CHECKED:
@@ -310,7 +310,7 @@ def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
     return True
 
 
-def _allowed(world: Symbols, claim) -> bool:
+def _assume_equal(world: Symbols, claim) -> bool:
     """Assume that two sizes are equal, since the planner refuses other shapes. Return False if they cannot be."""
     if isinstance(claim, Truth):
         world.assume(claim)
@@ -354,7 +354,7 @@ def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:
             return None
         try:
             result = evaluate(rule, Numeric(world.picks, sizes, seed), is_float)
-        except (Invalid, NotHere, Unknown, Fork):
+        except (Invalid, NotApplicable, Unknown, Fork):
             continue
         if result is not None:
             return result

@@ -4,7 +4,7 @@ Both sides are computed element by element in formal numbers (rlflow.proving.for
 so a proof holds for all numbers of these shapes. The bounds on LADDER are tried in turn until a fixed amount of work is
 used up.
 
-Sizes stay open while the left side and the conditions are read (`Later`, `Choices`). A comparison of open sizes is
+Sizes stay open while the left side and the conditions are read (`Deferred`, `Choices`). A comparison of open sizes is
 decided both ways and kept as a claim. In the end only sizes that satisfy all claims are chosen, so most combinations
 are never visited.
 """
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from rlflow.common.errors import first_line
 from rlflow.proving.cases import Case
-from rlflow.proving.decisions import Fork, NotHere, Picks, Unprovable
+from rlflow.proving.decisions import Fork, NotApplicable, Picks, Unprovable
 from rlflow.proving.formal import GRID, Formal, Formula
 from rlflow.proving.numbers import CHECKED, Invalid, Numeric, evaluate
 from rlflow.proving.tensors import Tensor
@@ -31,7 +31,7 @@ STEPS = 10  # integer operations per unit of work
 FEW = 500  # values tried to test if a claim may hold
 
 
-class Later:
+class Deferred:
     """An integer or a truth value that depends on open sizes.
 
     Attributes:
@@ -54,38 +54,38 @@ class Later:
     __hash__ = __int__ = __index__
 
 
-def deferred(f: Callable, *arguments):
-    """Apply a function to arguments, as a Later if any argument is one."""
-    later = [a for a in arguments if isinstance(a, Later)]
+def defer(f: Callable, *arguments):
+    """Apply a function to arguments, as a Deferred if any argument is one."""
+    later = [a for a in arguments if isinstance(a, Deferred)]
     if not later:
         return f(*arguments)
     names = frozenset().union(*(a.open for a in later))
-    parts = [a.evaluate if isinstance(a, Later) else (lambda env, known=a: known) for a in arguments]
-    return Later(
+    parts = [a.evaluate if isinstance(a, Deferred) else (lambda env, known=a: known) for a in arguments]
+    return Deferred(
         later[0].choices, names, lambda env: f(*[part(env) for part in parts]), sum(a.steps for a in later) + 1
     )
 
 
 def _deferred_operator(f: Callable) -> Callable:
-    def apply(self: Later, other):
+    def apply(self: Deferred, other):
         mine = self.evaluate
-        if isinstance(other, Later):
+        if isinstance(other, Deferred):
             others = other.evaluate
-            return Later(
+            return Deferred(
                 self.choices,
                 self.open | other.open,
                 lambda env: f(mine(env), others(env)),
                 self.steps + other.steps + 1,
             )
-        return Later(self.choices, self.open, lambda env: f(mine(env), other), self.steps + 1)
+        return Deferred(self.choices, self.open, lambda env: f(mine(env), other), self.steps + 1)
 
     return apply
 
 
 def _reflected_operator(f: Callable) -> Callable:
-    def apply(self: Later, other):
+    def apply(self: Deferred, other):
         mine = self.evaluate
-        return Later(self.choices, self.open, lambda env: f(other, mine(env)), self.steps + 1)
+        return Deferred(self.choices, self.open, lambda env: f(other, mine(env)), self.steps + 1)
 
     return apply
 
@@ -94,12 +94,12 @@ for _name, _f in {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
     "truediv": operator.truediv, "and": operator.and_, "or": operator.or_,
 }.items():  # fmt: skip
-    setattr(Later, f"__{_name}__", _deferred_operator(_f))
-    setattr(Later, f"__r{_name}__", _reflected_operator(_f))
+    setattr(Deferred, f"__{_name}__", _deferred_operator(_f))
+    setattr(Deferred, f"__r{_name}__", _reflected_operator(_f))
 for _f in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
-    setattr(Later, f"__{_f.__name__}__", _deferred_operator(_f))
-Later.__neg__ = lambda self: deferred(operator.neg, self)
-Later.__invert__ = lambda self: deferred(operator.not_, self)
+    setattr(Deferred, f"__{_f.__name__}__", _deferred_operator(_f))
+Deferred.__neg__ = lambda self: defer(operator.neg, self)
+Deferred.__invert__ = lambda self: defer(operator.not_, self)
 
 
 class Choices:
@@ -113,9 +113,9 @@ class Choices:
     def __init__(self, picks: dict, spend: Callable[[int], None]):
         self.picks, self.spend, self.answers = picks, spend, 0
         self.values: dict[str, list[int]] = {}
-        self.claims: list[Later] = []
+        self.claims: list[Deferred] = []
 
-    def open(self, name: str, values: range) -> Later:
+    def open(self, name: str, values: range) -> Deferred:
         """Return an open size.
 
         Args:
@@ -123,22 +123,22 @@ class Choices:
           values: the values that the size may take.
         """
         self.values.setdefault(name, list(values))
-        return Later(self, frozenset((name,)), lambda env: env[name], 1)
+        return Deferred(self, frozenset((name,)), lambda env: env[name], 1)
 
-    def claim(self, claim: Later) -> None:
-        """Add a claim. Raise NotHere if it leaves a size no value."""
+    def claim(self, claim: Deferred) -> None:
+        """Add a claim. Raise NotApplicable if it leaves a size no value."""
         self.claims.append(claim)
         if len(claim.open) == 1:
             (name,) = claim.open
             self.values[name] = [v for v in self.values[name] if _claim_holds(claim, {name: v})]
             if not self.values[name]:
-                raise NotHere
+                raise NotApplicable
 
-    def decide(self, truth: Later) -> bool:
+    def decide(self, truth: Deferred) -> bool:
         """Return the truth of a comparison and claim it; raise a Fork if both answers are possible."""
         key = ("answer", self.answers)
         if key not in self.picks:
-            possible = [answer for answer in (True, False) if self.may_be(truth if answer else ~truth)]
+            possible = [answer for answer in (True, False) if self.may_hold(truth if answer else ~truth)]
             if len(possible) != 1:
                 raise Fork([(key, answer) for answer in possible])
             self.picks[key] = possible[0]
@@ -146,12 +146,12 @@ class Choices:
         self.claim(truth if self.picks[key] else ~truth)
         return self.picks[key]
 
-    def choose(self, number: Later):
+    def choose(self, number: Deferred):
         """Raise a Fork over the values of one size that the number depends on."""
         name = next(name for name in self.values if name in number.open)
         raise Fork([(name, v) for v in self.values[name]])
 
-    def may_be(self, claim: Later) -> bool:
+    def may_hold(self, claim: Deferred) -> bool:
         """Return False if a claim contradicts the other claims. True is not certain: only FEW values are tried."""
         names, claims, rest = set(claim.open), [claim], list(self.claims)
         while linked := [other for other in rest if other.open & names]:
@@ -168,7 +168,7 @@ class Choices:
         """Yield every combination of sizes that satisfies all claims."""
         return self.solutions(list(self.values), self.claims)
 
-    def solutions(self, names: list[str], claims: list[Later], most: int | None = None) -> Iterator[dict[str, int]]:
+    def solutions(self, names: list[str], claims: list[Deferred], most: int | None = None) -> Iterator[dict[str, int]]:
         """Yield every combination of values for some names that satisfies the claims.
 
         Args:
@@ -179,7 +179,7 @@ class Choices:
         Raises:
           _TooMany: while iterating, if more values than `most` are tried.
         """
-        checks: list[list[Later]] = [[] for _ in names]
+        checks: list[list[Deferred]] = [[] for _ in names]
         for claim in claims:
             checks[max(map(names.index, claim.open))].append(claim)
         work = [1 + sum(claim.steps for claim in result) // STEPS for result in checks]
@@ -208,7 +208,7 @@ class _TooMany(Exception):
     pass
 
 
-def _claim_holds(claim: Later, env: dict) -> bool:
+def _claim_holds(claim: Deferred, env: dict) -> bool:
     try:
         return bool(claim.evaluate(env))
     except ZeroDivisionError:
@@ -317,16 +317,16 @@ class World(Picks, Formal):
         return range(least, (most if least > 0 else most**2) + 1)
 
     def require(self, holds) -> None:
-        if isinstance(holds, Later):
+        if isinstance(holds, Deferred):
             self.choices.claim(holds)
         elif not holds:
             raise Invalid
 
     def choose(self, condition, yes, no):
-        return deferred(lambda c, a, b: a if c else b, condition, yes, no)
+        return defer(lambda c, a, b: a if c else b, condition, yes, no)
 
-    def wider(self, a, b):
-        return deferred(lambda p, q: q if p == 1 else p, a, b)
+    def broadcast_size(self, a, b):
+        return defer(lambda p, q: q if p == 1 else p, a, b)
 
     def with_each(self, further: Iterable[dict]) -> Iterator[dict]:
         """Yield the decisions of this case together with each of some further decisions."""
@@ -342,7 +342,7 @@ class World(Picks, Formal):
         return self.pick(("equal", name, index, value), (True, False))
 
 
-class Remembering(Case):
+class MemoizedCase(Case):
     """A case that computes each element once and whose inputs have at most `bound.elements` elements."""
 
     def variable(self, *arguments) -> Tensor:
@@ -353,11 +353,11 @@ class Remembering(Case):
 
     def operator(self, op: Op, read: Callable) -> list[Tensor]:
         if op.key not in self.made:
-            self.made[op.key] = [_remembered(t) for t in super().operator(op, read)]
+            self.made[op.key] = [_memoized(t) for t in super().operator(op, read)]
         return self.made[op.key]
 
 
-def _remembered(tensor: Tensor) -> Tensor:
+def _memoized(tensor: Tensor) -> Tensor:
     """Return the tensor with a cache of its elements."""
     known: dict[tuple, Formula] = {}
 
@@ -449,7 +449,7 @@ def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None],
             continue
         spend(CASE_WORK)
         world = World(picks, bound, spend)
-        case = Remembering(rule, world, is_float)
+        case = MemoizedCase(rule, world, is_float)
         try:
             source = case.source()
             if not case.fires():
@@ -460,7 +460,7 @@ def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None],
                 visit(world, case, source)
         except Fork as fork:
             waiting.append(world.with_each(dict([option]) for option in fork.options))
-        except (Invalid, NotHere, Unknown):
+        except (Invalid, NotApplicable, Unknown):
             continue
 
 
@@ -503,7 +503,7 @@ def refute(rule: Rule, world: World, is_float: bool) -> None:
     for seed in range(POINTS):
         try:
             result = evaluate(rule, Point(world, seed), is_float)
-        except (Invalid, NotHere, Unknown, ZeroDivisionError):
+        except (Invalid, NotApplicable, Unknown, ZeroDivisionError):
             continue
         if result is not None:
             raise Refuted(result)

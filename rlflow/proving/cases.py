@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 
 from rlflow.proving import draws
-from rlflow.proving.decisions import NotHere, Undefined
+from rlflow.proving.decisions import NotApplicable, Undefined
 from rlflow.proving.draws import FLOAT, INT64
 from rlflow.proving.layout import axis_of
 from rlflow.proving.semantics import is_defined, outputs_of
@@ -57,7 +57,7 @@ def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
     return result
 
 
-def of_integers_too(rule: Rule) -> bool:
+def needs_integer_proof(rule: Rule) -> bool:
     """Return True if the rule needs a second proof for int64.
 
     This is so if all its operators take int64 and one of them means something else there.
@@ -120,9 +120,9 @@ class Case:
         return result
 
     def slot(self, outputs: list[Tensor], slot: int) -> Tensor:
-        """Return one output; raise NotHere if the operator has too few outputs."""
+        """Return one output; raise NotApplicable if the operator has too few outputs."""
         if slot >= len(outputs):
-            raise NotHere
+            raise NotApplicable
         return outputs[slot]
 
     def left(self, pattern, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
@@ -148,12 +148,12 @@ class Case:
                 outputs = self.operator(inner, self.left)
                 return outputs if number is None else [self.slot(outputs, number)]
             case Literal(compute=compute):
-                return [self.met(compute({}), f"rank of {pattern.text} in {op.key}")]
+                return [self.literal(compute({}), f"rank of {pattern.text} in {op.key}")]
             case Absent():
                 return [None]
         raise TypeError(pattern)
 
-    def met(self, value, key: str) -> Tensor:
+    def literal(self, value, key: str) -> Tensor:
         """Return a constant that matches a literal of the left side: a list, or one element at any rank up to 2."""
         if isinstance(value, tuple):
             return listed(self.world, tuple(value))
@@ -278,10 +278,10 @@ class Case:
             for pattern in op.inputs:
                 inputs += read(pattern, op, len(inputs), inputs)
             if not inputs:
-                raise NotHere
+                raise NotApplicable
             self.world.operator = op.op
             attributes = self.attributes_of(op, inputs)
-            self.narrow()
+            self.check_early_conditions()
             self.made[op.key] = outputs_of(self.world, op.op, attributes, inputs)
         return self.made[op.key]
 
@@ -306,7 +306,7 @@ class Case:
         if op.rest not in self.attributes:
             self.attributes[op.rest] = Rest(self, op.rest, op.op, rank, set(named))
         if self.attributes[op.rest].rank != rank and op.op in draws.SAME_RANK:
-            raise NotHere
+            raise NotApplicable
         return Attributes(named, self.attributes[op.rest])
 
     def draw(self, name: str, kind: str, default, rank: int):
@@ -342,10 +342,10 @@ class Case:
 
     def fires(self) -> bool:
         """Return True if the conditions hold, and fill `scope` with the names that the right side uses."""
-        self.scope = self.known()
+        self.scope = self.names_in_scope()
         return any(self.holds_with(constants) for constants in self.constant_sets())
 
-    def known(self) -> dict[str, Any]:
+    def names_in_scope(self) -> dict[str, Any]:
         """Return the values of all names read so far."""
         scope = dict(self.attributes)
         for name, tensor in self.tensors.items():
@@ -355,11 +355,11 @@ class Case:
                 scope[name] = View(self, name, tensor)
         return scope
 
-    def narrow(self) -> None:
-        """Raise NotHere if a condition fails whose names are all read, before further decisions split the case."""
+    def check_early_conditions(self) -> None:
+        """Raise NotApplicable if a condition on names read so far fails, before the case splits further."""
         if not any(names <= self.tensors.keys() | self.attributes.keys() for names, _ in self.early):
             return
-        scope = self.known()
+        scope = self.names_in_scope()
         for names, text in list(self.early):
             if names <= scope.keys():
                 self.early.remove((names, text))
@@ -368,7 +368,7 @@ class Case:
                 except (Unknown, IndexError, ZeroDivisionError, ValueError):
                     holds = False
                 if not holds:
-                    raise NotHere
+                    raise NotApplicable
 
     def constant_sets(self):
         """Yield every assignment of constant or not to the tensors that conditions ask about."""
@@ -381,7 +381,7 @@ class Case:
             if asked:
                 waiting += [{**self.constants, asked[0]: answer} for answer in (False, True)]
 
-    def constness(self, name: str) -> bool:
+    def is_constant(self, name: str) -> bool:
         """Return True if a tensor counts as constant in this case, and note the question."""
         if name not in self.constants:
             self.asked.append(name)
@@ -407,7 +407,7 @@ class Case:
             if isinstance(pattern, Output) and pattern.slot is not None:
                 outputs = self.operator(pattern.op, self.right)
                 if len(outputs) != self.rule.n_outputs[pattern.op.key] or pattern.slot >= len(outputs):
-                    raise NotHere
+                    raise NotApplicable
                 result.append(outputs[pattern.slot])
             else:
                 result += self.right(pattern, None, 0, [])

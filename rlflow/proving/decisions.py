@@ -56,7 +56,7 @@ class Budget:
             raise OutOfBudget
 
 
-class NotHere(Exception):
+class NotApplicable(Exception):
     """The rule does not match in this case, or its conditions refuse the match."""
 
 
@@ -78,11 +78,11 @@ class Picks:
 
         Raises:
           Fork: if several options are open.
-          NotHere: if there are no options.
+          NotApplicable: if there are no options.
         """
         if key not in self.picks:
             if not options:
-                raise NotHere
+                raise NotApplicable
             if len(options) > 1:
                 raise Fork([(key, option) for option in options])
             self.picks[key] = options[0]

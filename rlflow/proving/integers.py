@@ -251,10 +251,10 @@ class Integers(Claims):
                 symbol = factors[0]
                 rest = z3.simplify(symbol - coefficient * difference, som=True)
                 if not mentions(rest, symbol):
-                    self.put(symbol, rest)
+                    self.substitute_definition(symbol, rest)
                     return
 
-    def put(self, symbol, rest) -> None:
+    def substitute_definition(self, symbol, rest) -> None:
         """Record the definition of a symbol and rewrite older definitions and products with it."""
         self.definitions.append((symbol, rest))
         for k, (old, known) in enumerate(self.definitions):
@@ -318,13 +318,13 @@ class Integers(Claims):
             return self.integer(z3.If(condition.claim, plain(yes), plain(no)))
         return yes if condition else no
 
-    def wider(self, a, b):
+    def broadcast_size(self, a, b):
         """Return the broadcast size of two sizes: they are equal, or one of them is 1."""
         if self.entails(b == 1) or self.entails(a == b):
             return a
         return self.choose(a == 1, b, a)
 
-    def met(self, size, whole, k):
+    def broadcast_index(self, size, whole, k):
         """Return the index on an axis of the given size that broadcasting maps index k to.
 
         Args:

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rlflow.proving.cases import Case
-from rlflow.proving.decisions import NotHere, Picks
+from rlflow.proving.decisions import NotApplicable, Picks
 from rlflow.proving.semantics import Tensor
 from rlflow.rules.rule import Rule
 
@@ -84,10 +84,10 @@ class Numbers:
     def choose(self, condition, yes, no):
         return yes if condition else no
 
-    def wider(self, a, b):
+    def broadcast_size(self, a, b):
         return b if a == 1 else a
 
-    def met(self, size, whole, k):
+    def broadcast_index(self, size, whole, k):
         return 0 if size == 1 else k
 
     def total(self, sizes: tuple, body: Callable):
@@ -199,26 +199,26 @@ def evaluate(rule: Rule, world: Numeric, is_float: bool) -> str | None:
 
     Raises:
       Invalid: if the left side is not defined for these inputs.
-      NotHere: if the rule does not fire.
+      NotApplicable: if the rule does not fire.
     """
     case = Case(rule, world, is_float)
     source = case.source()
     if not case.fires():
-        raise NotHere
+        raise NotApplicable
     wanted = [_all_elements(t) for t in source]
     try:
         target = case.target()
         if [t.shape for t in source] != [t.shape for t in target]:
-            raise NotHere
+            raise NotApplicable
         result = [_all_elements(t) for t in target]
     except Invalid as error:
         if world.operator in CHECKED:
             raise
-        return _shown(case, f"the right side is not defined ({world.operator})", str(error))
+        return _difference(case, f"the right side is not defined ({world.operator})", str(error))
     for left, right in zip(wanted, result, strict=True):
         for index, value in left.items():
             if not _equal(value, right[index]):
-                return _shown(case, f"element {list(index)} is {float(value):.6g}", f"{float(right[index]):.6g}")
+                return _difference(case, f"element {list(index)} is {float(value):.6g}", f"{float(right[index]):.6g}")
     return None
 
 
@@ -230,7 +230,7 @@ def _equal(a, b) -> bool:
     return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
 
 
-def _shown(case: Case, left: str, right: str) -> str:
+def _difference(case: Case, left: str, right: str) -> str:
     """Return a counterexample in words: the inputs, the attributes and the two values."""
     tensors = []
     for name, tensor in sorted(case.tensors.items()):

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from rlflow.common.errors import RLFlowError
 from rlflow.proving.all_shapes import Opaque, Outcome, Symbolic, prove_all_shapes
 from rlflow.proving.bounded import Refuted, prove_bounded
-from rlflow.proving.cases import of_integers_too
+from rlflow.proving.cases import needs_integer_proof
 from rlflow.proving.decisions import Budget, Undefined, Unprovable
 from rlflow.proving.draws import coverage
 from rlflow.rules.proofs import Proof
@@ -38,7 +38,7 @@ def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:
     def result(proof: str, bound: str, how: str) -> Proof:
         return Proof(rule.name, proof, bound, round(time.process_time() - start, 2), how)
 
-    readings = (True, False) if of_integers_too(rule) else (True,)
+    readings = (True, False) if needs_integer_proof(rule) else (True,)
     windowed = {op.op for op in (*rule.ops, *rule.target_ops)} & WINDOWED
     outcome = Outcome("unproved", 0, "")
     for kind in (Opaque, Symbolic) if windowed else (Symbolic,):
@@ -79,8 +79,8 @@ def prove(
     if workers == 1 or len(chosen) == 1:
         return [_reported(proof, progress) for proof in map(prove_rule, chosen)]
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers or os.cpu_count(), context, _hold, (chosen,)) as pool:
-        return [_reported(proof, progress) for proof in pool.map(_prove_held, range(len(chosen)))]
+    with ProcessPoolExecutor(workers or os.cpu_count(), context, _inherit_rules, (chosen,)) as pool:
+        return [_reported(proof, progress) for proof in pool.map(_prove_inherited, range(len(chosen)))]
 
 
 def _reported(proof: Proof, progress: Callable | None) -> Proof:
@@ -89,12 +89,12 @@ def _reported(proof: Proof, progress: Callable | None) -> Proof:
     return proof
 
 
-_held: list[Rule] = []  # Rules hold closures: a forked process inherits them, but cannot receive them.
+_inherited: list[Rule] = []  # Rules hold closures: a forked process inherits them, but cannot receive them.
 
 
-def _hold(rules: list[Rule]) -> None:
-    _held[:] = rules
+def _inherit_rules(rules: list[Rule]) -> None:
+    _inherited[:] = rules
 
 
-def _prove_held(position: int) -> Proof:
-    return prove_rule(_held[position])
+def _prove_inherited(position: int) -> Proof:
+    return prove_rule(_inherited[position])

@@ -3,12 +3,12 @@
 Each step replaces a term by an equal term. Two facts are used: 0 ≤ v < size for every summed index v, and a term counts
 only where all its claims hold. The sizes of summed indices mention no summed index.
 
-  flat      replaces the row-major position of several indices, or of a group of them, by a sum of products
-  spread    splits an index that is read under other sizes: k < n·m becomes i·m + j
-  joined    merges two indices that are read only as i·m + j into one index below n·m
-  begun     starts the sum at `first` where a claim says v ≥ first
-  ended     ends the sum at `last` where a claim says v < last
-  single    replaces an index below 1 by 0
+  flatten     replaces the row-major position of several indices, or of a group of them, by a sum of products
+  split       splits an index that is read under other sizes: k < n·m becomes i·m + j
+  join        merges two indices that are read only as i·m + j into one index below n·m
+  start_later starts the sum at `first` where a claim says v ≥ first
+  end_earlier ends the sum at `last` where a claim says v < last
+  drop_unit   replaces an index below 1 by 0
 """
 
 import itertools
@@ -31,7 +31,7 @@ def regrouped(world, term: Term) -> Term:
       world: the algebra.
       term: the term to rewrite.
     """
-    steps = (flat, spread, joined, begun, ended, single)
+    steps = (flatten, split, join, start_later, end_earlier, drop_unit)
     while (made := next((made for step in steps if (made := step(world, term)) is not None), None)) is not None:
         term = made
     return term
@@ -102,7 +102,7 @@ def row_major(world, pairs: list):
     return term_of(result)
 
 
-def flat(world, term: Term) -> Term | None:
+def flatten(world, term: Term) -> Term | None:
     """Replace positions whose pairs merge into one axis by a sum of products; None if nothing changes."""
     replaced = []
     for one in moved_in(term):
@@ -125,7 +125,7 @@ def groups(world, pairs: list, parts: list[int], sizes: list) -> list[tuple]:
     return [(pairs, parts)]
 
 
-def spread(world, term: Term) -> Term | None:
+def split(world, term: Term) -> Term | None:
     """Replace a summed index by the indices that it is read as under other sizes; None if nothing changes."""
     moved = moved_in(term)
     for (v, size), one in itertools.product(term.bound, moved):
@@ -142,7 +142,7 @@ def spread(world, term: Term) -> Term | None:
     return None
 
 
-def joined(world, term: Term) -> Term | None:
+def join(world, term: Term) -> Term | None:
     """Merge two summed indices that are read as outer · size + inner; None if nothing changes."""
     for (outer, count), (inner, size) in itertools.permutations(term.bound, 2):
         if not read_as_one(term, outer, inner, size) or not world.entails(count >= 0):
@@ -212,7 +212,7 @@ def limits(term: Term, sign: int) -> Iterator[tuple]:
                     yield v, size, limit, factor
 
 
-def begun(world, term: Term) -> Term | None:
+def start_later(world, term: Term) -> Term | None:
     """Shift a sum so that it starts where a claim allows; None if no claim does."""
     for v, size, first, claim in limits(term, -1):
         if world.entails(z3.And(first >= 0, first <= size)):
@@ -221,7 +221,7 @@ def begun(world, term: Term) -> Term | None:
     return None
 
 
-def ended(world, term: Term) -> Term | None:
+def end_earlier(world, term: Term) -> Term | None:
     """Shorten a sum to where a claim allows; None if no claim does."""
     for v, size, last, claim in limits(term, 1):
         if world.entails(z3.And(last >= 0, last <= size)):
@@ -229,7 +229,7 @@ def ended(world, term: Term) -> Term | None:
     return None
 
 
-def single(world, term: Term) -> Term | None:
+def drop_unit(world, term: Term) -> Term | None:
     """Replace a summed index of size 1 by 0; None if nothing changes."""
     for v, size in term.bound:
         if world.entails(size == 1):

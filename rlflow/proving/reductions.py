@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from rlflow.proving.layout import axis_of, distinct_axes, transpose
-from rlflow.proving.tensors import Attributes, Tensor, broadcast_shape, only_as, pointwise, read
+from rlflow.proving.tensors import Attributes, Tensor, broadcast_shape, pointwise, read, require_not_enlarging
 
 
 def matmul(m, a, x, y):
@@ -165,11 +165,11 @@ def normalized(m, a, x, centre: Callable) -> Tensor:
 
 def scaled(m, normal: Tensor, scale: Tensor, offset: Tensor | None = None) -> Tensor:
     """Return normal · scale + offset. Neither factor nor offset may enlarge the tensor."""
-    only_as(m, scale, normal)
+    require_not_enlarging(m, scale, normal)
     result = pointwise(m, lambda p, q: p * q, normal, scale)
     if offset is None:
         return result
-    only_as(m, offset, normal)
+    require_not_enlarging(m, offset, normal)
     return pointwise(m, lambda p, q: p + q, result, offset)
 
 

@@ -12,8 +12,8 @@ symbols (rlflow.proving.symbolic). An algebra provides
     m.total(sizes, body), m.greatest(sizes, body, inside)   sum and maximum of body(k) over all indices k
     m.inside(pairs, value)     value() if 0 ≤ position < size for every (position, size), else 0
     m.choose(c, a, b)          the integer a if c, else b
-    m.wider(a, b)              the broadcast size of two sizes: they are equal, or one of them is 1
-    m.met(size, whole, k)      the index that broadcasting from `size` to `whole` maps k to
+    m.broadcast_size(a, b)     the common size of two sizes: they are equal, or one of them is 1
+    m.broadcast_index(size, whole, k)   the index that broadcasting from `size` to `whole` maps k to
     m.number(n)  m.quotient(a, b)  m.larger(a, b)  m.apply("exp", a)     numbers
     m.position(shape, index), m.index(position, shape)   the position in row-major order, and back
     m.reshaped(shape, wanted, allowzero)         the shape that Reshape makes of `wanted`, with 0 and -1 filled in
@@ -35,10 +35,10 @@ from onnx import TensorProto
 from rlflow.proving import layout, reductions
 from rlflow.proving.layout import renamed, transpose
 from rlflow.proving.reductions import conv, gemm, layer_normalization, matmul, rms_normalization, softmax
-from rlflow.proving.tensors import Attributes, Tensor, only_as, pointwise
+from rlflow.proving.tensors import Attributes, Tensor, pointwise, require_not_enlarging
 
 
-def folded(f: Callable) -> Callable:
+def variadic(f: Callable) -> Callable:
     """Make an operator on any number of inputs from a function of two elements, applied from left to right."""
 
     def apply(m, a, *tensors):
@@ -198,7 +198,7 @@ def activated(m, kind: bytes | None, parameters: list, x: Tensor) -> Tensor:
     return pointwise(m, one, x)
 
 
-def turned(m, x: Tensor, *perm: int) -> Tensor:
+def permuted(m, x: Tensor, *perm: int) -> Tensor:
     """Return the tensor with its axes permuted."""
     return transpose(m, Attributes({"perm": perm}), x)
 
@@ -213,7 +213,7 @@ def scaled_products(m, q: Tensor, k: Tensor, v: Tensor, scale) -> Tensor:
     """
     if scale is None:
         scale = m.quotient(m.number(1), m.apply("sqrt", m.number(q.shape[3])))
-    scores = pointwise(m, lambda e: e * m.number(scale), matmul(m, None, q, turned(m, k, 0, 1, 3, 2)))
+    scores = pointwise(m, lambda e: e * m.number(scale), matmul(m, None, q, permuted(m, k, 0, 1, 3, 2)))
     return matmul(m, None, softmax(m, Attributes({"axis": -1}), scores), v)
 
 
@@ -247,8 +247,8 @@ def multi_head_attention(m, a, q, k, v):
     heads = a("num_heads")
     for t in (q, v):
         m.require(t.shape[2] == (t.shape[2] // heads) * heads)
-    apart = lambda t: turned(m, renamed(m, t, (*t.shape[:2], heads, t.shape[2] // heads)), 0, 2, 1, 3)  # noqa: E731
-    result = turned(m, scaled_products(m, apart(q), apart(k), apart(v), a("scale")), 0, 2, 1, 3)
+    apart = lambda t: permuted(m, renamed(m, t, (*t.shape[:2], heads, t.shape[2] // heads)), 0, 2, 1, 3)  # noqa: E731
+    result = permuted(m, scaled_products(m, apart(q), apart(k), apart(v), a("scale")), 0, 2, 1, 3)
     return renamed(m, result, (*q.shape[:2], v.shape[2]))
 
 
@@ -258,7 +258,7 @@ def fused_matmul(m, a, x, y):
     If y is a vector, ONNX Runtime requires a square x for transA = 1 and does not transpose x.
     """
     m.require(not a("transBatchA", 0) and not a("transBatchB", 0))
-    flip = lambda t: turned(m, t, *range(t.rank - 2), t.rank - 1, t.rank - 2)  # noqa: E731
+    flip = lambda t: permuted(m, t, *range(t.rank - 2), t.rank - 1, t.rank - 2)  # noqa: E731
     if a("transA", 0) and x.rank > 1:
         m.require(y.rank > 1 or x.shape[-1] == x.shape[-2])
         x = flip(x) if y.rank > 1 else x
@@ -302,7 +302,7 @@ def quick_gelu(m, a, x):
 def skipped(m, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
     """Return x + skip + bias. The skip may be broadcast along the batch; the bias holds one number per feature."""
     m.require(x.rank == 3 and skip.rank in (2, 3))
-    only_as(m, skip, x)
+    require_not_enlarging(m, skip, x)
     m.require(skip.shape[-1] == x.shape[-1])
     m.require(skip.shape[-2] == x.shape[-2])
     result = pointwise(m, lambda p, q: p + q, x, skip)
@@ -356,12 +356,12 @@ STANDARD: dict[str, Callable] = {
     "IsNaN": never,
     "Equal": truth("equal"),
     "And": truth("and"),
-    "Add": folded(lambda m, p, q: p + q),
-    "Sum": folded(lambda m, p, q: p + q),
-    "Sub": folded(lambda m, p, q: p - q),
-    "Mul": folded(lambda m, p, q: p * q),
-    "Max": folded(lambda m, p, q: m.larger(p, q)),
-    "Min": folded(smaller),
+    "Add": variadic(lambda m, p, q: p + q),
+    "Sum": variadic(lambda m, p, q: p + q),
+    "Sub": variadic(lambda m, p, q: p - q),
+    "Mul": variadic(lambda m, p, q: p * q),
+    "Max": variadic(lambda m, p, q: m.larger(p, q)),
+    "Min": variadic(smaller),
     "Div": divide,
     "Pow": power,
     "Shape": layout.shape,

@@ -81,7 +81,7 @@ def broadcast_shape(m, *tensors: Tensor) -> tuple:
         size = first
         for other in others:
             m.require((other == size) | (other == 1) | (size == 1))
-            size = m.wider(size, other)
+            size = m.broadcast_size(size, other)
         result.append(size)
     return tuple(result)
 
@@ -96,7 +96,7 @@ def read(m, t: Tensor, i: tuple, whole: tuple):
       whole: the shape of the broadcast tensor.
     """
     skip = len(i) - t.rank
-    return t.at(tuple(map(m.met, t.shape, whole[skip:], i[skip:])))
+    return t.at(tuple(map(m.broadcast_index, t.shape, whole[skip:], i[skip:])))
 
 
 def pointwise(m, f: Callable, *tensors: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ def pointwise(m, f: Callable, *tensors: Tensor) -> Tensor:
     return Tensor(shape, lambda i: f(*(read(m, t, i, shape) for t in tensors)), tensors[0].dtype)
 
 
-def only_as(m, small: Tensor, large: Tensor) -> None:
+def require_not_enlarging(m, small: Tensor, large: Tensor) -> None:
     """Require that `small` broadcasts to the shape of `large` and does not enlarge it.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from rlflow.proving import draws
-from rlflow.proving.decisions import NotHere
+from rlflow.proving.decisions import NotApplicable
 from rlflow.proving.symbolic import Symbols
 from rlflow.proving.tensors import Tensor
 from rlflow.proving.unknowns import Int, Truth
@@ -135,7 +135,7 @@ class Rest:
             usual = self._default(kind, default)
             same = self[key] == usual
             if same:
-                raise NotHere
+                raise NotApplicable
         return True
 
 
@@ -185,7 +185,7 @@ class View:
         return _Type(self.tensor.shape, self.tensor.dtype)
 
     def is_constant(self, name: str) -> bool:
-        return self.case.constness(name)
+        return self.case.is_constant(name)
 
     def get(self, name: str):
         known = self.tensor is not None and self.tensor.content is not None

@@ -196,7 +196,7 @@ def holds(text: str, scope: dict) -> bool:
         return False
 
 
-def gives(text: str, scope: dict, wanted) -> bool:
+def evaluates_to(text: str, scope: dict, wanted) -> bool:
     """Return True if the expression has the wanted value.
 
     Args:
@@ -240,7 +240,7 @@ def _options(result: Label, known: Names, names: tuple[str, ...], origin: dict) 
             yield label(result.op, axis=axis)
     elif result.get("perm") is not None:
         for text in _perm_texts(result, known):
-            if gives(text, origin, result.get("perm")):
+            if evaluates_to(text, origin, result.get("perm")):
                 yield label(result.op, perm=Named(text))
     else:
         yield result
@@ -254,13 +254,13 @@ def _windows(result: Label, known: Names, origin: dict) -> Iterator[Label]:
         rest = known.all("rest")[0]
         apart = APART[known.apart]
         for text in apart.texts:
-            if gives(text, origin, result.get(known.apart, apart.default)):
+            if evaluates_to(text, origin, result.get(known.apart, apart.default)):
                 yield Label(result.op, ((known.apart, Named(text)), ("rest", Named(rest))))
 
 
 def _axes(result: Label, known: Names, names: tuple[str, ...], origin: dict) -> list[Named]:
     """Return the axis expressions that give the original axis."""
-    return [Named(text) for text in _axis_texts(known, names) if gives(text, origin, result.get("axis"))]
+    return [Named(text) for text in _axis_texts(known, names) if evaluates_to(text, origin, result.get("axis"))]
 
 
 def _axis_texts(known: Names, names: tuple[str, ...]) -> list[str]:

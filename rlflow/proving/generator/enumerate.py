@@ -37,7 +37,7 @@ from rlflow.proving.generator.operators import (
     value,
     variables,
 )
-from rlflow.proving.generator.selection import by_hand, write
+from rlflow.proving.generator.selection import handwritten_rules, write
 from rlflow.rules.rule import RuleSet
 
 COSTLY = frozenset(("MatMul", "Conv"))
@@ -158,7 +158,7 @@ def enumerate_rules(
         minimal = _minimal(kept)
         report.derived = len(kept) - len(minimal)
         result = [pattern for _, patterns in minimal for pattern in patterns]
-        report.rules = write(result, by_hand() if known is None else known, report.unwritten, workers)
+        report.rules = write(result, handwritten_rules() if known is None else known, report.unwritten, workers)
     return report
 
 
@@ -297,16 +297,16 @@ def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[
 
 def _generality(source: Term, target: Term) -> tuple[int, int, int]:
     """Return the key that sorts candidates: small and flat equalities first, then those with many variables."""
-    return _written(source) + _written(target), _depth(source) + _depth(target), -len(variables(source))
+    return _written_size(source) + _written_size(target), _depth(source) + _depth(target), -len(variables(source))
 
 
 def _depth(term: Term) -> int:
     return 1 + max(map(_depth, term.inputs)) if isinstance(term, Node) else 0
 
 
-def _written(term: Term) -> int:
+def _written_size(term: Term) -> int:
     """Return the number of operators in a term as written; shared parts count each time."""
-    return 1 + sum(map(_written, term.inputs)) if isinstance(term, Node) else 0
+    return 1 + sum(map(_written_size, term.inputs)) if isinstance(term, Node) else 0
 
 
 @lru_cache(maxsize=1 << 20)
@@ -328,14 +328,14 @@ def _consider(graphs: Graphs, result: BestSoFar, max_ops: int, source: Node, tar
     if _follows_at_the_root(result, source):
         return "instance of a rule"
     merge = _merge(graphs, source, target)
-    if merge is not None and not reachable(*merge, result.equalities, result.merges) and _true(graphs, *merge):
+    if merge is not None and not reachable(*merge, result.equalities, result.merges) and _is_general(graphs, *merge):
         pattern = _pattern(graphs, *merge)
         if pattern is not None:
             result.merges += dict.fromkeys([merge, *variants(pattern, graphs.world.labels)])
             result.keep([], [pattern])
     if derivable(source, target, result.equalities):
         return "derived"
-    if not _true(graphs, (source,), (target,)):
+    if not _is_general(graphs, (source,), (target,)):
         return "coincidence"
     pairs = [(source, target), *_companion(graphs, source, target)]
     sides = tuple(zip(*pairs, strict=True))
@@ -354,7 +354,7 @@ def _consider(graphs: Graphs, result: BestSoFar, max_ops: int, source: Node, tar
     return "kept" if patterns else "kept without paying"
 
 
-def _true(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...]) -> bool:
+def _is_general(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...]) -> bool:
     """Return True if the equality also holds for other integers, and for real numbers up to rounding."""
     whole, real = graphs.world.inputs(sample=1), graphs.world.real_inputs()
     return all(
@@ -423,7 +423,7 @@ def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, T
     result = value(other, inputs)
     if not isinstance(companion, Node) or not np.array_equal(result, value(companion, inputs)):
         companion = graphs.representative(result)
-    if companion is None or companion == other or not _true(graphs, (other,), (companion,)):
+    if companion is None or companion == other or not _is_general(graphs, (other,), (companion,)):
         return []
     return [(other, companion)]
 

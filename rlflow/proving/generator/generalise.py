@@ -3,9 +3,9 @@
 Attributes of the side to match become names; the other side's attributes become simple expressions of these names. Both
 sides are then computed exactly for many random shapes, ranks and attributes (`draws`). If the other side has another
 shape, or misfits an operator that ONNX checks, the engine refuses the match without a condition. If it has other
-values, a condition must refuse the match. `separating` chooses the conjunction of simple conditions that keeps most
-true cases. An equality that no conjunction separates gives no rule. `variants` lists the equalities that a rule implies
-for other axes and permutations.
+values, a condition must refuse the match. `separating_conditions` chooses the conjunction of simple conditions that
+keeps most true cases. An equality that no conjunction separates gives no rule. `variants` lists the equalities that a
+rule implies for other axes and permutations.
 """
 
 import zlib
@@ -22,7 +22,7 @@ from rlflow.proving.generator.attributes import (
     Names,
     attribute_apart,
     evaluated,
-    gives,
+    evaluates_to,
     holds,
     name_attributes,
     targets,
@@ -200,7 +200,7 @@ class Case(NamedTuple):
     holds: bool
 
 
-def untried(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]) -> tuple[str, ...]:
+def untried_conditions(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]) -> tuple[str, ...]:
     """Return conditions that exclude attributes of convolutions that occur in no case.
 
     Args:
@@ -216,7 +216,7 @@ def untried(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...])
     return tuple(sorted(texts - set(known)))
 
 
-def separating(cases: list[Case], known: Names, names: tuple[str, ...]) -> tuple[str, ...] | None:
+def separating_conditions(cases: list[Case], known: Names, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the conjunction of conditions that excludes every wrong case and keeps most true ones.
 
     Args:
@@ -254,9 +254,9 @@ def separating(cases: list[Case], known: Names, names: tuple[str, ...]) -> tuple
 
 def _conditions(known: Names, names: tuple[str, ...]) -> Iterator[str]:
     """Yield simple conditions in the order in which they are tried."""
-    yield from _of_permutations(known.all("perm"))
-    yield from _of_axes(known.all("axis"), known.all("sizes"), names)
-    yield from _of_shapes(names)
+    yield from _permutation_conditions(known.all("perm"))
+    yield from _axis_conditions(known.all("axis"), known.all("sizes"), names)
+    yield from _shape_conditions(names)
     if known.apart == "group":
         yield "g % 2 == 0"
     for rest in known.all("rest"):
@@ -264,7 +264,7 @@ def _conditions(known: Names, names: tuple[str, ...]) -> Iterator[str]:
             yield f'attributes({rest}, "{name}") is None'
 
 
-def _of_permutations(perms: list[str]) -> Iterator[str]:
+def _permutation_conditions(perms: list[str]) -> Iterator[str]:
     for p in perms:
         yield f"{p}[-1] == len({p}) - 1"
         yield f"{p} == tuple(range(len({p})))"
@@ -276,7 +276,7 @@ def _of_permutations(perms: list[str]) -> Iterator[str]:
         yield f"compose({p}, {p}) == tuple(range(len({p})))"
 
 
-def _of_axes(axes: list[str], sizes: list[str], names: tuple[str, ...]) -> Iterator[str]:
+def _axis_conditions(axes: list[str], sizes: list[str], names: tuple[str, ...]) -> Iterator[str]:
     for i, v in product(axes, names):
         yield from (f"{i} == rank({v}) - 1", f"{i} == rank({v}) - 2", f"{i} < rank({v}) - 1")
     for s, (v, u), i in product(sizes, combinations(names, 2), axes):
@@ -287,7 +287,7 @@ def _of_axes(axes: list[str], sizes: list[str], names: tuple[str, ...]) -> Itera
         yield from (f"{i} == 1", f"{i} == 0", f"{i} < 2")  # Axes of images are counted from the front.
 
 
-def _of_shapes(names: tuple[str, ...]) -> Iterator[str]:
+def _shape_conditions(names: tuple[str, ...]) -> Iterator[str]:
     for v, u in combinations(names, 2):
         yield from (f"rank({v}) == rank({u})", f"shape({v}) == shape({u})", f"shape({v})[1:] == shape({u})[1:]")
         yield from (f"broadcasts({v}, {u})", f"broadcasts({u}, {v})")
@@ -310,7 +310,7 @@ def stricter(known: Names, origin: dict[str, tuple[int, ...]], scope: dict) -> t
     axes = []
     for i in known.all("axis"):
         texts = (f"{i} == rank({first}) - 1", f"{i} == rank({first}) - 2", f"{i} == 1", f"{i} == 0")
-        axes.append(next(text for text in texts if gives(text, scope, True)))
+        axes.append(next(text for text in texts if evaluates_to(text, scope, True)))
     shapes = []
     for v, u in combinations(origin, 2):
         if origin[v] == origin[u]:
@@ -349,11 +349,11 @@ def generalise(
     best, most = None, 0.0
     for candidate in _promising(targets(target, known, tuple(names.values()), cases[0][0]), cases):
         judged = _judge(candidate, cases)
-        conditions = separating(judged, known, tuple(names.values()))
+        conditions = separating_conditions(judged, known, tuple(names.values()))
         if conditions is None:
             continue
         passed = [case for case in judged if all(holds(text, case.scope) for text in conditions)]
-        conditions += untried(patterned, passed, conditions)
+        conditions += untried_conditions(patterned, passed, conditions)
         kept = sum(case.holds for case in passed)
         if best is None or kept * 0.95 > most:  # A later candidate must hold in clearly more cases.
             most = kept

@@ -22,7 +22,7 @@ LEVELS = 6  # attempts to prove a rule, each with other conditions
 HEADER = "# Rules found by enumeration (run.py rules enumerate), not written by hand.\n"
 
 
-def by_hand() -> RuleSet:
+def handwritten_rules() -> RuleSet:
     """Load the hand-written families."""
     return load_rules([name for name in families() if name != FAMILY])
 
@@ -36,13 +36,13 @@ def write(patterns: Iterable[Pattern], known: RuleSet, reasons: Counter, workers
       reasons: a counter of the reasons why rules were not written; updated in place.
       workers: the number of processes that prove rules.
     """
-    taken: dict = {form(rule): f"{rule.name} ({rule.family}.rules)" for rule in known}
+    taken: dict = {canonical_equation(rule): f"{rule.name} ({rule.family}.rules)" for rule in known}
     names, chosen, elsewhere = {rule.name for rule in known}, [], set()
     for pattern in patterns:
         if (reason := too_special(pattern)) is not None:
             reasons[reason] += 1
             continue
-        equation = form(pattern)
+        equation = canonical_equation(pattern)
         if equation in taken:
             reasons["written by hand" if taken[equation] else "another rule in other letters"] += 1
             elsewhere |= {taken[equation]} - {None}
@@ -111,7 +111,7 @@ def _stricter(pattern: Pattern, level: int) -> Pattern | None:
 # -- equations -------------------------------------------------------------------------------------
 
 
-def form(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+def canonical_equation(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
     """Return the equation of a rule in a form that ignores letters, attributes and the order of outputs and operands.
     """
     if isinstance(rule, Pattern):

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from rlflow.proving.generator.operators import Named, Node, Pattern, label
-from rlflow.proving.generator.selection import FAMILY, form, write
+from rlflow.proving.generator.selection import FAMILY, canonical_equation, write
 from rlflow.proving.generator.text import names_of, why
 from rlflow.rules.language import load_rules, parse
 from rlflow.rules.rule import RuleSet
@@ -28,9 +28,9 @@ def concat(*terms):
 
 
 def test_no_generated_rule_is_there_twice():
-    forms = [form(rule) for rule in RULES if rule.family == FAMILY]
+    forms = [canonical_equation(rule) for rule in RULES if rule.family == FAMILY]
     assert len(set(forms)) == len(forms) > 0
-    assert not set(forms) & {form(rule) for rule in RULES if rule.family != FAMILY}
+    assert not set(forms) & {canonical_equation(rule) for rule in RULES if rule.family != FAMILY}
 
 
 SAME = [
@@ -48,7 +48,7 @@ SAME = [
 @pytest.mark.parametrize("one, other, same", SAME)
 def test_equations_differ_by_more_than_letters(one, other, same):
     rules = [parse(f"some-name: why\n  {text}", "family")[0] for text in (one, other)]
-    assert (form(rules[0]) == form(rules[1])) is same
+    assert (canonical_equation(rules[0]) == canonical_equation(rules[1])) is same
 
 
 def test_what_is_refuted_is_not_written_and_gets_a_stricter_condition_where_that_helps():
