@@ -4,13 +4,13 @@ A search is a function
 
     method(search: Search, **options) -> str
 
-It follows rewrites from `search.start` through `search.follow`, passes every state that may be delivered to
-`search.saw`, and returns the reason why it stopped. `rlflow.search.base` handles limits, the best state so far and
-Ctrl-C. A new search is one function, one line in SEARCHES and one dataclass of options here.
+It applies rewrites from `search.start` with `search.follow`, reports every state that may be delivered to `search.saw`,
+and returns the reason why it stopped. `rlflow.search.base` handles limits, the best state so far and Ctrl-C. A new
+search is one function, one line in SEARCHES and one dataclass of options here.
 
-Each search works in one neighbourhood of the graph, since distant rewrites hardly affect each other and a queue of
-whole graphs would fill with their permutations. With `search.moves=batched` one move rewrites all equal places at once
-(rlflow/env/batched.py). Random play and TASO's backtracking are the controls.
+Each search works in one neighbourhood of the graph, because distant rewrites hardly affect each other and a queue of
+whole graphs would fill with their permutations. With `search.moves=batched`, one move rewrites all equal matches at
+once (rlflow/env/batched.py). Random play and TASO's backtracking are the controls.
 """
 
 from dataclasses import dataclass

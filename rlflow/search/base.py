@@ -3,8 +3,8 @@
 `Search` counts rewrites and seconds, raises LimitReached, and keeps the cheapest state. `run_search` runs a method and
 returns a `SearchResult` with single rewrites as actions. `Position` is a state with the known gains of its matches. A
 gain stays valid until a rewrite touches the neighbourhood of its match, so a search judges most neighbours without
-carrying them out. An outdated gain changes only the order of trials: the cost of a position is always the cost of its
-state.
+applying their rewrites. An outdated gain changes only the order of trials: the cost of a position is always the cost of
+its state.
 """
 
 import math
@@ -20,20 +20,20 @@ from rlflow.common.task import CompoundState, LocalState, Match, StrainedState, 
 from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
 
-MEMORY_EVERY = 256  # rewrites between two looks at the memory
-Path = tuple[Match, "Path | None"]  # the matches that led to a state, the last one first
+MEMORY_EVERY = 256  # rewrites between two readings of the memory in use
+Path = tuple[Match, "Path | None"]  # the matches that led to a state, as a linked list with the last match first
 
 
 class SearchResult(NamedTuple):
     """The result of a search.
 
     Attributes:
-      state: the cheapest one that it saw.  actions: (xfer_id, location) pairs that lead there from the start; both of
-        single states, where the start is a `CompoundState`.
-      interactions: rewrites carried out, those that were only tried for their gain included.
-      stop: why it ended: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
-      seconds: until it ended; numbering the actions comes on top.
-      trace: (seconds, interactions, best objective so far), first the start, then at every improvement.
+      state: the cheapest state found; a single state if the start is a `CompoundState`.
+      actions: (xfer_id, location) of the single rewrites that lead from the start to `state`.
+      interactions: number of rewrites applied, including rewrites that were only tried for their gain.
+      stop: reason of the end: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
+      seconds: duration of the search, without the numbering of the actions.
+      trace: (seconds, interactions, best objective so far) at the start and at every improvement.
     """
 
     state: LocalState
@@ -45,9 +45,12 @@ class SearchResult(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """After how much no move begins; one that has begun is carried out whole, whatever it rewrites.
+    """The limits of a search. After a limit is reached, no move begins; a move that has begun is completed.
 
-    seconds; interactions: rewrites carried out; memory: bytes that the process has grown by since the search began.
+    Attributes:
+      seconds: duration.
+      interactions: number of rewrites applied.
+      memory: bytes by which the resident memory of the process may grow during the search.
     """
 
     seconds: float = math.inf
@@ -56,15 +59,26 @@ class Limits(NamedTuple):
 
 
 class LimitReached(Exception):
-    """Its text is the name of the limit."""
+    """Raised when a limit is reached; the message is the name of the limit."""
 
 
 class Search:
     """One search in progress.
 
+    Args:
+      start: the state at which the search begins.
+      limits: the limits.
+      seed: seed of the random choices.
+      progress: a tqdm-like object that is updated after every rewrite; None for no progress.
+      clock: a function that returns seconds; the search sees time only through this clock.
+
     Attributes:
-      start: the state it begins at.  rng: decides its random choices.  interactions: rewrites so far.
+      start: the first state.
+      rng: the random generator of the search.
+      interactions: number of rewrites so far.
       best: the cheapest state so far.
+      best_path: the matches that lead from the start to `best`.
+      trace: see `SearchResult`.
     """
 
     def __init__(
@@ -75,7 +89,7 @@ class Search:
         self.best, self.best_path, self.interactions = start, None, 0
         self.compound = isinstance(start, CompoundState)
         self._clock, self._began, self._progress = clock, clock(), progress
-        self._held = resident_memory()  # the most so far would take what was held earlier for room
+        self._held = resident_memory()  # not the peak, which would count memory freed before the search as available
         self._next_memory_look = 0
         self.trace = [(0.0, 0, start.objective)]
 
@@ -84,21 +98,45 @@ class Search:
         return self._clock() - self._began
 
     def follow(self, state: LocalState, match: Match) -> LocalState:
-        """The state after a match of the state's. Raises LimitReached where there is nothing left to spend."""
+        """Return the state after a match.
+
+        Args:
+          state: the current state.
+          match: a match of this state.
+
+        Raises:
+          LimitReached: a limit is used up.
+        """
         self._check()
         after = state.follow(match)
         self._spent(len(after.made) if self.compound else 1)
         return after
 
     def gain(self, state: LocalState, match: Match) -> int:
-        """By how much a match of the state's lowers the objective; of several choices, what the first one does. Raises
-        LimitReached."""
+        """Return the decrease of the objective by a match; in a compound state, the decrease by its first single
+        choice.
+
+        Args:
+          state: the current state.
+          match: a match of this state.
+
+        Raises:
+          LimitReached: a limit is used up.
+        """
         if not self.compound:
             return state.objective - self.follow(state, match).objective
         return state.objective - self.follow_single(state.single, state.choices(match)[0]).objective
 
     def follow_single(self, state: LocalState, choice: Match) -> LocalState:
-        """The single state after one choice. Raises LimitReached."""
+        """Return the single state after one single choice.
+
+        Args:
+          state: a single state.
+          choice: a match of this state.
+
+        Raises:
+          LimitReached: a limit is used up.
+        """
         self._check()
         after = state.follow(choice)
         self._spent(1)
@@ -120,7 +158,12 @@ class Search:
             self._progress.update(rewrites)
 
     def saw(self, state: LocalState, path: "Path | None") -> bool:
-        """Keeps the state if it is the cheapest so far, and says whether it is."""
+        """Keep a state if it is the cheapest so far, and return whether it is.
+
+        Args:
+          state: the state.
+          path: the matches that led to the state.
+        """
         if state.objective >= self.best.objective:
             return False
         self.best, self.best_path = state, path
@@ -135,14 +178,19 @@ def run_search(
     method: str | Callable[..., str], start: LocalState, limits: Limits = Limits(), seed: int = 0, progress=None,
     clock: Callable[[], float] = time.monotonic, **options,
 ) -> SearchResult:
-    """Searches until the method has enough, a limit is reached or the user interrupts; the best so far is the result.
+    """Run a search until its method ends, a limit is reached or the user interrupts; return the best state so far.
 
     Args:
-      method: a name of SEARCHES, or such a function.  options: its own.
-      progress: a tqdm-like object that is updated after every rewrite.
-      clock: seconds that go on; what it leaves out is not counted.
+      method: a name in SEARCHES, or a search function.
+      start: the state at which the search begins.
+      limits: the limits.
+      seed: seed of the random choices.
+      progress: a tqdm-like object that is updated after every rewrite; None for no progress.
+      clock: a function that returns seconds; a clock that stands still during some work excludes this work.
+      **options: the options of the method.
 
-    Raises RLFlowError if no method has that name.
+    Raises:
+      RLFlowError: no search has this name.
     """
     function = SEARCHES.get(method) if isinstance(method, str) else method
     search = Search(start, limits, seed, progress, clock)
@@ -160,25 +208,36 @@ def run_search(
 
 
 def uninterrupted(result: SearchResult) -> SearchResult:
-    """A result that something else is built on, which half of a search would falsify. Raises KeyboardInterrupt again
-    where the search was interrupted."""
+    """Return the result unchanged, for a caller that cannot use the result of half a search.
+
+    Raises:
+      KeyboardInterrupt: the user interrupted the search.
+    """
     if result.stop == "interrupted":
         raise KeyboardInterrupt
     return result
 
 
 def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[tuple[int, int]]]:
-    """The actions of a path, without detours that return to an earlier graph of it, and the state at their end."""
+    """Return the last state of a path and its actions, without detours that return to an earlier graph of the path.
+
+    Args:
+      start: the state at which the path begins.
+      path: the matches of the path.
+
+    Returns:
+      (state, actions): a single state, and the (xfer_id, location) pairs that lead to this state.
+    """
     first = start.single if isinstance(start, CompoundState) else start
     state, actions, hashes, detours = first, [], [start.hash], False
     for action, state in _steps(start, path):
         actions.append(action)
-        if state.hash in hashes:  # equal graphs have equal locations, so what follows fits there too
+        if state.hash in hashes:  # Equal graphs have equal locations, so the later actions stay valid.
             kept, detours = hashes.index(state.hash), True
             del actions[kept:], hashes[kept + 1 :]
         else:
             hashes.append(state.hash)
-    if detours:  # a graph knows in its names which detours it came by
+    if detours:  # Tensor names depend on the path, so the state is made again without the detours.
         state = first
         for xfer_id, location in actions:
             state = state.follow(state.match(xfer_id, location))
@@ -186,7 +245,7 @@ def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[t
 
 
 def matches_of(path: "Path | None") -> list[Match]:
-    """Of a path, the first one first."""
+    """Return the matches of a path, the first match first."""
     matches = []
     while path is not None:
         match, path = path
@@ -195,7 +254,7 @@ def matches_of(path: "Path | None") -> list[Match]:
 
 
 def _steps(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, int], LocalState]]:
-    """Each single choice of a path, and the single state that it leads to."""
+    """Yield each single choice of a path, with the single state that follows the choice."""
     state, compound = start, isinstance(start, CompoundState)
     for match in matches_of(path):
         before, state = state, state.follow(match)
@@ -205,46 +264,51 @@ def _steps(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, 
             yield (match.xfer_id, before.index_of(match)), state
 
 
-EXACT_REACH = 1  # costs that look further hardly change that far away; see `Position.forget`
+EXACT_REACH = 1  # edges; a gain is kept beyond this distance even if the cost looks further (`Position.forget`)
 
 
 class Position:
-    """A state that a search has reached, with the gains of its matches.
+    """A state that a search has reached, with the known gains of its matches.
 
-    A gain is local: it stays what it was until a rewrite touches the match's neighbourhood, so a position takes over
-    those of the position before. Where the cost looks further than EXACT_REACH, or is that of the worst part alone, one
-    may be out of date; then only the order in which matches are tried suffers: the cost of a position is always that of
-    its state.
+    A gain is local: it stays valid until a rewrite touches the neighbourhood of its match, so a position takes gains
+    over from its predecessor. A gain may be outdated if the cost looks further than EXACT_REACH, or if the objective is
+    a maximum over nodes. An outdated gain affects only the order in which matches are tried.
+
+    Args:
+      search: the search.
+      state: the state.
+      path: the matches that led to the state.
+      before: the previous position, whose gains are reused.
 
     Attributes:
-      state: the state.  path: how it was reached, as `Search.saw` takes it.
-      gained: by how many picoseconds the last match lowered the cost; of several choices, each in the mean.
+      search, state, path: as above.
+      gained: decrease of the objective by the last match; if the match stood for several choices, the mean per choice.
     """
 
     def __init__(self, search: Search, state: LocalState, path: "Path | None" = None, before: "Position | None" = None):
         self.search, self.state, self.path = search, state, path
         self.gained: float = 0
-        self._before = before  # until its gains are taken over
-        self._recounted = False  # whether no gain is from a position before
+        self._before = before  # dropped as soon as its gains are taken over
+        self._recounted = False  # True if all gains were computed at this position
 
     @property
     def objective(self) -> int:
-        """Of its state."""
+        """The objective of the state."""
         return self.state.objective
 
     @property
     def strain(self) -> Mapping[int, int] | None:
-        """Of its state, where that has it: see `rlflow.common.task.StrainedState`."""
+        """The strain of the state, or None if its objective is a sum; see `rlflow.common.task.StrainedState`."""
         return self.state.strain if isinstance(self.state, StrainedState) else None
 
     @cached_property
     def matches(self) -> list[Match]:
-        """Those that the state offers, by rule and location."""
+        """The matches of the state, ordered by action type and index."""
         return self.state.matches
 
     @cached_property
     def _gains(self) -> dict[int, tuple[Match, int]]:
-        """id of a match → the match (kept alive) and its gain."""
+        """id of a match → the match, kept alive so that its id stays unique, and its gain."""
         before, self._before = self._before, None
         if before is None:
             return {}
@@ -252,23 +316,27 @@ class Position:
         return {id(m): known[id(m)] for m in self.matches if id(m) in known and near.isdisjoint(m.nodes)}
 
     def gain(self, match: Match) -> int:
-        """By how many picoseconds the match lowers the cost; of several choices, the first of them, or each in the mean
-        once they were carried out."""
+        """Return the decrease of the objective by a match.
+
+        If a match stands for several choices, this is the gain of the first choice. After the match was applied, it is
+        the mean per choice.
+        """
         known = self._gains.get(id(match))
         if known is None:
             known = self._gains[id(match)] = match, self.search.gain(self.state, match)
         return known[1]
 
     def choice(self, match: Match) -> Match:
-        """The first that a match stands for; of a single state the match itself."""
+        """Return the first single choice of a match; for a single state, the match itself."""
         return self.state.choices(match)[0] if self.search.compound else match
 
     def lowers(self, match: Match) -> float:
-        """By how much all choices of a match lower the cost together, if each gains as `gain` says."""
+        """Return the decrease of the objective by all choices of a match together, if each gains what `gain` returns.
+        """
         return self.gain(match) * (len(self.state.choices(match)) if self.search.compound else 1)
 
     def forget(self) -> bool:
-        """Drops the gains if some may be out of date, and says whether so; they are counted anew when asked for."""
+        """Drop the gains if some may be outdated, and return whether gains were dropped."""
         far = self.state.reach > EXACT_REACH or self.strain is not None
         stale = self.path is not None and far and not self._recounted
         if stale:
@@ -276,7 +344,7 @@ class Position:
         return stale
 
     def after(self, match: Match) -> "Position":
-        """The position behind a match, which is carried out; its gain is known for certain then."""
+        """Return the position after a match. This applies the match and stores its exact gain."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
         position.gained = self.objective - position.objective
         if self.search.compound and len(position.state.made) > 1:
@@ -286,7 +354,9 @@ class Position:
         return position
 
     def of_single(self) -> "Position":
-        """The same state where a match is one choice, to try what may then be carried out `everywhere`."""
+        """Return the same state with one match per single choice, to try single choices before `everywhere` repeats
+        them.
+        """
         if not self.search.compound:
             return self
         result = Position(Trial(self.search), self.state.single)
@@ -296,9 +366,16 @@ class Position:
         return result
 
     def everywhere(self, tried: "Position", touched: set[int]) -> "tuple[Position, set[int]] | None":
-        """What led from `of_single` to a position, and touched those nodes there, carried out at all alike matches.
+        """Repeat single choices that were tried from `of_single` at all equal matches, as far as this is possible.
 
-        As far as that can be; None if it lowers the cost no further than here.
+        If the state is not compound, the arguments are returned.
+
+        Args:
+          tried: the position after the single choices.
+          touched: ids of the nodes that the single choices touched.
+
+        Returns:
+          (position, ids of the touched nodes), or None if the objective is not below the objective of this position.
         """
         if not self.search.compound:
             return tried, touched
@@ -315,7 +392,7 @@ class Position:
         return (position, touched) if position.objective < self.objective else None
 
     def matches_before(self) -> list[Match]:
-        """Those that led here, the first one first."""
+        """Return the matches that led to this position, the first match first."""
         result, path = [], self.path
         while path is not None:
             match, path = path
@@ -323,12 +400,18 @@ class Position:
         return result[::-1]
 
     def near(self, reach: int, node_ids=frozenset()) -> set[int]:
-        """Ids of the nodes within `reach` edges of what the last rewrite touched, or of the given ones."""
+        """Return the ids of all nodes within a distance of the nodes that the last rewrite touched.
+
+        Args:
+          reach: distance in edges.
+          node_ids: ids of further nodes around which nodes are returned.
+        """
         return self.state.near(self.state.touched.union(node_ids), reach)
 
 
 class Trial:
-    """Single choices that a search of compound states tries: it spends as the search, and nothing is a result."""
+    """A stand-in for a compound `Search` that tries single choices: it spends from the same limits and keeps no result.
+    """
 
     compound = False
 

@@ -1,27 +1,33 @@
-"""Beam search from every match: the best few at each depth of what is reachable by moves that belong together."""
+"""Beam search from every match: chains of rewrites that touch each other, and the cheapest few chains at each depth."""
 
 from collections.abc import Iterator, Sequence
 
 from rlflow.common.task import Match
 from rlflow.search.base import EXACT_REACH, Position, Search
 
-Candidate = tuple[int, Position, set[int], Match]  # cost after it, position, what its chain touched so far, match
+# (estimated objective after the match, position, ids of the nodes that the chain touched so far, match)
+Candidate = tuple[int, Position, set[int], Match]
 
 
 def beam(search: Search, width: int, depth: int, radius: int) -> str:
-    """Descends by chains of rewrites that touch what the earlier ones of the chain touched.
+    """Descend by chains of rewrites, each of which is near the earlier rewrites of its chain.
 
-    Rewrites of different matches hardly concern each other, so a beam over whole graphs fills up with the same few
-    rewrites in every order. This one grows from one match: then the `width` cheapest graphs after one
-    more rewrite near by, and so on, so that a loss may come first. The cheapest graph on the way, if it is
-    cheaper than the one at the beginning, is where the search goes on; where no match leads to one, it has ended.
+    Distant rewrites hardly affect each other, so a beam over whole graphs fills up with the same few rewrites in every
+    order. This beam grows from one match. It keeps the `width` cheapest graphs after each further rewrite nearby, so a
+    chain may begin with a loss. If the cheapest graph of a chain is cheaper than the graph at its beginning, the search
+    continues there. The search ends if no match leads to a cheaper graph.
 
-    It is run with the width and depth 1, which is the steepest descent, then 2, 4, …, each time from the best graph
-    so far and then from the start, which has choices that the best graph has lost.
+    The search runs with width and depth 1 (steepest descent), then with 2, 4, … up to the given values. Each run begins
+    first at the best graph so far, and then at the start, where choices remain that the best graph has lost.
 
     Args:
-      width: graphs that are kept at each depth.  depth: rewrites of a chain.  The last restart has both.
-      radius: edges between what a chain touched and its next match, at most.
+      search: the search.
+      width: number of graphs that are kept at each depth.
+      depth: number of rewrites of a chain.
+      radius: largest distance in edges between the nodes that a chain touched and its next match.
+
+    Returns:
+      the reason of the end.
     """
     start = best = Position(search, search.start)
     wide, deep = 1, 1
@@ -35,12 +41,17 @@ def beam(search: Search, width: int, depth: int, radius: int) -> str:
 
 
 class _Restart:
-    """The search with one width and depth."""
+    """The search with one width and depth.
+
+    Attributes:
+      begun: ids of the matches of the base position that were already applied.
+      failed: id of a match → the match, kept alive, and the nodes that the failure of its chains depends on.
+    """
 
     def __init__(self, search: Search, width: int, depth: int, radius: int):
         self.search, self.width, self.depth, self.radius = search, width, depth, radius
-        self.begun: set[int] = set()  # ids of the matches of the base that were carried out
-        self.failed: dict[int, tuple[Match, set[int]]] = {}  # id of a match → it, and the nodes that it depended on
+        self.begun: set[int] = set()
+        self.failed: dict[int, tuple[Match, set[int]]] = {}
 
     def run(self, position: Position) -> Position:
         while (after := self.step(position)) is not None:
@@ -51,7 +62,9 @@ class _Restart:
         return position
 
     def step(self, position: Position) -> tuple[Position, set[int]] | None:
-        """The end of a chain that gains, with the nodes that it touched; the matches that promise most come first."""
+        """Return the end of the first chain that gains, with the nodes that it touched; try the most promising matches
+        first.
+        """
         order = promising(position)
         base = position.of_single()
         seen = {base.state.hash}
@@ -66,8 +79,18 @@ class _Restart:
         return None
 
     def chain(self, base: Position, first: Match, seen: set[str]) -> tuple[tuple[Position, set[int]] | None, set[int]]:
-        """(the cheapest position that chains from a match reach, if it is cheaper than the base, and what was touched;
-        the nodes that were looked at). A match near the first one may begin the chain in its stead."""
+        """Return the cheapest position that chains from a match reach, if it is cheaper than the base; else None.
+
+        A match near the first match may replace it as the beginning of a chain.
+
+        Args:
+          base: the position at which the chains begin.
+          first: the match around which the chains grow.
+          seen: hashes of the graphs met so far; updated.
+
+        Returns:
+          ((position, ids of the nodes that its chain touched) or None, ids of all nodes that the result depends on).
+        """
         best, looked_at, level = None, set(first.nodes), []
         for depth in range(self.depth):
             candidates = self.candidates(level) if depth else self.beginnings(base, first)
@@ -91,7 +114,8 @@ class _Restart:
         return best, looked_at
 
     def beginnings(self, base: Position, first: Match) -> list[Candidate]:
-        """As `candidates`, the first match first; without those that began a chain before."""
+        """Return the candidates for the first rewrite of a chain: `first`, then nearby matches that began no chain yet.
+        """
         self.begun.add(id(first))
         others = self.candidates([(base, set(first.nodes))]) if self.width > 1 else []
         return [
@@ -100,7 +124,7 @@ class _Restart:
         ]
 
     def candidates(self, level: list[tuple[Position, set[int]]]) -> list[Candidate]:
-        """All that may go on, the cheapest first."""
+        """Return all candidates for the next rewrite of the chains, the cheapest first."""
         result = []
         for position, touched in level:
             near = position.state.near(touched, self.radius)
@@ -113,8 +137,10 @@ class _Restart:
 
 
 def promising(position: Position) -> list[Match]:
-    """The matches at which a chain may begin, those that promise most first: where the objective is that of the worst
-    part, those at the worst part; they may gain nothing by themselves."""
+    """Return the matches at which a chain may begin, the most promising first.
+
+    If the objective is a maximum, these are the matches at nodes of the largest strain, which may gain nothing alone.
+    """
     strain = position.strain
     if strain is None:
         return sorted(position.matches, key=lambda match: -position.gain(match))
@@ -123,7 +149,11 @@ def promising(position: Position) -> list[Match]:
 
 
 def first_of_each_rule(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Of one level: where few rewrites gain anything, what is alike would fill it with what leads nowhere."""
+    """Yield only the first candidate of each rule.
+
+    If the objective is a maximum, few rewrites gain anything, and a level would fill with equal candidates that lead
+    nowhere.
+    """
     tried = set()
     for candidate in candidates:
         match = candidate[-1]

@@ -1,8 +1,8 @@
 """Searches with a queue of graphs: best-first in the manner of A*, and TASO's backtracking.
 
 `best_first` pops the graph with the lowest cost minus the gains of its matches that do not conflict. `taso` (Jia et
-al., 2019, algorithm 2) pops the cheapest graph and queues every neighbour below α times the best cost. It carries out
-every rewrite, and is the control that results show beside every other search.
+al., 2019, algorithm 2) pops the cheapest graph and queues every neighbour below α times the best cost. It applies every
+rewrite, and is the control that results show beside every other search.
 """
 
 from heapq import heappop, heappush
@@ -12,16 +12,20 @@ from rlflow.search.base import Position, Search
 
 
 def best_first(search: Search, budget: int) -> str:
-    """Pops the graph with the lowest cost minus what its matches gain that do not get in each other's way.
+    """Pop the graph with the lowest cost minus the gains of its matches that do not conflict, and queue its neighbours.
 
-    This is A* with a heuristic that is NOT admissible: what rewrites enable later is not in it, so that a
-    result is not proved to be the best. An admissible one that says more than "zero" is not known for this problem.
+    This is A* with a heuristic that is NOT admissible: it ignores gains of rewrites that become possible later, so the
+    result is not proved to be the best. No admissible heuristic better than zero is known for this problem.
 
-    A neighbour is queued by what its match gains and carried out when it is popped, so that only graphs that are
-    expanded (and the gains of new matches) cost anything. No graph is expanded twice (by hash).
+    A neighbour is queued by the gain of its match and computed when it is popped. Thus only expanded graphs and the
+    gains of new matches cost time. No graph is expanded twice (by hash).
 
     Args:
-      budget: graphs that may be expanded.
+      search: the search.
+      budget: number of graphs that may be expanded.
+
+    Returns:
+      the reason of the end.
     """
     start = Position(search, search.start)
     queue, expanded, pushed = [(_promise(start), start.objective, 0, start, None)], set(), 0
@@ -47,9 +51,9 @@ def best_first(search: Search, budget: int) -> str:
 
 
 def _branches(position: Position) -> list[Match]:
-    """The match that gains most and those that share a node with it: what is elsewhere can be done later.
+    """Return the match of the largest gain and the matches that share a node with it; return all matches if none gains.
 
-    All, if none gains.
+    Rewrites elsewhere can follow later, so they need no branch of their own.
     """
     best = max(position.matches, key=position.gain, default=None)
     if best is None or position.gain(best) <= 0:
@@ -58,7 +62,7 @@ def _branches(position: Position) -> list[Match]:
 
 
 def _promise(position: Position) -> int:
-    """The cost after all matches that gain, the best first, without those that share a node with one before."""
+    """Return the objective after all matches that gain, the largest gain first, without matches that share a node."""
     promise, used = position.objective, set()
     for match in sorted(position.matches, key=lambda match: -position.gain(match)):
         if position.gain(match) <= 0:
@@ -69,21 +73,25 @@ def _promise(position: Position) -> int:
     return promise
 
 
-MAX_GROWTH = 2  # times the operators of the start: TASO's program queues no larger graph
+MAX_GROWTH = 2  # times the operators of the start; TASO's program queues no larger graph either
 
 
 def taso(search: Search, alpha: float, budget: int) -> str:
-    """Pops the cheapest graph, carries out the rewrite of every match, and queues what costs < α × best.
+    """Pop the cheapest graph, apply the rewrite of every match, and queue each result that costs less than α × best.
 
-    The queue holds no graph twice (by hash). It keeps the match that leads to a graph rather than the graph,
-    which is made again when it is popped: a queue of whole graphs would not fit into memory.
+    The queue contains no graph twice (by hash). It stores the match that leads to a graph, and the graph is computed
+    again when it is popped: a queue of whole graphs would not fit into memory.
 
-    As in TASO's program, best is the cheapest graph before the new one, so that α = 1 is a descent; for α > 1 this is
-    the algorithm of the paper, which has each cheaper graph queued either way.
+    As in TASO's program, "best" is the cheapest graph before the new graph, so that α = 1 is a descent. For α > 1 this
+    equals the paper's algorithm, which queues each cheaper graph in both cases.
 
     Args:
-      alpha: relaxation; 1 only goes down.
-      budget: graphs that may be popped.
+      search: the search.
+      alpha: relaxation α; 1 accepts only cheaper graphs.
+      budget: number of graphs that may be popped.
+
+    Returns:
+      the reason of the end.
     """
     largest = MAX_GROWTH * len(search.start.graph.nodes)
     queue, queued = [(search.start.objective, 0, search.start, None, None)], {search.start.hash}

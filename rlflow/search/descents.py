@@ -1,11 +1,11 @@
-"""Descents: always a rewrite that lowers the cost, or random ones in proportion to their gain (GRASP).
+"""Descents: apply only rewrites that lower the cost, or random rewrites in proportion to their gain (GRASP).
 
 - `steepest_descent` takes the rewrite with the largest gain. It is the greedy control of every result.
 - `first_improvement` takes the first rewrite that gains, in the order of the analytic cost. It suits costs that must be
   timed, since the largest gain is the most expensive to find.
-- `grasp` (Feo and Resende 1995, doi 10.1007/BF01096763) draws whole descents by the analytic cost, and carries out each
-  one that ends cheaper than all before. A draw may gain nothing at first: the steepest descent fuses a sum with a
-  normalisation, and then no slice can move up through the fused operator.
+- `grasp` (Feo and Resende 1995, doi 10.1007/BF01096763) draws whole descents by the analytic cost, and repeats each one
+  that ends cheaper than all before by the search's own cost. The first rewrite of a draw may gain nothing. Steepest
+  descent fuses a sum with a normalisation, for example, and then no slice can move up through the fused operator.
 """
 
 import math
@@ -21,12 +21,26 @@ from rlflow.search.base import Limits, Position, Search, SearchResult, matches_o
 
 
 def greedy(state: LocalState, max_steps: int, seconds: float = math.inf) -> SearchResult:
-    """Steepest descent from the state, at most so many rewrites and seconds."""
+    """Run the steepest descent from a state.
+
+    Args:
+      state: the state at which the descent begins.
+      max_steps: largest number of rewrites.
+      seconds: time limit.
+    """
     return run_search(steepest_descent, state, Limits(seconds), max_steps=max_steps)
 
 
 def steepest_descent(search: Search, max_steps: int) -> str:
-    """Follows the steepest descent of the estimated runtime. Of equally good actions the first is taken."""
+    """Apply the rewrite of the largest gain until no rewrite gains; of equal gains, take the first.
+
+    Args:
+      search: the search.
+      max_steps: largest number of rewrites.
+
+    Returns:
+      the reason of the end.
+    """
     position = Position(search, search.start)
     for _ in range(max_steps):
         after = steepest_step(position)
@@ -39,7 +53,7 @@ def steepest_descent(search: Search, max_steps: int) -> str:
 
 
 def steepest_step(position: Position) -> Position | None:
-    """The position after the match that gains most, None if none gains anything."""
+    """Return the position after the match of the largest gain, or None if no match gains."""
     for match in sorted(position.matches, key=lambda match: -position.gain(match)):
         if position.gain(match) <= 0:
             break
@@ -50,21 +64,23 @@ def steepest_step(position: Position) -> Position | None:
 
 
 def descent(position: Position) -> Position:
-    """The local optimum at the end of the steepest descent."""
+    """Return the local optimum at the end of the steepest descent."""
     while (after := steepest_step(position)) is not None:
         position = after
     return position
 
 
 def promise_of(search: Search) -> Position:
-    """Where the search begins, by the analytic cost. Rewrites count in the search's limits, and nothing that is seen
-    from here is kept as its result."""
+    """Return the start of a search under the analytic cost.
+
+    Rewrites from this position count towards the search's limits, and no state seen from here becomes its result.
+    """
     task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
     return Position(_Unseen(search), start_of(task, BATCHED if search.compound else SINGLE))
 
 
 class _Unseen:
-    """A search of which nothing is kept, since it counts another cost."""
+    """A view of a search that keeps no result, because the states seen have another cost."""
 
     def __init__(self, search: Search):
         self._search = search
@@ -77,9 +93,16 @@ class _Unseen:
 
 
 def first_improvement(search: Search, max_steps: int) -> str:
-    """Follows the first match that gains anything, of those that gain most by the analytic cost first.
+    """Apply the first match that gains, in the order of decreasing gain by the analytic cost.
 
-    Both costs see every graph; rewrites carried out for either count.
+    The search follows every graph under both costs; rewrites under either cost count as interactions.
+
+    Args:
+      search: the search.
+      max_steps: largest number of rewrites.
+
+    Returns:
+      the reason of the end.
     """
     position = Position(search, search.start)
     promise = promise_of(search)
@@ -94,29 +117,35 @@ def first_improvement(search: Search, max_steps: int) -> str:
 
 
 def _first_step(position: Position, promise: Position) -> tuple[Position, Position] | None:
-    """Both positions after the first match that gains, None if none gains anything."""
-    pairs = zip(position.matches, promise.matches, strict=True)  # equal graphs have equal matches, in the same order
+    """Return both positions after the first match that gains, or None if no match gains."""
+    pairs = zip(position.matches, promise.matches, strict=True)  # Equal graphs have equal matches in equal order.
     for match, promised in sorted(pairs, key=lambda pair: -promise.gain(pair[1])):
-        if position.gain(match) > 0:  # of this very graph: known ones, which may be out of date, were no gains
+        if position.gain(match) > 0:  # A positive gain was computed for this graph: reused gains are not positive.
             after = position.after(match)
             if after.objective >= position.objective:
-                continue  # several choices that get in each other's way
+                continue  # The choices of one move can hinder each other.
             return after, promise.after(promised)
     return None
 
 
 def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:
-    """Draws descents from the start by the analytic cost, and follows each that ends cheaper by it than all before it
-    by the search's own cost. Rewrites carried out for either count.
+    """Draw descents from the start by the analytic cost, and repeat the best ones by the search's own cost.
+
+    A descent is repeated if it ends cheaper, by the analytic cost, than all descents before it. Rewrites under either
+    cost count as interactions.
 
     Args:
-      unit: a gain that is drawn a few times as often as none, as a share of the start's objective; larger ones are
+      search: the search.
+      unit: a gain, as a share of the start's objective, that is drawn a few times as often as no gain. Larger gains are
         drawn in proportion.
-      max_steps: rewrites that are drawn; the steepest descent goes on from there.
-      patience: descents in a row that end no cheaper, after which it ends.
+      max_steps: number of random rewrites of a descent; the steepest descent continues from there.
+      patience: number of successive descents without improvement after which the search ends.
+
+    Returns:
+      the reason of the end.
     """
     start = promise_of(search)
-    unit *= max(start.objective, 1)  # views only cost nothing
+    unit *= max(start.objective, 1)  # a graph of views alone costs 0
     least, failed = start.objective, 0
     while failed < patience:
         end = descent(_random_descent(start, unit, max_steps))
@@ -128,7 +157,7 @@ def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:
 
 
 def _random_descent(position: Position, unit: float, max_steps: int) -> Position:
-    """The end of a random descent: where nothing gains; the first rewrite need not gain either."""
+    """Return the end of a random descent, where no match gains; the first rewrite is drawn even if no match gains."""
     rng = position.search.rng
     for step in range(max_steps):
         gains = np.array([position.gain(match) for match in position.matches], np.float64)
@@ -141,7 +170,7 @@ def _random_descent(position: Position, unit: float, max_steps: int) -> Position
 
 
 def _carry_out_path(search: Search, end: Position) -> None:
-    """Carries out by the search's own cost what led to a position by another one."""
+    """Apply the matches that led to a position of another cost under the search's own cost."""
     position = Position(search, search.start)
-    for match in matches_of(end.path):  # equal graphs have equal matches
+    for match in matches_of(end.path):  # Equal graphs have equal matches, whatever the cost.
         position = position.after(match)

@@ -13,11 +13,15 @@ from rlflow.search.descents import descent
 
 
 def random_play(search: Search, max_steps: int, episodes: int) -> str:
-    """Episodes of the paper's random agent from the start: every valid action, NO-OP included, is equally probable.
+    """Play episodes of the paper's random agent: every valid action, NO-OP included, is equally probable.
 
     Args:
-      max_steps: steps after which an episode is cut.
-      episodes: how many are played.
+      search: the search.
+      max_steps: number of steps after which an episode ends.
+      episodes: number of episodes.
+
+    Returns:
+      the reason of the end.
     """
     spec = search.start.task.encoding_spec
     for _ in range(episodes):
@@ -36,18 +40,23 @@ def random_play(search: Search, max_steps: int, episodes: int) -> str:
 
 
 def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float, focus: float) -> str:
-    """Descends, then draws rewrites at random and accepts a loss with probability exp(-loss / temperature).
+    """Descend, then draw random rewrites and accept a loss with probability exp(-loss / temperature).
 
-    What a match gains is known until something near it changes, so that what is refused costs nothing the second
-    time. Most of the draws (`focus`) are near the last accepted rewrite: a loss pays only if what it enables
-    follows, and among all matches of a large graph that would hardly ever be drawn before the loss is undone.
+    A gain is known until a rewrite near its match, so a match that was refused once costs no time when it is drawn
+    again. Most draws (`focus`) are near the last accepted rewrite. A loss pays only if the rewrite that it enables
+    follows. Among all matches of a large graph, that rewrite would hardly ever be drawn before the loss is undone.
 
     Args:
-      restarts: coolings; each begins at the best graph so far and ends with a descent.
-      steps: draws of a cooling.
-      hot, cold: the first and the last temperature, in units of the mean absolute gain of the start's matches that
-        gain or lose anything; the temperature falls geometrically.  hot = 0: no loss is accepted.
-      focus: the share of draws near the last accepted rewrite.
+      search: the search.
+      restarts: number of coolings; each begins at the best graph so far and ends with a descent.
+      steps: number of draws of a cooling.
+      hot: first temperature, in units of the mean absolute gain of the start's matches of nonzero gain; 0 accepts no
+        loss.
+      cold: last temperature, in the same unit; the temperature falls geometrically.
+      focus: share of draws near the last accepted rewrite.
+
+    Returns:
+      the reason of the end.
     """
     start = Position(search, search.start)
     moves = [abs(gain) for match in start.matches if (gain := start.gain(match))]
@@ -62,7 +71,7 @@ def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float
 
 
 def _cooled(position: Position, steps: int, hot: float, cold: float, focus: float) -> Position:
-    """The cheapest position that a random walk under falling temperature meets."""
+    """Return the cheapest position that a random walk under falling temperature meets."""
     rng, best, around, touched = position.search.rng, position, [], set()
     for step in range(steps):
         matches = around if around and rng.random() < focus else position.matches
@@ -70,7 +79,7 @@ def _cooled(position: Position, steps: int, hot: float, cold: float, focus: floa
             break
         match = matches[rng.integers(len(matches))]
         temperature = hot * (cold / hot) ** (step / steps) if hot else 0.0
-        # the loss that is just accepted, ≤ 0
+        # the smallest gain that is accepted, ≤ 0
         least = temperature * math.log(1.0 - rng.random()) if temperature else 0.0
         if position.gain(match) < least:
             continue
