@@ -1,13 +1,13 @@
 """The cost of a graph: an exact integer sum over its operators, or a quantity of the whole graph (`memory`).
 
-A cost model has one line in `COSTS` and these members:
+A cost model has one line in `COSTS`. Its members:
 
-    reach: int                           how many edges around a node its cost may look
-    passes: container of str or None     operators that it looks past; None: all operators
+    reach: int                           number of edges around a node that the node's cost may depend on
+    passes: container of str or None     operators that these edges may lead through; None: all operators
     open(threads, database) -> model     class method: make the model from a config
     node_cost(graph, node) -> NodeCost   depends on what `rlflow.costs.timing.signature` holds, never on names or ids
     deadline: float                      optional, for a model that times operators: set by `timing_until`
-    spread(graph, node) -> Spread        optional: the error of node_cost, for each timing that it depends on
+    spread(graph, node) -> Spread        optional: the uncertainty of node_cost, for each timing that it depends on
     time_again(timing)                   optional, for a model that times: repeat a timing that its spread names
     target: Target or None               optional: the other machine that it estimates for (`rlflow.costs.target`)
     whole(graph) -> int                  optional, if the cost of a graph is not a sum: replaces the sum of runtimes
@@ -16,9 +16,9 @@ A cost model has one line in `COSTS` and these members:
 Costs are integers, so that a total that is updated by difference after a rewrite equals a full recount. Constant nodes
 cost nothing: they are folded on export. These are estimates; `rlflow.costs.measured` measures a whole graph.
 
-A `Spread` says how far each timing moves the total. Alike kernels share a timing, so their errors add up, and what two
-graphs have in common cancels. Searches use the estimate alone; after a search, `rlflow.deliver.settle` repeats the
-timings that decide the result, and `rlflow.deliver.prune` takes back rewrites that gain less than their error.
+A `Spread` is the uncertainty of a sum of timings. Searches use the estimate alone. After a search,
+`rlflow.optimisation.ablation` repeats the timings that decide the result and takes back rewrites whose gain is smaller
+than its uncertainty.
 """
 
 import math
@@ -46,9 +46,13 @@ COSTS = Registry(
 
 
 class NodeCost(NamedTuple):
-    """Cost of one operator or of a sum of them: runtime in picoseconds, the bytes it reads and writes.
+    """Cost of one operator or of a sum of operators.
 
-    A cost of another quantity than time has that in the place of the runtime.
+    Attributes:
+      runtime_ps: picoseconds; for a cost model of another quantity than time, that quantity.
+      flops: floating-point operations.
+      bytes: bytes that are read and written.
+      launches: kernels that are started.
     """
 
     runtime_ps: int
@@ -71,12 +75,17 @@ class CostModel(Protocol):
 
 
 class TimeIsUp(Exception):
-    """An operator would have to be timed after the deadline."""
+    """Raised when an operator would have to be timed after the deadline."""
 
 
 @contextmanager
 def timing_until(model: CostModel, deadline: float) -> Iterator[None]:
-    """In the block no timing begins after the deadline (time.monotonic()): `node_cost` raises TimeIsUp instead."""
+    """Start no timing after a deadline within the block: `node_cost` raises TimeIsUp instead.
+
+    Args:
+      model: the cost model.
+      deadline: a value of time.monotonic().
+    """
     model.deadline = deadline
     try:
         yield
@@ -85,7 +94,7 @@ def timing_until(model: CostModel, deadline: float) -> Iterator[None]:
 
 
 def unit_of(model: CostModel) -> tuple[str, float]:
-    """What people are told a cost in, and how much of it one such unit is."""
+    """Return the unit in which costs are shown, and the amount of cost that makes one unit."""
     return getattr(model, "unit", "ms"), getattr(model, "per_unit", 1e9)
 
 
@@ -94,18 +103,18 @@ def runtime_ms(cost: NodeCost) -> float:
 
 
 def graph_cost(model: CostModel, graph: Graph) -> NodeCost:
-    """The sum over all nodes of the graph."""
+    """Return the cost of a whole graph, counted from scratch."""
     return GraphCost.of(model, graph).total
 
 
 @dataclass(frozen=True)
 class GraphCost:
-    """The cost of one graph, ready to be updated after a rewrite.
+    """The cost of one graph, which can be updated after a rewrite.
 
     Attributes:
-      total: the sum.
-      nodes: node id → its cost.
-      recounted: ids of the nodes that a rewrite touched or whose cost it changed.
+      total: cost of the whole graph.
+      nodes: cost of each node by node id.
+      recounted: ids of the nodes that the last rewrite touched or whose cost it changed.
     """
 
     total: NodeCost
@@ -118,7 +127,12 @@ class GraphCost:
         return cls(_of_whole(model, graph, _sum(nodes.values())), nodes)
 
     def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
-        """The cost of `rewritten`, which rewrites made of this cost's graph: only what they `touched` is counted anew.
+        """Return the cost of the graph after rewrites, counting only the nodes whose cost may have changed.
+
+        Args:
+          model: the cost model of this cost.
+          rewritten: the graph after the rewrites.
+          touched: ids of the nodes that the rewrites added, removed or reconnected.
         """
         affected = neighbourhood(rewritten, touched, model.reach, model.passes)
         nodes, recounted = self.nodes.copy(), set(touched)
@@ -135,9 +149,12 @@ class GraphCost:
 
 
 def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | None = None) -> set[int]:
-    """The given ids, and those of all nodes of the graph within `reach` edges of them.
+    """Return the given node ids and the ids of all nodes within `reach` edges of them.
 
     Args:
+      graph: the graph.
+      node_ids: ids to start from; ids that are not in the graph are allowed.
+      reach: largest number of edges of a path.
       passes: operators that a path may lead through; None for all.
     """
     result = set(node_ids)
@@ -156,10 +173,10 @@ def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | N
 
 
 def peak_memory(graph: Graph) -> int:
-    """Peak bytes of activations when the nodes run in the canonical order, one buffer a tensor.
+    """Return the peak bytes of activations when the nodes run in the canonical order with one buffer per tensor.
 
-    An input lives until its last use, a result from its node to its last use, an output of the graph to
-    the end. Weights are not counted; a tensor of unknown shape counts as 0 bytes.
+    An input lives until its last use, a result from its node to its last use, and an output of the graph until the
+    end. Weights are not counted, and a tensor of unknown shape counts as 0 bytes.
     """
     order = [n for n in graph.order if not graph.nodes[n].constant]
     last_use = {tensor: position for position, n in enumerate(order) for tensor in graph.nodes[n].reads()}
@@ -184,7 +201,7 @@ def peak_memory(graph: Graph) -> int:
 
 
 def _of_whole(model: CostModel, graph: Graph, total: NodeCost) -> NodeCost:
-    """The cost of a graph, of which the sum over all nodes is the total."""
+    """Replace the runtime of a total by the cost of the whole graph, if the model has one."""
     return total._replace(runtime_ps=model.whole(graph)) if hasattr(model, "whole") else total
 
 
@@ -194,10 +211,14 @@ def _sum(costs) -> NodeCost:
 
 
 class Spread(dict[str, int]):
-    """Timing → picoseconds by which the sum may be off through it, with the sign of its count; never 0. Not changed."""
+    """The uncertainty of a sum of timings, by the name of each timing; immutable.
+
+    A value is the half-width in picoseconds of the 95 % interval of the timing, times its count in the sum, and never
+    0. Equal kernels share a timing, so their errors add up; in a difference of two graphs, common kernels cancel.
+    """
 
     def plus(self, other: Mapping[str, int], times: float) -> "Spread":
-        """With so many times the other one."""
+        """Return this spread plus `times` the other one."""
         if not other:
             return self
         result = Spread(self)
@@ -212,7 +233,7 @@ class Spread(dict[str, int]):
 
     @property
     def ps(self) -> int:
-        """By how many picoseconds the sum may be off: in 19 of 20 cases by no more."""
+        """Half-width in picoseconds of the 95 % interval of the sum; errors of different timings are independent."""
         return round(sum(off * off for off in self.values()) ** 0.5)
 
 
@@ -220,12 +241,12 @@ EXACT = Spread()
 
 
 def node_spread(cost, graph: Graph, node: Node) -> Spread:
-    """By how much what an operator costs may be off by a cost model; EXACT where nothing of it is timed."""
+    """Return the uncertainty of the cost of one operator; EXACT if the cost model times nothing."""
     return cost.spread(graph, node) if hasattr(cost, "spread") else EXACT
 
 
 def graph_spread(cost, graph: Graph) -> Spread:
-    """The same of a whole graph."""
+    """Return the uncertainty of the cost of a whole graph."""
     result = EXACT
     for node in graph.nodes.values():
         result = result.plus(node_spread(cost, graph, node), 1)
@@ -234,12 +255,11 @@ def graph_spread(cost, graph: Graph) -> Spread:
 
 @dataclass(frozen=True)
 class CostOptions:
-    """What a graph costs.
+    """The cost of a graph.
 
-    One number of threads holds for all stages of a run: a controller learns from what costs promise, and what it comes
-    to is delivered by what the same number of threads shows. Timings with several threads want the machine to
-    themselves, which several workers of `collect` do not leave it: a search before it has timed most kernels (that is
-    how `optimise --learn` goes), or `costs record`. The analytic cost is the same for any number.
+    All stages of a run use the same number of threads, because a controller learns from estimates and its result is
+    measured. Timings with several threads need an otherwise idle machine. If `collect` uses several workers, time the
+    kernels before: `costs record`, or a search, as in `optimise --learn`. The analytic cost does not depend on threads.
     """
 
     name: str = option(

@@ -2,14 +2,14 @@
 
     runtime = max(FLOPs / peak, bytes / bandwidth) + launches × overhead
 
-A multiply and an add count 2 FLOPs. An element-wise operator counts 1 an element of its output, a reduction 1 an
-element of its input; the tables list the others. Bytes are all inputs and outputs, weights included, each once; an
-operator that picks elements reads only what it picks.
+A multiplication and an addition count 2 FLOPs. An element-wise operator counts 1 FLOP per element of its output, a
+reduction 1 FLOP per element of its input; the tables list the exceptions. Bytes count all inputs and outputs, weights
+included, once each. An operator that selects elements (PICKS) reads only the selected elements.
 
 `AnalyticCost` (`cost.name=analytic`) has fixed constants and is the same on every machine. `RooflineCost`
-(`cost.name=roofline`) has the constants of this machine. `calibrate` measures them in seconds with three small models
-in ONNX Runtime (a matrix product, a sum of tensors that no cache holds, a chain of operators on one number) and keeps
-them in the timing database.
+(`cost.name=roofline`) has the constants of this machine. `calibrate` measures these constants within seconds and keeps
+them in the timing database. It times three small models in ONNX Runtime: a matrix product, a sum of tensors larger than
+any cache, and a chain of operators on one number.
 """
 
 from math import prod
@@ -28,8 +28,11 @@ from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
 
 class Machine(NamedTuple):
-    """Picoseconds per FLOP, per byte and per launch. The default is a small server: two AVX-512 cores that
-    reach 100 GFLOP/s and 20 GB/s in ONNX Runtime, which takes 1 µs to start an operator."""
+    """Picoseconds per FLOP, per byte and per launch.
+
+    The default is a small server: two AVX-512 cores that reach 100 GFLOP/s and 20 GB/s in ONNX Runtime, which takes
+    1 µs to start an operator.
+    """
 
     flop: int = 10
     byte: int = 50
@@ -39,14 +42,14 @@ class Machine(NamedTuple):
 SMALL_SERVER = Machine()
 
 
-VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"))  # nothing moves
+VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"))  # no data moves
 PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Shape", "Size", "ConstantOfShape"))
 MOVES = PICKS | frozenset((
     "Concat", "Split", "Transpose", "Pad", "Tile", "Expand", "Cast", "Constant", "DepthToSpace", "SpaceToDepth",
     "ScatterElements", "ScatterND", "Range", "EyeLike",
 ))  # fmt: skip
 
-# FLOPs an element of the first input (of the output for what is not listed).
+# FLOPs per element of the first input; an operator that is not listed counts elements of its output.
 PER_INPUT = {
     "Softmax": 5, "LogSoftmax": 5, "LayerNormalization": 8, "InstanceNormalization": 8, "GroupNormalization": 8,
     "RMSNormalization": 5, "SkipLayerNormalization": 9, "MeanVarianceNormalization": 8, "BatchNormalization": 2,
@@ -56,7 +59,10 @@ PER_INPUT = {
 
 
 class AnalyticCost:
-    """Needs no measurement, knows every operator: what has an unknown shape costs its launch."""
+    """A cost model that needs no measurement and covers every operator.
+
+    An operator with a tensor of unknown shape costs its launch alone.
+    """
 
     reach, passes = 0, None
 
@@ -66,7 +72,7 @@ class AnalyticCost:
 
     @classmethod
     def open(cls, threads: int = 1, database=None) -> "AnalyticCost":
-        """Both arguments are for other cost models."""
+        """Return the cost model with its default constants; both arguments are ignored."""
         return cls()
 
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
@@ -97,10 +103,16 @@ class AnalyticCost:
 
 
 def flops(node: Node, inputs: list[TensorType], outputs: list[TensorType]) -> int:
-    """Floating-point operations of one run of the operator; an absent input has shape (0,)."""
+    """Return the floating-point operations of one run of an operator.
+
+    Args:
+      node: the operator.
+      inputs: types of its inputs; an absent input has shape (0,).
+      outputs: types of its outputs.
+    """
     op, out = node.op, outputs[0].size if outputs else 0
     shapes = [kind.shape for kind in inputs]
-    if node.domain not in ("", "com.microsoft"):  # the name may mean anything there
+    if node.domain not in ("", "com.microsoft"):  # Names of unknown domains say nothing about the work.
         return out
     if op in ("Conv", "FusedConv", "ConvInteger", "QLinearConv"):
         weight = 3 if op == "QLinearConv" else 1  # [M, C / group, *kernel]
@@ -137,7 +149,7 @@ def _given(inputs: list[TensorType], slot: int) -> bool:
 
 
 def _einsum_flops(equation: bytes, shapes: list[tuple[int, ...]], out: int) -> int:
-    """A multiply and an add for every point of the index space; the output's size where `...` hides it."""
+    """Return 2 FLOPs per point of the index space, or the size of the output if the equation contains `...`."""
     terms = equation.decode().replace(" ", "").split("->")[0].split(",")
     if "..." in equation.decode() or len(terms) != len(shapes):
         return out
@@ -145,16 +157,21 @@ def _einsum_flops(equation: bytes, shapes: list[tuple[int, ...]], out: int) -> i
     return 2 * prod(dict(labelled).values())
 
 
-SIDE = 512  # of the matrices: a product of 2 · 512³ FLOPs
-ELEMENTS = 4 * 2**20  # of each tensor of the sum: three of 16 MB, and every session has its own result
-CHAIN = 200  # operators
+SIDE = 512  # rows and columns of each matrix: a product has 2 · 512³ FLOPs
+ELEMENTS = 4 * 2**20  # elements of each tensor of the sum: three tensors of 16 MB, which no cache holds
+CHAIN = 200  # operators in the chain
 BUDGET_MS = 100.0
 
 
 def calibrate(database: TimingDatabase, threads: int) -> Machine:
-    """Measures the constants of this machine, keeps them instead of older ones, and returns them.
+    """Measure the constants of this machine and store them, replacing older ones.
 
-    Raises RLFlowError if the database is another machine's.
+    Args:
+      database: where the constants are stored.
+      threads: threads of ONNX Runtime.
+
+    Raises:
+      RLFlowError: the database belongs to another machine.
     """
     database.check_here()
     with database.lock():
@@ -173,7 +190,7 @@ def calibrate(database: TimingDatabase, threads: int) -> Machine:
 
 
 def calibrated(database: TimingDatabase, threads: int) -> Machine | None:
-    """The constants of this machine, if they have been measured."""
+    """Return the stored constants for this number of threads, or None if they have not been measured."""
     result = {name: database.look_up(f"roofline: {name}", threads) for name in Machine._fields}
     return _machine(result) if all(result.values()) else None
 
@@ -183,15 +200,16 @@ def _machine(timings: dict[str, Timing]) -> Machine:
 
 
 def _scaled(timing: Timing, start: float, units: int) -> Timing:
-    """Nanoseconds of one unit."""
+    """Subtract the overhead of a run and divide by the number of units: nanoseconds per unit."""
     return Timing(*[max(0.0, ns - start) / units for ns in timing[:3]], timing.repeats)
 
 
 class RooflineCost(AnalyticCost):
-    """The analytic cost with this machine's constants, which are measured where that has not been done."""
+    """The analytic cost with the constants of this machine."""
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "RooflineCost":
+        """Return the cost model with the constants in the database, which are measured first if they are missing."""
         timings = TimingDatabase(database)
         cost = cls(calibrated(timings, threads) or calibrate(timings, threads))
         cost.target = Target.of(timings, threads)

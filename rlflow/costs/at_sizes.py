@@ -1,9 +1,9 @@
-"""What a graph with symbolic sizes costs: what it costs at the sizes that are typical of it.
+"""The cost of a graph with symbolic sizes, at its typical sizes.
 
-At one size that is the model's own cost there. Over several the runtime of an operator is the mean of its runtimes,
-each as a share of what the whole original takes at that size: a rewrite that gains a tenth at 16 tokens counts as much
-as one that gains a tenth at 512. The unit is such that the original costs the geometric mean of what it takes at the
-sizes. FLOPs, bytes and launches are plain means.
+At one typical size the cost equals the cost of the underlying model there. At several sizes the runtime of an operator
+is a weighted mean over the sizes. The weight of a size is inverse to the runtime of the original there, so a gain of
+10 % at 16 tokens counts as much as a gain of 10 % at 512 tokens. The weights are scaled such that the original costs
+the geometric mean of its runtimes. FLOPs, bytes and launches are unweighted means.
 """
 
 import math
@@ -16,10 +16,12 @@ from rlflow.graph.ir import Graph, Node
 
 
 def at_sizes(model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph) -> CostModel:
-    """The cost model for `original` and what is rewritten from it; the model itself where there is no symbol.
+    """Return a cost model for an original with symbolic sizes and for the graphs that are rewritten from it.
 
     Args:
-      model: one for graphs without symbols, or the result for another original, which is returned as it is.
+      model: a cost model for graphs without symbols; an `AtSizes` model is returned unchanged.
+      sizes: size of each symbol, once for every typical size; without symbols the model is returned unchanged.
+      original: the graph before all rewrites.
     """
     return AtSizes(model, sizes, original) if any(sizes) and not isinstance(model, AtSizes) else model
 
@@ -28,7 +30,8 @@ class AtSizes:
     """A cost model at typical sizes.
 
     Attributes:
-      model: what costs operators whose sizes are numbers.  sizes: symbol → size, once for every typical size.
+      model: the cost model for graphs whose sizes are numbers.
+      sizes: size of each symbol, once for every typical size.
     """
 
     def __init__(self, model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph):
@@ -59,19 +62,19 @@ class AtSizes:
         return NodeCost(self._mean([cost.runtime_ps for cost in costs]), *others)
 
     def _mean_of_wholes(self, graph: Graph) -> int:
-        """`whole`, where the model has that."""
+        """Return the weighted mean of `whole`; used only if the model has that member."""
         wholes = [self.model.whole(view) for view in self._views(graph)]
         return wholes[0] if len(wholes) == 1 else self._mean(wholes)
 
     def _first_strain(self, graph: Graph) -> Mapping[int, int]:
-        """`strain` at the first size, where the model has that."""
+        """Return `strain` at the first size; used only if the model has that member."""
         return self.model.strain(self._views(graph)[0])
 
     def _mean(self, runtimes: Sequence[int]) -> int:
         return round(sum(weight * one for weight, one in zip(self._weights, runtimes, strict=True)) / len(runtimes))
 
     def spread(self, graph: Graph, node: Node) -> Spread:
-        """By how much `node_cost` may be off."""
+        """Return the uncertainty of `node_cost`."""
         result, views = EXACT, self._views(graph)
         for view, weight in zip(views, self._weights if len(views) > 1 else [1.0], strict=True):
             result = result.plus(node_spread(self.model, view, node), weight / len(views))
@@ -79,17 +82,17 @@ class AtSizes:
 
     def time_again(self, timing: str) -> None:
         self.model.time_again(timing)
-        self.__dict__.pop("_weights", None)  # which hold what the original took by then
+        self.__dict__.pop("_weights", None)  # They depend on the former timing.
 
     @cached_property
     def _weights(self) -> list[float]:
-        """For every size the mean of what the original takes at all of them, over what it takes at this one."""
+        """Geometric mean of the original's runtimes at all sizes, divided by its runtime at each size."""
         totals = [max(graph_cost(self.model, view).runtime_ps, 1) for view in self._views(self._original)]
         mean = math.exp(sum(map(math.log, totals)) / len(totals))
         return [mean / total for total in totals]
 
     def _views(self, graph: Graph) -> list[Graph]:
-        """The graph at every size; the same objects for as long as the same graph is asked about."""
+        """Return the graph at every size; the graphs of the last call are cached."""
         if self._last is None or self._last[0] is not graph:
             self._last = graph, [graph.at(sizes) for sizes in self.sizes]
         return self._last[1]

@@ -1,15 +1,13 @@
-"""The database of timings: one row a signature, machine, number of threads and version of ONNX Runtime.
+"""The database of timings: one row for each signature, machine, number of threads and version of ONNX Runtime.
 
-A SQLite file that several processes may share; it is a cache, so that of an older format the timings are dropped, and
-what is seen of graphs, which holds estimates by them. What was measured end to end stays, and so does a file of others.
+The database is a SQLite file that several processes may share. Other tables hold end-to-end measurements: the effect of
+rule families on whole files (`rlflow.optimisation.contest`), the latencies of graphs, and the graphs themselves as the
+learned cost needs them (`rlflow.costs.measurements`). Timings are a cache. If the file has an older format, timings and
+stored graphs are dropped, because the graphs hold estimates made of timings; end-to-end measurements stay.
 
-Beside them stands what families of rules were measured to do to whole files (`rlflow.optimisation.contest`), what whole
-graphs were measured to take (`rlflow.costs.measurements`), and of all that was measured what a learned latency sees
-of it
-(`rlflow.costs.measurements`).
-
-A database answers with the timings of one machine: this one, or that of which somebody took timings into it from a file
-(`rlflow.costs.target`). Then it is that machine's for good, and nothing is timed into it elsewhere.
+A database answers with the timings of one machine. This is the present machine, or the machine whose timings were
+imported (`rlflow.costs.target`). After an import the database belongs to that machine, and nothing is timed into it
+elsewhere.
 """
 
 import contextlib
@@ -32,37 +30,37 @@ from rlflow.costs.measured import Latency
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
-VERSION = 4  # of the format below and of what a signature means: timings of another version are of other things
+VERSION = 4  # of the format below and of the meaning of a signature
 COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")
 TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     median_ns REAL, low_ns REAL, high_ns REAL, repeats INTEGER,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
-# What a family of rules did to files on this machine: their latency with its rewrites, of that without them.
+# Measured effects of rule families: the latency of a file with the rewrites of a family / without these rewrites.
 FAMILIES = """CREATE TABLE IF NOT EXISTS families (
     family TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, ratio REAL, low REAL, high REAL)"""
-# What a graph takes, end to end, as a share of what the graph takes that it was rewritten from.
+# Measured latencies of graphs, relative to their originals: one row for each graph.
 LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
     graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     ratio REAL, low REAL, high REAL, original_ms REAL, pairs INTEGER, seconds REAL,
     PRIMARY KEY (graph, original, sizes, threads, machine, onnxruntime))"""
-# Every measurement of a graph beside the one that it was rewritten from, whoever took it.
+# All measurements of a graph beside its original, whatever their purpose.
 MEASUREMENTS = """CREATE TABLE IF NOT EXISTS measurements (
     graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     ratio REAL, low REAL, high REAL, original_ms REAL)"""
-# What is seen of graphs that were measured: `rlflow.costs.measurements.to_bytes`.
+# Measured graphs, as `rlflow.costs.measurements.to_bytes` writes them.
 GRAPHS = """CREATE TABLE IF NOT EXISTS graphs (
     graph TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernels BLOB,
     PRIMARY KEY (graph, sizes, threads, machine, onnxruntime))"""
-MEASURED = ("families", "latencies", "measurements", "graphs")  # what `clear` deletes beside the timings
-TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row where the database is another machine's
+MEASURED = ("families", "latencies", "measurements", "graphs")  # tables that `clear` empties beside the timings
+TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # one row if the database belongs to another machine
 OURS = {"signature", "median_ns"}  # columns of the timings in all formats so far
-LEAST_WIDTH = 0.005  # of an interval: no measurement is surer
+LEAST_WIDTH = 0.005  # log width: a narrower interval counts as this wide
 INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
 
 
 class Pair(NamedTuple):
-    """graph, original: hashes.  sizes: those of their symbols, as text."""
+    """The hashes of a measured graph and its original, and the sizes of their symbols as text."""
 
     graph: str
     original: str
@@ -70,8 +68,13 @@ class Pair(NamedTuple):
 
 
 class MeasuredPair(NamedTuple):
-    """ratio, low, high: what the graph takes of what the original takes, with its 95 % interval.  original_ms: what
-    that takes; None where it is not known."""
+    """A measurement of a graph beside its original.
+
+    Attributes:
+      pair: the two graphs.
+      ratio, low, high: latency of the graph divided by the latency of the original, with its 95 % interval.
+      original_ms: latency of the original; None if it is not known.
+    """
 
     pair: Pair
     ratio: float
@@ -85,16 +88,19 @@ def default_path() -> Path:
 
 
 class TimingDatabase:
-    """Raises RLFlowError, from any method, if the file is damaged, is of a newer format, is a database of something
-    else or cannot be written.
+    """A database of timings and measurements.
+
+    Every method may raise RLFlowError: the file is damaged, has a newer format, is another database or cannot be
+    written.
 
     Attributes:
-      machine: whose timings it answers with.
+      path: the SQLite file.
+      machine: the machine whose timings it answers with.
     """
 
     def __init__(self, path: Path | str | None = None):
         self.path = Path(path or default_path())
-        with self.connected() as connection:  # a bad path shows now, not in the middle of an episode
+        with self.connected() as connection:  # An unusable path fails here, not in the middle of an episode.
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(timings)")}
@@ -115,15 +121,15 @@ class TimingDatabase:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is another machine's."""
+        """True if the database belongs to another machine."""
         return self.machine != machine()
 
     def _renew(self, used: bool) -> None:
         with self.lock(), self.connected() as connection:
-            connection.execute("PRAGMA journal_mode=WAL")  # for good: it stands in the file
+            connection.execute("PRAGMA journal_mode=WAL")  # The mode is stored in the file.
             connection.execute("BEGIN IMMEDIATE")
             if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
-                return  # another process was first
+                return  # Another process has renewed it meanwhile.
             connection.execute("DROP TABLE IF EXISTS timings")
             connection.execute("DROP TABLE IF EXISTS graphs")
             connection.execute(TABLE)
@@ -134,11 +140,16 @@ class TimingDatabase:
             )
 
     def check_here(self) -> None:
-        """Raises RLFlowError if it is another machine's: nothing is timed into it here."""
+        """Check that this machine may add timings.
+
+        Raises:
+          RLFlowError: the database belongs to another machine.
+        """
         if self.is_foreign:
             raise RLFlowError(f"{self.path} holds the timings of {self.machine}, and nothing is timed into it here")
 
     def look_up(self, signature: str, threads: int) -> Timing | None:
+        """Return the timing of a kernel with this number of threads; None if it was never timed."""
         query = (
             "SELECT median_ns, low_ns, high_ns, repeats FROM timings"
             " WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
@@ -148,10 +159,20 @@ class TimingDatabase:
         return Timing(*row) if row else None
 
     def store(self, signature: str, threads: int, timing: Timing) -> None:
-        """Raises RLFlowError if the signature is there."""
+        """Add the timing of a kernel.
+
+        Args:
+          signature: of the kernel.
+          threads: threads of ONNX Runtime.
+          timing: the timing.
+
+        Raises:
+          RLFlowError: the kernel has a timing already.
+        """
         self._insert("INSERT", signature, threads, timing)
 
     def replace(self, signature: str, threads: int, timing: Timing) -> None:
+        """Add the timing of a kernel, or replace the one that is stored."""
         self._insert("INSERT OR REPLACE", signature, threads, timing)
 
     def _insert(self, verb: str, signature: str, threads: int, timing: Timing) -> None:
@@ -162,10 +183,16 @@ class TimingDatabase:
             connection.execute(f"{verb} {INSERT}", dict(zip(COLUMNS, row, strict=True)))
 
     def take(self, machine: str, rows: Sequence[Mapping]) -> None:
-        """Keeps rows of a machine, instead of what there was of the same kernels. An empty database becomes that
-        machine's.
+        """Add the timings of a machine, replacing timings of the same kernels.
 
-        Raises RLFlowError if it holds timings of another one, or is the user's own and they are of another one.
+        An empty database then belongs to that machine.
+
+        Args:
+          machine: name of the machine.
+          rows: one mapping of COLUMNS to values for each timing.
+
+        Raises:
+          RLFlowError: the timings are of another machine, and the database holds timings or is the user's default one.
         """
         with self.lock(), self.connected() as connection:
             (held,) = connection.execute("SELECT count(*) FROM timings").fetchone()
@@ -180,7 +207,12 @@ class TimingDatabase:
         self.machine = machine
 
     def rows(self, threads: int | None = None, machine: str | None = None) -> list[dict]:
-        """All rows, or those of so many threads, or of machines whose name holds the text."""
+        """Return the timings as mappings of COLUMNS to values.
+
+        Args:
+          threads: number of threads; None for any.
+          machine: text that the name of the machine contains; None for any.
+        """
         where, values = _where(threads, machine)
         with self.connected() as connection:
             result = connection.execute(
@@ -189,7 +221,8 @@ class TimingDatabase:
         return [dict(zip(COLUMNS, row, strict=True)) for row in result]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
-        """Deletes what `rows` would give, and what was measured there; returns how many timings."""
+        """Delete the timings that `rows` returns and the measurements of the same choice; return the number of timings.
+        """
         where, values = _where(threads, machine)
         with self.lock(), self.connected() as connection:
             for table in MEASURED:
@@ -197,7 +230,13 @@ class TimingDatabase:
             return connection.execute(f"DELETE FROM timings{where}", values).rowcount
 
     def keep_family(self, family: str, threads: int, ratio: float, low: float, high: float) -> None:
-        """Keeps what a family of rules was measured to do to a file: its latency with them, of that without."""
+        """Store the measured effect of a rule family on a file.
+
+        Args:
+          family: name of the family.
+          threads: threads of ONNX Runtime.
+          ratio, low, high: latency with the rewrites of the family / without them, and its 95 % interval.
+        """
         self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = (family, threads, self.machine, onnxruntime.__version__, date, ratio, low, high)
@@ -205,7 +244,10 @@ class TimingDatabase:
             connection.execute(f"INSERT INTO families VALUES ({','.join('?' * len(row))})", row)
 
     def families(self, threads: int) -> dict[str, float]:
-        """Family → the geometric mean of what it was measured to do; what is surer counts more, as its square."""
+        """Return the mean effect of each rule family, averaged over files.
+
+        The mean is geometric and weighted by the inverse square of the interval's log width.
+        """
         query = "SELECT family, ratio, low, high FROM families WHERE threads=? AND machine=? AND onnxruntime=?"
         with self.connected() as connection:
             rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
@@ -217,9 +259,16 @@ class TimingDatabase:
         return {family: math.exp(total / weights) for family, (total, weights) in sorted(sums.items())}
 
     def keep_latency(self, graph: str, original: str, sizes: str, threads: int, latency: Latency) -> None:
-        """Keeps what a graph was measured to take. graph, original: hashes.  sizes: those of its symbols.
+        """Store the latency of a graph.
 
-        Raises RLFlowError if it is there.
+        Args:
+          graph, original: hashes of the graph and its original.
+          sizes: sizes of the symbols as text.
+          threads: threads of ONNX Runtime.
+          latency: the latency.
+
+        Raises:
+          RLFlowError: a latency is stored already.
         """
         self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -228,6 +277,7 @@ class TimingDatabase:
             connection.execute(f"INSERT INTO latencies VALUES ({','.join('?' * len(row))})", row)
 
     def latency(self, graph: str, original: str, sizes: str, threads: int) -> Latency | None:
+        """Return the latency that `keep_latency` stored with the same arguments; None if it stored nothing."""
         query = (
             f"SELECT {','.join(Latency._fields)} FROM latencies"
             " WHERE graph=? AND original=? AND sizes=? AND threads=? AND machine=? AND onnxruntime=?"
@@ -238,8 +288,14 @@ class TimingDatabase:
         return Latency(*row) if row else None
 
     def keep_measurement(self, pair: "Pair", threads: int, ratio: Sequence[float], original_ms: float | None) -> None:
-        """Keeps what one graph was measured to take of what another one takes. ratio: and its 95 % interval.
-        original_ms: what the other one took; None where that is not known."""
+        """Store a measurement of a graph beside its original.
+
+        Args:
+          pair: the two graphs.
+          threads: threads of ONNX Runtime.
+          ratio: the ratio of the latencies and its 95 % interval: ratio, low, high.
+          original_ms: latency of the original; None if it is not known.
+        """
         self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = (*pair, threads, self.machine, onnxruntime.__version__, date, *ratio, original_ms)
@@ -247,7 +303,7 @@ class TimingDatabase:
             connection.execute(f"INSERT INTO measurements VALUES ({','.join('?' * len(row))})", row)
 
     def measurements(self, threads: int) -> list["MeasuredPair"]:
-        """All that were taken, the first one first."""
+        """Return all measurements with this number of threads in the order in which they were taken."""
         query = (
             f"SELECT {','.join((*Pair._fields, *MeasuredPair._fields[1:]))} FROM measurements"
             " WHERE threads=? AND machine=? AND onnxruntime=? ORDER BY rowid"
@@ -257,7 +313,14 @@ class TimingDatabase:
         return [MeasuredPair(Pair(*row[:3]), *row[3:]) for row in rows]
 
     def keep_graph(self, graph: str, sizes: str, threads: int, kernels: bytes) -> None:
-        """Keeps what is seen of a graph, instead of what there was. graph: its hash."""
+        """Store a measured graph, replacing an earlier version.
+
+        Args:
+          graph: hash of the graph.
+          sizes: sizes of the symbols as text.
+          threads: threads of ONNX Runtime, on which the estimates of its operators depend.
+          kernels: the graph as `rlflow.costs.measurements.to_bytes` writes it.
+        """
         self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = (graph, sizes, threads, self.machine, onnxruntime.__version__, date, kernels)
@@ -265,7 +328,7 @@ class TimingDatabase:
             connection.execute(f"INSERT OR REPLACE INTO graphs VALUES ({','.join('?' * len(row))})", row)
 
     def graphs(self, threads: int) -> dict[tuple[str, str], bytes]:
-        """(hash, sizes) → what is seen of the graph."""
+        """Return the bytes of each stored graph by (hash, sizes)."""
         query = "SELECT graph, sizes, kernels FROM graphs WHERE threads=? AND machine=? AND onnxruntime=?"
         with self.connected() as connection:
             rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
@@ -273,7 +336,10 @@ class TimingDatabase:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one transaction: an object that holds none may be forked, pickled and shared."""
+        """Open a connection for one transaction.
+
+        The object holds no connection between transactions, so it can be forked, pickled and shared.
+        """
         with self._said_plainly():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
@@ -281,9 +347,10 @@ class TimingDatabase:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Only one process times at a time, so that timings do not disturb each other.
+        """Hold the lock of the database, so that only one process at a time runs timings.
 
-        What its block raises is its own; only that there is no lock is the database's.
+        Raises:
+          RLFlowError: the lock file cannot be used. Errors of the block are passed on unchanged.
         """
         with contextlib.ExitStack() as held:
             with self._said_plainly():
@@ -292,7 +359,10 @@ class TimingDatabase:
 
     @contextlib.contextmanager
     def _said_plainly(self) -> Iterator[None]:
-        """Only of what is damaged, or no database at all, SQLite says DatabaseError and nothing more special."""
+        """Turn errors of SQLite and the file system into RLFlowError.
+
+        SQLite raises DatabaseError itself, and none of its subclasses, for a damaged file or for no database.
+        """
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -306,11 +376,11 @@ def _where(threads: int | None, machine: str | None) -> tuple[str, list]:
     return " WHERE " + " AND ".join(clause for clause, _ in chosen) if chosen else "", [value for _, value in chosen]
 
 
-# -- what is in it ---------------------------------------------------------------------------------
+# -- summary ---------------------------------------------------------------------------------------
 
 
 def summary(rows: list[dict]) -> list[dict]:
-    """For each kind of kernel, threads, machine and version: count of timings, median in µs, first and last date."""
+    """Summarise timings by kind of kernel, threads, machine and version: count, median in µs, first and last date."""
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         groups.setdefault((operators(row["signature"]), row["threads"], row["machine"], row["onnxruntime"]), []).append(
@@ -329,13 +399,13 @@ def summary(rows: list[dict]) -> list[dict]:
 
 
 def operators(signature: str) -> str:
-    """The operators of a signature, e.g. 'Conv + Relu'; of other rows their name."""
+    """Return the operators of a signature, e.g. 'Conv + Relu', or the name of a row that is no kernel."""
     result = re.findall(r"\('[^']*','([^']+)',\d+,", signature)
     return " + ".join(result) or re.sub(r"\W*(\w[\w: ]*).*", r"\1", signature)
 
 
 def summary_table(result: list[dict]) -> str:
-    """Markdown."""
+    """Return a summary as a Markdown table."""
     lines = [
         "| operator | threads | machine | onnxruntime | timings | median, µs | from | to |",
         "| --- |" + " --- |" * 7,

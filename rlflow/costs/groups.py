@@ -1,8 +1,8 @@
-"""Groups: the operators that ONNX Runtime runs as one kernel, because it fuses them when it loads a graph.
+"""Groups of operators that ONNX Runtime fuses into one kernel when it loads a graph.
 
-Every group has an anchor, an operator that says which group it may be (a Conv, a MatMul, the Erf of a Gelu, the
-Sqrt of a normalisation); what belongs to it lies at most `INNER` edges away. Not seen are fusions without such a
-bound: transposes that move through a graph, and equal expressions that are computed once.
+Every group has an anchor, an operator that determines the kind of the group: a Conv, a MatMul, the Erf of a Gelu, the
+Sqrt of a normalisation. The other operators of a group are at most `INNER` edges away from the anchor. Fusions without
+such a bound are not modelled: transposes that move through a graph, and equal expressions that are computed once.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from rlflow.costs.kernel_layout import (
 )
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
-BLOCKED_ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "HardSigmoid"))  # after a sum in blocks
+BLOCKED_ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "HardSigmoid"))  # also fused behind a blocked sum
 CONV_ACTIVATIONS = BLOCKED_ACTIVATIONS | {"LeakyRelu", "Clip"}
 GEMM_ACTIVATIONS = BLOCKED_ACTIVATIONS | {"LeakyRelu", "Elu"}
 PRODUCTS = frozenset(("MatMul", "FusedMatMul"))
-BEHIND = CONV_ACTIVATIONS | {"Elu", "Sum", "BatchNormalization"}  # these never stand before an anchor
-# Operators that a group may hold beside its anchor → edges to the anchor, at most.
+BEHIND = CONV_ACTIVATIONS | {"Elu", "Sum", "BatchNormalization"}  # operators that never precede their anchor
+# Operators of a group other than the anchor, with their largest number of edges to the anchor.
 INNER = {
     **dict.fromkeys((*CONV_ACTIVATIONS, "Sum"), FOLDS + 2), **dict.fromkeys(("Add", "Mul"), FOLDS + 1),
     "BatchNormalization": FOLDS, "Sub": 2, "Pow": 3, "ReduceMean": 3, "Div": 1, "Elu": 2, "Transpose": 1, "Pad": 1,
@@ -35,14 +35,14 @@ INNER = {
 
 
 class Groups:
-    """The groups of one graph, asked for one node at a time; answers are remembered."""
+    """The groups of one graph, computed on demand and cached."""
 
     def __init__(self, graph: Graph, layout: Layout):
         self.graph, self.layout = graph, layout
         self._anchored: dict[int, tuple[Node, ...]] = {}
 
     def of(self, node: Node) -> tuple[Node, ...]:
-        """The operators that run as the node's kernel, in topological order; none if another node stands for it."""
+        """Return the group of an anchor in topological order; empty for a node in the group of another anchor."""
         if node.op == "Slice" and node.domain == "":
             parts = self._slices(node)
             return parts if node in parts[:1] else ()
@@ -53,14 +53,14 @@ class Groups:
         return self._group(node)
 
     def blocked_inputs(self, group: tuple[Node, ...]) -> frozenset[int]:
-        """The tensors from outside that the group reads in blocks."""
+        """Return the tensors from outside that the group reads in blocks of channels."""
         return frozenset(
             tensor for node in group if self.layout.reads_blocked(node) for tensor in varying(self.graph, node)
             if not any(tensor in other.outputs for other in group)
         )  # fmt: skip
 
     def reorders(self, group: tuple[Node, ...]) -> list[tuple[str, TensorType]]:
-        """The reorders of what the group gives to others, and of the inputs of the graph that it reads."""
+        """Return the reorders of the group's outputs, and of graph inputs for which the group is charged."""
         inner = {tensor for node in group for tensor in node.inputs} if len(group) > 1 else ()
         return [reorder for node in group for reorder in self.layout.reorders(node, inner)]
 
@@ -73,7 +73,7 @@ class Groups:
         return result
 
     def _anchors_near(self, node: Node) -> Iterator[Node]:
-        """The anchors, but the node itself, that are no further away than its kind may be from one."""
+        """Yield all other anchors whose group may hold the node, judging by the number of edges (`INNER`)."""
         graph, seen, frontier = self.graph, {node.id}, [node]
         up_single = node.op in BEHIND
         for _ in range(INNER[node.op]):
@@ -95,7 +95,7 @@ class Groups:
     # -- convolutions and poolings -----------------------------------------------------------------
 
     def _convolution(self, node: Node) -> list[Node]:
-        """[Pad] Conv [what folds into it] [a sum, in blocks] [activation]; a scale in blocks is a convolution, too."""
+        """Return [Pad] Conv [folded operators] [sum] [activation]; a blocked scale runs as a convolution, too."""
         graph, blocked = self.graph, self.layout.runs_blocked(node)
         if node.op in ("BatchNormalization", "Mul") and (
             not blocked or self.layout.folds(node) or len(varying(graph, node)) > 1
@@ -132,7 +132,7 @@ class Groups:
         return [reader] if fits else []
 
     def _is_summand(self, node: Node, total: Node) -> bool:
-        """Whether the convolution `node` computes the sum of two tensors, too: the first that can does."""
+        """Check if the convolution that ends in `node` also computes a sum; of two candidates the first one does."""
         if total.op not in ("Add", "Sum") or total.domain != "" or len(set(varying(self.graph, total))) != 2:
             return False
         if not alike(self.graph, (*total.inputs, *total.outputs)):
@@ -142,9 +142,9 @@ class Groups:
         return bool(able) and able[0] is node
 
     def _can_add(self, node: Node, total: Node) -> bool:
-        """Whether the node gives the plain result of a convolution that may add another tensor to it.
+        """Check if the node ends a convolution whose kernel can add another tensor to its result.
 
-        In blocks both must come in blocks; else the convolution must have an offset.
+        In a blocked region both summands must be blocked. Elsewhere the convolution must have a bias.
         """
         convolution, offset = node, False
         while (before := self.layout.folds(convolution)) is not None:
@@ -158,7 +158,7 @@ class Groups:
     # -- products ----------------------------------------------------------------------------------
 
     def _product(self, node: Node) -> list[Node]:
-        """MatMul and its bias (a Gemm, whose activation is fused), or what scales and transposes it (a FusedMatMul)."""
+        """Return a MatMul with its bias and activation (a Gemm), or with scales and transposes (a FusedMatMul)."""
         graph = self.graph
         reader = only_reader(graph, node.outputs[0])
         before = [producer(graph, tensor) for tensor in dict.fromkeys(node.inputs[:2])]
@@ -181,7 +181,7 @@ class Groups:
         return self.graph.types[bias].shape in ([width, (1, *width)] if self._rank(product.inputs[0]) == 2 else [width])
 
     def _is_inside_product(self, node: Node) -> bool:
-        """Whether the node in front of a product is part of it: a change of the last two axes, or a factor."""
+        """Check if a node in front of a product is part of it: a transpose of the last two axes, or a factor."""
         if node.op == "Transpose" and node.domain == "":
             rank = self._rank(node.inputs[0])
             swaps = rank is not None and node.attribute("perm") == (*range(rank - 2), rank - 1, rank - 2)
@@ -197,12 +197,12 @@ class Groups:
         return not self._is_result_scale(node) and not any(node in self._group(near) for near in elsewhere)
 
     def _is_result_scale(self, node: Node) -> bool:
-        """Whether the factor belongs to the product in front of it."""
+        """Check if the factor belongs to the product in front of it."""
         before = producer(self.graph, varying(self.graph, node)[0])
         return before is not None and before.op in PRODUCTS and only_reader(self.graph, before.outputs[0]) is node
 
     def _is_scale(self, node: Node | None) -> bool:
-        """Whether the node multiplies or divides by one constant number."""
+        """Check if the node multiplies or divides by one constant number."""
         if node is None or node.op not in ("Mul", "Div") or node.domain != "":
             return False
         return self._number(node, (1,) if node.op == "Div" else (0, 1)) is not None
@@ -210,10 +210,10 @@ class Groups:
     def _gemm(self, node: Node) -> list[Node]:
         return [node, *self._activation(node, only_reader(self.graph, node.outputs[0]), GEMM_ACTIVATIONS)]
 
-    # -- activations and normalisations that are written out ---------------------------------------
+    # -- activations and normalisations made of several operators -----------------------------------
 
     def _gelu(self, erf: Node) -> list[Node]:
-        """x / √2 → Erf → + 1 → times x and ½, in two of the three orders."""
+        """Return x / √2 → Erf → + 1 → · x · ½; ONNX Runtime fuses two of the three orders of the last products."""
         graph = self.graph
         inside, plus = producer(graph, erf.inputs[0]), only_reader(graph, erf.outputs[0])
         if not (self._is(inside, "Div") and self._is(plus, "Add") and only_reader(graph, inside.outputs[0]) is erf):
@@ -243,7 +243,7 @@ class Groups:
         return [*self._offset(node.inputs[0], [node]), node] if node.domain == "" else [node]
 
     def _quick_gelu(self, sigmoid: Node) -> list[Node]:
-        """x · sigmoid(x) or x · sigmoid(a · x)."""
+        """Return x · sigmoid(x) or x · sigmoid(a · x)."""
         x, times = sigmoid.inputs[0], only_reader(self.graph, sigmoid.outputs[0])
         if not self._is(times, "Mul"):
             return [sigmoid]
@@ -260,7 +260,7 @@ class Groups:
         return [scale, sigmoid, times] if fits else [sigmoid]
 
     def _written_normalisation(self, root: Node) -> list[Node]:
-        """(x - mean) / sqrt(mean of squares + ε) · scale + offset."""
+        """Return (x - mean) / sqrt(mean of squares + ε) · scale + offset."""
         graph = self.graph
         epsilon, over = producer(graph, root.inputs[0]), only_reader(graph, root.outputs[0])
         variance = self._before(epsilon, "Add")
@@ -277,7 +277,7 @@ class Groups:
         return self._centred(deviation, nodes) or nodes
 
     def _centred(self, deviation: Node | None, nodes: list[Node]) -> list[Node]:
-        """What makes the normalisation of a deviation one of its own: mean, difference, offset, residual sum."""
+        """Return a LayerNormalization with its mean, difference, offset and residual sum; empty for another pattern."""
         if not self._is(deviation, "Sub") or not self._read_by(deviation.outputs[0], nodes):
             return []
         x, mean = deviation.inputs[0], producer(self.graph, deviation.inputs[1])
@@ -297,7 +297,7 @@ class Groups:
         return [*self._skip(node.inputs[0], [node]), node] if last and node.domain == "" else [node]
 
     def _skip(self, x: int, nodes: list[Node]) -> list[Node]:
-        """The residual sum that a normalisation of three axes computes itself, and the offset of a summand."""
+        """Return the residual sum that a normalisation of three axes computes itself, and the offset of a summand."""
         total = producer(self.graph, x)
         if not self._is(total, "Add") or self._rank(x) != 3 or not self._read_by(x, nodes):
             return []
@@ -310,7 +310,7 @@ class Groups:
         ]
 
     def _offset(self, x: int, nodes: list[Node]) -> list[Node]:
-        """The sum with one constant number for each feature that gives x, where only `nodes` read it."""
+        """Return the Add of one constant per feature that computes x, if only `nodes` read x."""
         add = producer(self.graph, x)
         if not self._is(add, "Add") or not self._read_by(x, nodes) or len(varying(self.graph, add)) != 1:
             return []
@@ -324,7 +324,7 @@ class Groups:
     # -- slices ------------------------------------------------------------------------------------
 
     def _slices(self, node: Node) -> tuple[Node, ...]:
-        """The slices that take a tensor apart without a rest, in order: one Split. Else the node by itself."""
+        """Return the slices that partition a tensor, in order, which run as one Split; else the node alone."""
         graph, x = self.graph, node.inputs[0]
         parts = [
             (self._extent(reader), reader)
@@ -343,7 +343,7 @@ class Groups:
         return tuple(part for *_, part in ordered) if whole else (node,)
 
     def _extent(self, node: Node) -> tuple[int, int, int] | None:
-        """(axis, first, last + 1) of a Slice of one axis, all counted from 0; None if they are not known."""
+        """Return (axis, first, last + 1) of a Slice of one axis, all counted from 0; None if they are not known."""
         kind, slots = (
             self.graph.types.get(node.inputs[0]),
             [self.graph.constants.get(tensor) for tensor in node.inputs[1:]],
@@ -360,14 +360,14 @@ class Groups:
         first, last = (min(position + size if position < 0 else position, size) for position in (first, last))
         return (axis % len(kind.shape), first, last) if step in ([], [1]) and first >= 0 else None
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- predicates --------------------------------------------------------------------------------
 
     @staticmethod
     def _is(node: Node | None, op: str) -> bool:
         return node is not None and node.op == op and node.domain == ""
 
     def _before(self, node: Node | None, op: str) -> Node | None:
-        """What gives the only varying input of a node, if that is an `op`."""
+        """Return the producer of the node's only varying input, if `node` is an `op`."""
         data = varying(self.graph, node) if self._is(node, op) else ()
         return producer(self.graph, data[0]) if len(data) == 1 else None
 
@@ -376,7 +376,7 @@ class Groups:
         return None if kind is None or kind.shape is None else len(kind.shape)
 
     def _number(self, node: Node, slots: tuple[int, ...]) -> int | None:
-        """The constant input, among `slots`, that is one number and leaves the shape of the other as it is."""
+        """Return the constant input among `slots` that is one number, if the node has just one varying input."""
         result = [
             node.inputs[k]
             for k in slots
@@ -389,7 +389,7 @@ class Groups:
         return tensor not in self.graph.outputs and ids.issuperset(self.graph.consumers.get(tensor, ()))
 
     def _are_inner(self, nodes: list[Node]) -> bool:
-        """Whether nothing but the nodes reads what they give, but for the last."""
+        """Check if no other node reads a result of the nodes, except results of the last node."""
         return all(self._read_by(tensor, nodes) for node in nodes[:-1] for tensor in node.outputs if tensor != ABSENT)
 
 
@@ -404,5 +404,5 @@ _GROW = {
     "Sqrt": Groups._written_normalisation,
     "LayerNormalization": Groups._normalisation,
 }  # fmt: skip
-# Past these a group or a layout may depend on what lies behind: past what groups hold and what carries a layout.
+# A group or a layout may depend on nodes behind these operators, because groups hold them or they carry a layout.
 PASSES = CARRIERS | INNER.keys() | frozenset(("Erf", "Sqrt"))

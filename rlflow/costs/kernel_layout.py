@@ -1,16 +1,13 @@
-"""The layouts in which ONNX Runtime runs operators: channels in blocks, and integers between quantisation borders.
+"""The layouts in which ONNX Runtime runs operators: blocks of channels, and integers between quantisation borders.
 
 Between convolutions and poolings ONNX Runtime keeps 4-D float tensors in blocks of 8 or 16 channels (its domain
-com.microsoft.nchwc). A tensor is reordered once where it leaves a blocked region (ReorderOutput) or enters it
-(ReorderInput). Convolutions and poolings decide by their own shapes; operators between them follow their inputs
-(CARRIERS). To keep the question local, nothing looks further up than DEPTH operators; an aligned tensor there counts as
-blocked.
+com.microsoft.nchwc). A tensor is reordered once when it leaves a blocked region (ReorderOutput) or enters it
+(ReorderInput). The layout of a convolution or pooling follows from its own shapes. Operators between them (CARRIERS)
+have the layout of their inputs. The search for that layout ends after DEPTH operators, so that a cost depends on a
+bounded neighbourhood; a tensor with whole blocks of channels then counts as blocked.
 
-An operator between DequantizeLinear and QuantizeLinear runs in integers. Whether ONNX Runtime makes one kernel of the
-operator and its borders follows from rules that are not repeated here. All borders that touch an operator belong to its
-group and are timed with it; ONNX Runtime decides.
-
-`optimised` returns what ONNX Runtime makes of a small model when it loads the model.
+A quantisation border is a DequantizeLinear or a QuantizeLinear. An operator between two borders runs in integers. Its
+borders belong to its group and are timed with it. Thus ONNX Runtime itself decides if it fuses them.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -30,11 +27,15 @@ from rlflow.graph.shapes import shape_value
 
 
 class NoTimingOfItsOwn(Exception):
-    """Why operators have no timing of their own."""
+    """Raised for operators that cannot be timed by themselves; the message is the reason."""
 
 
 def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
-    """What ONNX Runtime makes of a model when it loads it. Raises NoTimingOfItsOwn if it refuses."""
+    """Return the model that ONNX Runtime makes of a model when it loads it.
+
+    Raises:
+      NoTimingOfItsOwn: ONNX Runtime refuses the model.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -42,17 +43,17 @@ def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
         options.optimized_model_filepath = str(Path(folder) / "model.onnx")
         try:
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
-        except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+        except Exception as error:  # The exception classes of ONNX Runtime are undocumented.
             raise NoTimingOfItsOwn(first_line(error)) from error
         return onnx.load(options.optimized_model_filepath)
 
 
-ENTERS, LEAVES = "DequantizeLinear", "QuantizeLinear"  # the floats
+ENTERS, LEAVES = "DequantizeLinear", "QuantizeLinear"  # borders from integers to floats and back
 BORDERS = frozenset((ENTERS, LEAVES))
 
 
 def with_borders(graph: Graph, group: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes of a group and all borders that belong to it, those of weights included, in topological order."""
+    """Return a group with its quantisation borders in topological order; weights have borders, too."""
     if group[0].op in BORDERS:
         return group
     before, after = borders_before(graph, group), _after(graph, group)
@@ -60,12 +61,12 @@ def with_borders(graph: Graph, group: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def is_quantised(group: tuple[Node, ...]) -> bool:
-    """Whether the group has borders around an operator, which is none that moves channels itself."""
+    """Check if the group has quantisation borders and no Transpose."""
     return any(node.op in BORDERS for node in group) and all(node.op != "Transpose" for node in group)
 
 
 def is_inside(graph: Graph, node: Node) -> bool:
-    """Whether the node is a border that belongs to the groups of others."""
+    """Check if the node is a quantisation border that belongs to the groups of other nodes."""
     if node.op == ENTERS:
         readers = [graph.nodes[reader] for reader in graph.consumers.get(node.outputs[0], ())]
         return bool(readers) and node.outputs[0] not in graph.outputs and not any(r.op in BORDERS for r in readers)
@@ -78,7 +79,7 @@ def is_inside(graph: Graph, node: Node) -> bool:
 
 
 def borders_before(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
-    """What makes the floats that the group reads, each node once."""
+    """Return the borders that compute the inputs of the group, each node once."""
     before = []
     for node in group:
         for tensor in node.inputs:
@@ -90,13 +91,13 @@ def borders_before(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
 
 
 def is_scale(graph: Graph, tensor: int) -> bool:
-    """Whether the tensor says what an integer is worth."""
+    """Check if the tensor is the scale or zero point of a quantisation border."""
     readers = [graph.nodes[reader] for reader in graph.consumers.get(tensor, ())]
     return any(reader.op in BORDERS and tensor in reader.inputs[1:] for reader in readers)
 
 
 def _after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
-    """What makes integers of the floats that the group gives, where nothing else reads them."""
+    """Return the borders that quantise outputs of the group that have no other reader."""
     after = []
     for node in group:
         for tensor in node.outputs:
@@ -110,9 +111,9 @@ def _after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
 
 
 def in_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The optimised model without the transposes that bring images to quantised kernels and back, if there are any.
+    """Optimise a quantised model and remove the transposes at its inputs and outputs.
 
-    These kernels want the channels last, and what lies between two of them stays so.
+    Quantised kernels need the channels last. Between two such kernels a whole graph runs no transposes.
     """
     result = optimised(model)
     graph = result.graph
@@ -140,19 +141,19 @@ def _transposed(kind: onnx.TypeProto.Tensor, name: str, perm: list[int]) -> onnx
     return helper.make_tensor_value_info(name, kind.elem_type, sizes)
 
 
-DEPTH = 2
-BY_FOUR = 4  # channels that a reorder and a depthwise kernel take at once
+DEPTH = 2  # carriers that the search for a layout follows upwards
+BY_FOUR = 4  # channels that a reorder and a depthwise kernel process at once
 CONVOLUTIONS = frozenset(("Conv", "FusedConv"))
 POOLS = frozenset(("MaxPool", "AveragePool"))
-ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carriers of whole blocks only
+ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carriers that need whole blocks of channels
 SUMS = frozenset(("Add", "Sum", "Mul"))
 REMOVED = frozenset(("Identity", "Dropout"))
 CARRIERS = ALIGNED | SUMS | REMOVED | frozenset((
     "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization", "Resize",
 ))  # fmt: skip
-FUSED = frozenset(("LeakyRelu", "Clip"))  # in blocks only as part of a convolution
-FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants: into the convolution before
-FOLDS = 3  # operators that are looked at, at most, whether they fold into one convolution
+FUSED = frozenset(("LeakyRelu", "Clip"))  # blocked as part of a convolution alone
+FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants, these fold into the preceding convolution
+FOLDS = 3  # operators that may fold into one convolution, at most
 NHWC = (0, 2, 3, 1)
 _WINDOWED = CONVOLUTIONS | POOLS
 _KINDS = _WINDOWED | CARRIERS | FUSED
@@ -160,7 +161,7 @@ _KINDS = _WINDOWED | CARRIERS | FUSED
 
 @cache
 def block() -> int:
-    """How many channels ONNX Runtime puts in a block on this machine; 0 if it has no blocked layout here."""
+    """Return the number of channels in a block on this machine; 0 if ONNX Runtime has no blocked layout here."""
     result = optimised(_point_convolution())
     (conv,) = [node for node in result.graph.node if node.op_type == "Conv"]
     (weight,) = [tensor for tensor in result.graph.initializer if tensor.name == conv.input[1]]
@@ -168,7 +169,7 @@ def block() -> int:
 
 
 def _point_convolution() -> ModelProto:
-    """One channel to one channel: the weight of its blocked form is as long as a block."""
+    """Return a convolution of one channel to one channel; its blocked weight has the length of a block."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1.0])
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 2, 2]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "block", [x], [y], [weight])
@@ -176,33 +177,33 @@ def _point_convolution() -> ModelProto:
 
 
 def only_reader(graph: Graph, tensor: int) -> Node | None:
-    """The one node that reads the tensor, unless it is an output of the graph."""
+    """Return the only reader of a tensor; None for several readers, and for an output of the graph."""
     readers = graph.consumers.get(tensor, ())
     return graph.nodes[readers[0]] if len(readers) == 1 and tensor not in graph.outputs else None
 
 
 def producer(graph: Graph, tensor: int) -> Node | None:
-    """The node that computes the tensor, if a run does."""
+    """Return the node that computes a tensor at run time; None for inputs and constants."""
     node_id = graph.producers.get(tensor)
     node = graph.nodes[node_id] if node_id is not None else None
     return None if node is None or node.constant else node
 
 
 def varying(graph: Graph, node: Node) -> list[int]:
-    """The inputs that are not constant."""
-    if len(node.inputs) == 1:  # else the node would be constant itself
+    """Return the inputs of a node that are not constant."""
+    if len(node.inputs) == 1:  # A node with a single constant input would be constant itself.
         return list(node.inputs)
     return [tensor for tensor in node.inputs if tensor != ABSENT and not graph.is_constant(tensor)]
 
 
 def alike(graph: Graph, tensors: Iterable[int]) -> bool:
-    """Whether the tensors have the same element type and shape."""
+    """Check if the tensors have the same element type and shape."""
     kinds = [graph.types.get(tensor) for tensor in tensors]
     return len({kind and kind[:2] for kind in kinds}) == 1
 
 
 def is_removed(graph: Graph, node: Node) -> bool:
-    """Whether ONNX Runtime removes the node when it loads a graph: Identity, and Dropout in inference."""
+    """Check if ONNX Runtime removes the node when it loads a graph: Identity, and Dropout in inference."""
     if node.domain != "" or node.op not in REMOVED:
         return False
     return node.op == "Identity" or not (
@@ -211,9 +212,15 @@ def is_removed(graph: Graph, node: Node) -> bool:
 
 
 def folds(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
-    """The operator before it, if both become one convolution: a normalisation, factor or offset for each channel.
+    """Return the operator before a per-channel normalisation, factor or offset that folds into a convolution.
 
-    At most `more` others are looked at between it and the convolution.
+    Args:
+      graph: the graph.
+      node: the operator that may fold.
+      more: number of operators from the node to the convolution, the node included, at most.
+
+    Returns:
+      the convolution, or another operator that folds into it; None if the node does not fold.
     """
     if more == 0 or node.op not in FOLDED or node.domain != "":
         return None
@@ -229,7 +236,7 @@ def folds(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
 
 
 def pads(graph: Graph, node: Node) -> Node | None:
-    """The convolution or pooling that does the work of a Pad itself: the only one that reads what it gives."""
+    """Return the convolution or pooling that does the padding of a Pad itself; None if there is no such reader."""
     reader = only_reader(graph, node.outputs[0])
     if (
         reader is None
@@ -243,7 +250,7 @@ def pads(graph: Graph, node: Node) -> Node | None:
 
 
 def _pads_positions(graph: Graph, node: Node) -> bool:
-    """Whether a Pad adds places alone: no channels, nothing cut away."""
+    """Check if a Pad enlarges spatial axes alone, without batch and channels and without cropping."""
     widths = shape_value(graph, node.inputs[1])
     if widths is None:
         return False
@@ -252,7 +259,7 @@ def _pads_positions(graph: Graph, node: Node) -> bool:
 
 
 def _each_channel(graph: Graph, node: Node, data: int) -> bool:
-    """Whether the constants of the node hold one number for each channel of `data`."""
+    """Check if the constants of the node hold one number for each channel of `data`."""
     if node.op == "BatchNormalization":
         return node.inputs[0] == data
     kind = graph.types.get(data)
@@ -264,7 +271,7 @@ def _each_channel(graph: Graph, node: Node, data: int) -> bool:
 
 
 class Layout:
-    """The layout of one graph, asked for one node at a time; answers are remembered."""
+    """The layout of one graph, computed on demand and cached."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -272,7 +279,7 @@ class Layout:
         self._folds: dict[int, Node | None] = {}
 
     def folds(self, node: Node) -> Node | None:
-        """`folds`, remembered."""
+        """Return the cached result of the function `folds`."""
         if node.op not in FOLDED:
             return None
         if node.id not in self._folds:
@@ -280,24 +287,33 @@ class Layout:
         return self._folds[node.id]
 
     def runs_blocked(self, node: Node, depth: int = DEPTH) -> bool:
-        """Whether the operator works in blocks, and so gives blocks."""
+        """Check if the operator runs, and writes its result, in blocks of channels.
+
+        Args:
+          node: the operator.
+          depth: number of carriers that the search may still follow upwards.
+        """
         if node.op not in _KINDS:
             return False
         if node.op not in CARRIERS:
-            depth = DEPTH  # its own shapes decide, or those of the convolution that it is part of
+            depth = DEPTH  # Its own shapes determine the layout, or the shapes of its convolution.
         result = self._blocked.get((node.id, depth))
         if result is None:
             result = self._blocked[node.id, depth] = self._runs_blocked(node, depth)
         return result
 
     def is_blocked(self, tensor: int) -> bool:
-        """Whether the tensor comes in blocks."""
+        """Check if the tensor is in blocks of channels."""
         before = producer(self.graph, tensor)
         return before is not None and self.runs_blocked(before)
 
     def reads_blocked(self, node: Node) -> bool:
-        """Whether the operator reads blocks: as it gives them, except borders that need no reorder of their own."""
-        # the order of axes after which images have their channels last is one of blocks, too
+        """Check if the operator reads blocks of channels.
+
+        Most operators read the layout that they write. A Pad reads the layout of the convolution that does its work,
+        and a convolution of few channels reads plain images.
+        """
+        # A reorder can also write the channels last, so a transpose to NHWC needs no reorder of its own.
         if node.op == "Transpose":
             return node.attribute("perm", ()) == NHWC and self.is_blocked(node.inputs[0])
         if node.op == "Pad":
@@ -306,7 +322,14 @@ class Layout:
         return self.runs_blocked(node) and not self._reads_image(node)
 
     def reorders(self, node: Node, inner: Collection[int] = ()) -> Iterator[tuple[str, TensorType]]:
-        """What is reordered of what the node gives (not of `inner`), and of the inputs of the graph that it reads."""
+        """Yield the reorders for which the node is charged: (operator, type of the tensor).
+
+        The node is charged for its outputs, and for graph inputs if it is their first blocked reader.
+
+        Args:
+          node: the node.
+          inner: outputs that stay inside a group and are not reordered.
+        """
         graph = self.graph
         for tensor in node.outputs:
             if tensor in inner or not _is_image(graph.types.get(tensor)):
@@ -326,7 +349,7 @@ class Layout:
                 yield "ReorderInput", graph.types[tensor]
 
     def _first_in_blocks(self, tensor: int) -> int | None:
-        """Which of the readers of an input of the graph pays for its reorder: one of those that read blocks."""
+        """Return the first reader of a graph input that reads blocks, which is charged for the reorder."""
         readers = self.graph.consumers.get(tensor, ())
         return next((reader for reader in readers if self.reads_blocked(self.graph.nodes[reader])), None)
 
@@ -361,14 +384,14 @@ class Layout:
         return self.runs_blocked(before, max(depth - 1, 0))
 
     def _activated(self, node: Node) -> Node | None:
-        """The convolution, or what folds into it, that computes the activation `node` itself."""
+        """Return the convolution that computes the activation `node` itself, or the last operator folded into it."""
         before = producer(self.graph, node.inputs[0])
         if before is None or only_reader(self.graph, node.inputs[0]) is not node or len(varying(self.graph, node)) > 1:
             return None
         return before if (before.op == "Conv" and before.domain == "") or self.folds(before) else None
 
     def _carries(self, node: Node, data: list[int]) -> bool:
-        """Whether the operator stays in blocks if all its varying inputs `data` come in blocks."""
+        """Check if the operator runs in blocks when all its varying inputs `data` are in blocks."""
         if node.op in ALIGNED and not all(map(self._is_aligned, data)):
             return False
         if node.op == "Resize" and not _repeats(node):
@@ -397,7 +420,7 @@ class Layout:
         return inner % block() == 0 and channels % group == 0 and channels // group % block() == 0
 
     def _reads_image(self, node: Node) -> bool:
-        """Whether it is a convolution of few channels, which reads the tensor as it is."""
+        """Check if the node is a convolution of few channels, which reads a tensor that is not in blocks."""
         if node.op not in CONVOLUTIONS or node.attribute("group", 1) != 1:
             return False
         return self.graph.types[node.inputs[1]].shape[1] < block()
@@ -408,12 +431,12 @@ class Layout:
 
 
 def _repeats(node: Node) -> bool:
-    """Whether a Resize repeats each place; ONNX Runtime has a blocked kernel for that, and for no other but some."""
+    """Check if a Resize repeats each pixel (nearest, asymmetric, floor), which has a blocked kernel."""
     wanted = (b"nearest", b"asymmetric", b"floor")
     names = ("mode", "coordinate_transformation_mode", "nearest_mode")
     return tuple(node.attribute(name, b"") for name in names) == wanted
 
 
 def _is_image(kind: TensorType | None) -> bool:
-    """Whether the type is one of [batch, channels, height, width] in float32."""
+    """Check if the type is float32 [batch, channels, height, width]."""
     return kind is not None and kind.dtype == TensorProto.FLOAT and kind.shape is not None and len(kind.shape) == 4

@@ -1,16 +1,14 @@
-"""End-to-end latency: two models as a user runs them, and what the difference shows.
+"""End-to-end latency of two models as a user runs them.
 
-`measure` gives a verdict. Its unit is a pair of sessions. A session keeps its memory layout for life, and it matters
-which of two sessions was made first, whichever file it holds. So each side is made first once, and the bootstrap draws
-session pairs and widens the interval when there are few (`ratio_of`). With one thread the clock is the time of the
-thread, and runs from which the system took the core do not count if there are others: a busy machine widens the
-interval and does not move it. A model with symbolic sizes is measured at several sizes in the same sessions. A session
-counts with the geometric mean of its ratios over the sizes; one size at which the candidate is shown to be slower
-decides the verdict.
+`measure` compares two models within seconds to minutes and gives a verdict: faster, slower or no difference shown. It
+makes sessions in pairs, in both orders, and bootstraps over these session pairs (`ratio_of`). With one thread the clock
+is the processor time of the thread, and runs that the system interrupted are left out. A busy machine therefore widens
+the interval and does not move it. A model with symbolic sizes is measured at several sizes in the same sessions. The
+ratio is the geometric mean over the sizes, and one size at which the candidate is slower makes the verdict slower.
 
-`Probe` measures one graph beside its original in some tenths of a second, for rewards. A worker process keeps the
-session of the original; both run in turns, and the median of the ratios counts. A crash or a hang costs one
-measurement: the worker is replaced.
+`Probe` measures one graph beside its original within tenths of a second, for rewards. A worker process keeps the
+session of the original. Both run in turns, and the median of their ratios is the result. A crash or a hang loses one
+measurement, and the worker is replaced.
 """
 
 import math
@@ -35,18 +33,19 @@ from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import Setup, machine, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_graph, save_model
 
-MIN_PAIRS, MAX_PAIRS = 3, 100  # a session
-SESSION_PAIR = 2  # sessions of a session pair: once the original's is made first, once the candidate's
-MIN_SESSION_PAIRS = 3  # before an early stop; fewer than this and the interval says little
-TOGETHER = 2_000_000_000  # bytes of two models, up to which both have a session at once: each holds all its weights
-MARGIN = 0.01  # two copies of one file differ by more than this now and then: less is never claimed
-RESAMPLES = 1000
-NORMAL = 1.96  # the 97.5 % quantile, and those of Student's t with 1, 2, … degrees of freedom
+MIN_PAIRS, MAX_PAIRS = 3, 100  # pairs of runs in a session
+SESSION_PAIR = 2  # sessions in a session pair: the original's is made first in one, the candidate's in the other
+MIN_SESSION_PAIRS = 3  # session pairs before an early stop, because the interval of fewer pairs is unreliable
+TOGETHER = 2_000_000_000  # bytes of two models up to which both have a session at once
+MARGIN = 0.01  # smallest difference that is claimed, since two copies of one file sometimes differ by about as much
+RESAMPLES = 1000  # of the bootstrap
+# 97.5 % quantiles of the normal distribution, and of Student's t with 1, 2, … degrees of freedom.
+NORMAL = 1.96
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
 class Ratio(NamedTuple):
-    """Candidate / original latency, with its 95 % interval; below 1 the candidate is faster."""
+    """The ratio candidate / original of latencies with its 95 % interval; below 1 the candidate is faster."""
 
     ratio: float
     low: float
@@ -60,21 +59,22 @@ class Ratio(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether more sessions would hardly change the verdict."""
+        """True if more sessions would hardly change the verdict."""
         return self.verdict != "no difference shown" or (self.low > 1 - MARGIN and self.high < 1 + MARGIN)
 
 
 def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
-    """The geometric mean of the sessions' median ratios, and its interval by a bootstrap over session pairs.
+    """Return the geometric mean of the sessions' median ratios, with an interval by bootstrap over session pairs.
 
-    Two sessions of one file can differ for as long as they live, so that pairs of one session are not
-    independent; and the one that was made second is often 2 % faster or slower than the first, whichever file
-    it holds. So a session and the next one, made in the other order, are a session pair, and session pairs are what is
-    drawn (of a single session pair its sessions). With few of them plain percentiles are too narrow: the deviations are
-    widened by sqrt(n / (n - 1)) · t / 1.96, with Student's t (Hesterberg's expanded percentile interval).
+    Two sessions of one file can differ for as long as they live, so pairs of runs of one session are not independent.
+    Moreover the session that was made second is often 2 % faster or slower, whichever file it holds. Therefore a
+    session and the next session, made in the other order, are one session pair, and the bootstrap draws session pairs.
+    (It draws sessions if there is a single pair.) For few pairs plain percentiles are too narrow. The deviations are
+    widened by sqrt(n / (n - 1)) · t / 1.96 with Student's t: Hesterberg's expanded percentile interval.
 
     Args:
-      sessions: for each of at least two sessions its pairs' ratios, candidate / original.
+      sessions: for each of at least two sessions the ratios candidate / original of its pairs of runs.
+      seed: of the bootstrap.
     """
     medians = [np.log(np.median(ratios)) for ratios in sessions]
     session_pairs = [np.mean(medians[k : k + SESSION_PAIR]) for k in range(0, len(medians), SESSION_PAIR)]
@@ -97,33 +97,36 @@ def measure(
     memory: bool = True,
     setups: tuple[Setup, Setup] = (Setup(), Setup()),
 ) -> dict:
-    """End-to-end latency of both models on this machine, with all of ONNX Runtime's optimisations.
+    """Measure the end-to-end latency of two models on this machine, with all of ONNX Runtime's optimisations.
 
-    One pair of sessions lives at a time. Within it the models run in turns, the first one alternating, and
-    every turn gives one ratio. Models that are large together (TOGETHER) have their sessions one after the
-    other instead. It stops early, between pairs of two sessions, when the interval is clear.
-
-    What other processes do is kept out as far as it can be: with one thread the time is that of its core, and
-    runs during which the system took a core away do not count, where enough others are had.
+    One session of each model lives at a time. The two run in turns, the first side alternating, and every turn gives
+    one ratio. Models that are large together (TOGETHER) have their sessions one after the other instead. The
+    measurement stops early, after a session pair, when the verdict is clear.
 
     Args:
+      original, candidate: the models or their files.
       threads: threads inside one operator.
-      seconds: time for all pairs together, at most; making sessions comes on top, as do the MIN_PAIRS of a
-        slow model. A session runs at most MAX_PAIRS at each size.
-      sessions: pairs of sessions; an odd number is one more.
+      seconds: time for all runs; making sessions and the MIN_PAIRS of a slow model take additional time.
+      sessions: number of sessions of each model; an odd number is rounded up.
       seed: of the inputs and of the bootstrap.
-      sizes: what the sizes to measure at are called → sizes for symbolic dimensions, as `bind_shapes` takes them; one
-        call for a model without such dimensions.
-      memory: whether `run_memory` of both is measured too, after the latencies and at the largest of the sizes; about
-        a second a side.
-      setups: how their sessions are set up.
+      sizes: by name, the sizes of symbolic dimensions to measure at, as `bind_shapes` takes them; None for a model
+        without symbolic dimensions.
+      memory: also measure `run_memory` of both models at the largest size, which takes about a second for each.
+      setups: session options of the original and of the candidate.
 
-    Returns (JSON-able): original_ms, candidate_ms (medians), ratio and interval (of candidate / original
-    within pairs), verdict, pairs, calm (share of runs from which no core was taken; None: not known), sessions,
-    session_ratios (the median of each), at (name of the sizes → original_ms, candidate_ms, ratio, interval, verdict
-    there; the figures above are their geometric means), slower_at (the sizes at which the candidate is slower: one is
-    enough for the verdict), side_by_side (false: one after the other), stopped, original_memory_bytes,
-    candidate_memory_bytes (None: not measured), threads, seed, machine, onnxruntime.
+    Returns:
+      a JSON-able mapping:
+        original_ms, candidate_ms: medians; over several sizes their geometric mean
+        ratio, interval: of candidate / original within pairs of runs
+        verdict: faster, slower or no difference shown
+        at: original_ms, candidate_ms, ratio, interval and verdict for each name of sizes
+        slower_at: names of the sizes at which the candidate is slower
+        pairs, sessions, session_ratios: number of pairs and of sessions, and the median ratio of each session
+        calm: share of runs without interruption; None if the system does not report interruptions
+        side_by_side: false if the sessions lived one after the other
+        stopped: why the measurement ended
+        original_memory_bytes, candidate_memory_bytes: None if not measured
+        threads, seed, machine, onnxruntime: the setting
 
     Raises:
       RLFlowError: ONNX Runtime refuses a model, or its inputs cannot be made.
@@ -181,13 +184,21 @@ def ratios_in_turns(
     seconds: float,
     first: int,
 ) -> list[float]:
-    """For each candidate its share of the original's latency, in one session of each, all of which live at once.
+    """Measure the latency of several candidates relative to the original, with one session of each at once.
 
     Args:
-      inputs: one for each size; the ratios are geometric means over them.  seconds: for the runs at each of them.
-      first: which session is made, and then run, first: 0 is the original's; the others follow in turn.
+      original: file of the original.
+      candidates: files of the candidates.
+      inputs: one set of inputs for each size; the ratios are geometric means over the sizes.
+      threads: threads inside one operator.
+      seconds: time for the runs at each size.
+      first: position of the session that is made and run first, where 0 is the original; the others follow in turn.
 
-    Raises RLFlowError if ONNX Runtime refuses a model.
+    Returns:
+      the ratio candidate / original of each candidate.
+
+    Raises:
+      RLFlowError: ONNX Runtime refuses a model.
     """
     sides = [(model, Setup()) for model in (original, *candidates)]
     made = _side_by_side(sides, inputs, threads, seconds, first)
@@ -202,28 +213,38 @@ def pairs_beside(
     threads: int,
     seconds: float,
 ) -> list[np.ndarray]:
-    """Seconds of runs in turns, [pairs, 2] at each of the inputs, of a session that is kept and of a new one of the
-    candidate. seconds: for all of them together.
+    """Run an existing session and a new session of a candidate in turns.
 
-    Raises RLFlowError if ONNX Runtime refuses the candidate.
+    Args:
+      original: the existing session.
+      candidate: the model or its file.
+      inputs: one set of inputs for each size.
+      threads: threads inside one operator.
+      seconds: time for the runs at all sizes together.
+
+    Returns:
+      seconds of the runs at each size, float64 [pairs, 2].
+
+    Raises:
+      RLFlowError: ONNX Runtime refuses the candidate.
     """
     running = [original, warm_session(candidate, inputs, threads)]
     return [_pairs(_in_turns(running, one, threads, seconds / len(inputs), first=0)) for one in inputs]
 
 
 def _ratios(times: list[list[np.ndarray]], seed: int) -> tuple[Ratio, list[Ratio]]:
-    """Over all sizes, and at each of them."""
+    """Return the ratio over all sizes and the ratio at each size."""
     there = [ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in one_size], seed) for one_size in zip(*times, strict=True)]
     return ratio_of([[_session_ratio(session_times)] for session_times in times], seed), there
 
 
 def _session_ratio(session_times: list[np.ndarray]) -> float:
-    """The geometric mean, over the sizes, of the median ratio of a session's pairs."""
+    """Return the median ratio of a session's pairs, as the geometric mean over the sizes."""
     return float(np.exp(np.mean([np.log(np.median(pairs[:, 1] / pairs[:, 0])) for pairs in session_times])))
 
 
 def _figures(latencies_ms: np.ndarray, ratio: Ratio) -> dict:
-    """latencies_ms: of original and candidate."""
+    """Return the figures of `measure` at one size, from the latencies of original and candidate, float64 [2]."""
     original_ms, candidate_ms = latencies_ms.tolist()
     return {
         "original_ms": original_ms,
@@ -237,12 +258,22 @@ def _figures(latencies_ms: np.ndarray, ratio: Ratio) -> dict:
 def run_memory(
     model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray], threads: int = 1, setup: Setup = Setup()
 ) -> int | None:
-    """Bytes that a model adds to the resident memory of a fresh process, at the fullest moment of its runs.
+    """Measure the peak of the bytes that a model adds to the resident memory of a fresh process during its runs.
 
-    That is its weights, the copies that kernels pack of them, activations, outputs and ONNX Runtime's own; the file's
-    content while it is read is not counted. None where the system does not say (other than Linux with glibc).
+    The bytes are weights, the packed copies that kernels make of weights, activations, outputs and ONNX Runtime's own
+    memory. The content of the file while it is read is not counted.
 
-    Raises RLFlowError if the model cannot be run, or the process dies of it.
+    Args:
+      model: the model or its file.
+      inputs: inputs of the runs by name.
+      threads: threads inside one operator.
+      setup: session options.
+
+    Returns:
+      the bytes; None if the system does not report them (anything but Linux with glibc).
+
+    Raises:
+      RLFlowError: the model cannot be run, or the process dies.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx") if isinstance(model, onnx.ModelProto) else Path(model)
@@ -256,7 +287,7 @@ def run_memory(
 
 
 def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:
-    """`run_memory` of a model whose latency is known by now, which is kept: None where it cannot be measured."""
+    """Return `run_memory`, or None if it fails, so that the measured latency is not lost."""
     try:
         return run_memory(model, inputs, threads, setup)
     except RLFlowError as error:
@@ -265,12 +296,12 @@ def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Se
 
 
 def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:
-    """In a fresh process: see `run_memory`."""
+    """Measure `run_memory` in the present process, which must be fresh."""
     before = resident_memory()
     running = session(path, threads, setup=setup)
 
     def runs() -> None:
-        for _ in range(3):  # the first run allocates, the second may lay out anew what the first one needed
+        for _ in range(3):  # The first run allocates, and the second may allocate again with the sizes of the first.
             run(running, inputs)
 
     peak = peak_while(runs)
@@ -284,7 +315,12 @@ def _bytes(model: onnx.ModelProto | Path | str) -> int:
 
 
 class Run(NamedTuple):
-    """seconds: of one run.  calm: whether the system took no core from it meanwhile; None where it does not say."""
+    """One run of a model.
+
+    Attributes:
+      seconds: its time.
+      calm: False if the system took a core away during the run; None if the system does not report this.
+    """
 
     seconds: float
     calm: bool | None
@@ -293,9 +329,9 @@ class Run(NamedTuple):
 def _side_by_side(
     sides, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
 ) -> list[list[list[Run]]]:
-    """For each of the inputs runs of the sides, (model, its setup), in turns, as many of each, in one session a side.
+    """Run all sides, (model, setup), in turns with one session of each: runs by inputs and side.
 
-    `first` is made, and then run, first; `seconds` are for each of the inputs.
+    The session of side `first` is made and run first. The time holds for each of the inputs.
     """
     running = [None] * len(sides)
     for side in _in_order(first, len(sides)):
@@ -314,14 +350,14 @@ def _in_turns(running, inputs: dict[str, np.ndarray], threads: int, seconds: flo
 
 
 def _in_order(first: int, count: int) -> list[int]:
-    """All sides, from the first on."""
+    """Return the positions of all sides, beginning with `first` and wrapping around."""
     return [(first + k) % count for k in range(count)]
 
 
 def _one_after_the_other(
     sides, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
 ) -> list[list[list[Run]]]:
-    """As `_side_by_side`, but only one session lives at a time."""
+    """Do the same as `_side_by_side` for two sides, with one session alive at a time."""
     runs: list[list[list[Run]]] = [[[], []] for _ in inputs]
     running = _warm(sides[first], inputs, threads)
     for one, both in zip(inputs, runs, strict=True):
@@ -336,7 +372,7 @@ def _one_after_the_other(
 
 
 def _pairs(runs: list[list[Run]]) -> np.ndarray:
-    """Seconds of the k-th calm run of each side, [pairs, sides]; of the k-th of all runs, where too few are calm."""
+    """Pair the k-th calm runs of all sides, or the k-th runs if too few are calm: seconds, [pairs, sides]."""
     kept = [[run.seconds for run in side if run.calm] for side in runs]
     if min(map(len, kept)) < MIN_PAIRS:
         kept = [[run.seconds for run in side] for side in runs]
@@ -351,10 +387,20 @@ def _warm(side, inputs: Sequence[dict[str, np.ndarray]], threads: int) -> onnxru
 def warm_session(
     model: onnx.ModelProto | Path | str, inputs: Sequence[dict[str, np.ndarray]], threads: int, setup: Setup = Setup()
 ) -> onnxruntime.InferenceSession:
-    """One that has allocated what it needs at each of the inputs. Raises RLFlowError if ONNX Runtime refuses."""
+    """Make a session and run it at each of the inputs, so that it has allocated its memory.
+
+    Args:
+      model: the model or its file.
+      inputs: one set of inputs for each size.
+      threads: threads inside one operator.
+      setup: session options.
+
+    Raises:
+      RLFlowError: ONNX Runtime refuses the model.
+    """
     running = session(model, threads, setup=setup)
     for one in inputs:
-        for _ in range(2):  # the first run allocates
+        for _ in range(2):  # The first run allocates.
             run(running, one)
     return running
 
@@ -364,8 +410,8 @@ def _goes_on(done: list, end: float) -> bool:
 
 
 def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], threads: int) -> Run:
-    # ONNX Runtime's single thread is the caller's. Where that has a core for itself its time is the clock's; where
-    # other processes take turns on the core, theirs is not counted.
+    # With one thread ONNX Runtime runs in the thread of the caller. Its processor time does not count other processes
+    # that share the core.
     clock = time.thread_time if threads == 1 else time.perf_counter
     interrupted = interruptions()
     start = clock()
@@ -374,15 +420,18 @@ def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], t
     return Run(seconds, None if interrupted is None else interruptions() == interrupted)
 
 
-SEED = 0  # of the inputs
+SEED = 0  # of the random inputs
 
 
 class Latency(NamedTuple):
-    """What a graph takes.
+    """The latency of a graph relative to its original. A lost measurement has NaN ratios and 0 pairs.
 
-    ratio, low, high: as a share of what the original takes, with its 95 % interval; at several sizes geometric means.
-    original_ms: what the original took meanwhile.  pairs: of runs.  seconds: that the measurement took, with making
-    the sessions. Of a lost measurement all but the seconds is NaN or 0.
+    Attributes:
+      ratio, low, high: latency of the graph / latency of the original with its 95 % interval; geometric means over
+        several sizes.
+      original_ms: latency of the original in the same measurement.
+      pairs: number of pairs of runs.
+      seconds: duration of the measurement, including the time to make sessions.
     """
 
     ratio: float
@@ -402,7 +451,12 @@ class Latency(NamedTuple):
 
     @classmethod
     def of(cls, times: Sequence[np.ndarray], seconds: float) -> "Latency":
-        """times: at each size the seconds of original and graph, [pairs, 2]."""
+        """Return the latency that follows from runs of the original and the graph.
+
+        Args:
+          times: seconds of both at each size, float64 [pairs, 2].
+          seconds: duration of the measurement.
+        """
         ratios = np.array([median_of(pairs[:, 1] / pairs[:, 0]) for pairs in times])
         ratio, low, high = (ratios.prod(axis=0) ** (1 / len(times))).tolist()
         original_ms = 1e3 * float(np.exp(np.mean([np.log(np.median(pairs[:, 0])) for pairs in times])))
@@ -410,31 +464,37 @@ class Latency(NamedTuple):
 
 
 class LostMeasurement(Exception):
-    """A graph could not be measured; the message is why. The next one may be."""
+    """Raised when one graph could not be measured; the message is the reason. Other graphs may still be measured."""
 
 
 class Probe:
-    """Measures on this machine, with all of ONNX Runtime's optimisations.
+    """A quick measurement of graphs on this machine, with all of ONNX Runtime's optimisations.
 
     Args:
       threads: threads inside one operator.
-      seconds: time for the runs of one measurement; a few pairs are run in any case, and MAX_PAIRS of
-        `rlflow.costs.measured` at most.
+      seconds: time for the runs of one measurement, with MIN_PAIRS to MAX_PAIRS pairs of runs.
       limit: seconds after which a measurement that has not ended is lost.
     """
 
     def __init__(self, threads: int, seconds: float, limit: float):
         self.threads, self.seconds, self.limit = threads, seconds, limit
         self._worker = Worker()
-        self._original: tuple | None = None  # whose session the worker keeps
+        self._original: tuple | None = None  # (hash, sizes) of the original whose session the worker keeps
 
     def __call__(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
-        """sizes: of the symbols, once for every size to measure at.
+        """Measure a graph beside its original.
 
-        Raises LostMeasurement; RLFlowError if ONNX Runtime refuses the original.
+        Args:
+          original: the graph before all rewrites.
+          graph: the graph to measure.
+          sizes: size of each symbol, once for every size to measure at.
+
+        Raises:
+          LostMeasurement: the graph could not be measured.
+          RLFlowError: ONNX Runtime refuses the original.
         """
         started, wanted = time.monotonic(), (original.hash, repr(sizes))
-        kept, self._original = self._original, None  # until all has ended well: nobody knows what an interrupt leaves
+        kept, self._original = self._original, None  # An interrupt may leave the worker in any state.
         try:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "model.onnx")
@@ -448,7 +508,7 @@ class Probe:
         return Latency.of(times, time.monotonic() - started)
 
     def _times(self, graph: Graph, path: Path) -> list[np.ndarray]:
-        """See `pairs_beside`."""
+        """Run the graph beside the original in the worker; see `pairs_beside`."""
         try:
             save_graph(graph, path)
             return self._worker.run(_run_beside_original, path, self.threads, self.seconds, limit=self.limit)
@@ -468,12 +528,12 @@ _kept: _Kept | None = None
 
 
 def _open(path: Path, sizes: list[dict[str, int]], threads: int) -> None:
-    """Makes the session of the original, which is kept."""
+    """Make and keep the session of the original."""
     global _kept
     inputs = [random_inputs(path, SEED, one) for one in sizes]
     _kept = _Kept(warm_session(path, inputs, threads), inputs)
 
 
 def _run_beside_original(path: Path, threads: int, seconds: float) -> list[np.ndarray]:
-    """See `pairs_beside`."""
+    """Run a candidate beside the kept original; see `pairs_beside`."""
     return pairs_beside(_kept.original, path, _kept.inputs, threads, seconds)

@@ -1,15 +1,14 @@
-"""Measurements of whole graphs, kept in the timing database for later runs and for a learned latency.
+"""Measurements of whole graphs, kept in the timing database for later runs and for the learned cost.
 
-Every end-to-end measurement is kept by one call (`Measurements.keep`), whatever it was made for: a reward, two files of
-a user, a contest, a delivery. Each graph is kept with it as a `KernelGraph`: kinds and estimates of the
-operators that run. A kernel graph holds no names, ids or weights, so that a latency can be learned later without the
-graph. No kernel is timed for it: if a timing is missing, the measurement is kept, and the graph is kept at its next
-measurement.
+`Measurements.keep` stores every end-to-end measurement, whatever its purpose: a reward, two files of a user, a contest,
+a delivery. With it each graph is stored as a `KernelGraph`, the kinds and estimates of its operators without names, ids
+and weights. The learned cost needs nothing else. No kernel is timed for this purpose: if a timing is missing, the
+measurement is stored alone, and the graph is stored with its next measurement.
 
-`Latencies` is the budget of an agent that measures. A graph that was measured before is looked up, but its seconds
-count at the first request in any case, so that agents are compared at equal seconds on any machine. A lost measurement
-stays lost for the run, so that a step is worth the same whenever it is asked about; it is not stored, and another run
-tries again.
+`Latencies` gives an agent the latency of a graph and counts the seconds of its measurements. A graph that is known from
+an earlier run is looked up, but its seconds count at the first request all the same. Agents are therefore compared at
+equal seconds on any machine. A lost measurement stays lost for the run, so that the reward of a step is reproducible.
+It is not stored, and another run tries again.
 """
 
 import io
@@ -32,14 +31,14 @@ from rlflow.costs.timing import Timing
 from rlflow.graph import contrib
 from rlflow.graph.ir import Graph, Node
 
-FORMAT = 1  # of the bytes and of what the numbers mean
+FORMAT = 1  # of the bytes and of the meaning of the numbers
 NUMBERS = len(NodeCost._fields)
 ESTIMATE, LAUNCHES = NodeCost._fields.index("runtime_ps"), NodeCost._fields.index("launches")  # columns of the numbers
-MOST_NODES = 50_000  # of all views of a graph: larger ones are not kept
+MOST_NODES = 50_000  # operators of all views of a graph together: larger graphs are not stored
 
 
 class DamagedGraph(Exception):
-    """Bytes that hold no kernel graph; the message is why."""
+    """Raised for bytes that hold no kernel graph; the message is the reason."""
 
 
 class KernelGraph(NamedTuple):
@@ -94,7 +93,7 @@ def kind_of(graph: Graph, node: Node) -> str:
 
 
 def to_bytes(views: list[KernelGraph]) -> bytes | None:
-    """A graph at every size; None if it is too large to be kept."""
+    """Serialise a graph at every size; return None if the graph is too large to be stored."""
     if sum(len(view.kinds) for view in views) > MOST_NODES:
         return None
     arrays = {"format": np.array(FORMAT), "views": np.array(len(views))}
@@ -108,14 +107,18 @@ def to_bytes(views: list[KernelGraph]) -> bytes | None:
 
 
 def from_bytes(data: bytes) -> list[KernelGraph]:
-    """What `to_bytes` was given. Raises DamagedGraph."""
+    """Read a graph that `to_bytes` wrote.
+
+    Raises:
+      DamagedGraph: the bytes hold something else.
+    """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         if arrays["format"] != FORMAT:
             raise ValueError("another format")
         return [_view(arrays, number) for number in range(int(arrays["views"]))]
-    except Exception as error:  # zipfile, zlib, OSError, KeyError, ValueError: damaged bytes can fail anywhere
+    except Exception as error:  # Damaged bytes raise errors of zipfile, zlib and NumPy, among others.
         raise DamagedGraph(str(error)) from error
 
 
@@ -129,36 +132,47 @@ def _view(arrays: dict[str, np.ndarray], number: int) -> KernelGraph:
     return KernelGraph(tuple(names[kinds].tolist()), numbers)
 
 
-Sizes = Sequence[Mapping[str, int]]  # of the symbols, once for every size
+Sizes = Sequence[Mapping[str, int]]  # size of each symbol, once for every typical size
 
 
 class NotTimed(Exception):
-    """A kernel was never timed."""
+    """Raised for a kernel without a stored timing."""
 
 
 class KnownTimings(ProfiledCost):
-    """The profiled cost, which times nothing. Raises NotTimed, from `node_cost`."""
+    """The profiled cost without timing: `node_cost` raises NotTimed for a kernel without a stored timing."""
 
     def _timing(self, name, build) -> Timing:
         result = self.database.look_up(name, self.threads)
         if result is None:
-            build()  # which says so if the kernel has no timing of its own
+            build()  # raises NoTimingOfItsOwn if the kernel cannot be timed by itself
             raise NotTimed(name)
         return result
 
 
 class Measurements:
-    """Where measurements of whole graphs are kept. Raises RLFlowError, from `keep`, if the database cannot be used."""
+    """The store of measurements of whole graphs."""
 
     def __init__(self, database: TimingDatabase, threads: int):
         self.database, self.threads = database, threads
         self._cost = KnownTimings(database.path, threads)
-        self._seen: set[tuple[str, str]] = set()  # that were kept by this object
+        self._seen: set[tuple[str, str]] = set()  # (hash, sizes) of graphs that this object has stored
 
     def keep(
         self, original: Graph, graph: Graph, sizes: Sizes, ratio: Sequence[float], original_ms: float | None = None
     ) -> None:
-        """ratio: what the graph takes of what the original takes, and its 95 % interval."""
+        """Store a measurement of a graph beside its original.
+
+        Args:
+          original: the graph before all rewrites.
+          graph: the measured graph.
+          sizes: sizes of the symbols at which both were measured.
+          ratio: latency of the graph divided by the latency of the original, and its 95 % interval (ratio, low, high).
+          original_ms: latency of the original; None if it is not known.
+
+        Raises:
+          RLFlowError: the database cannot be used.
+        """
         text = sizes_text(sizes)
         self.database.keep_measurement(Pair(graph.hash, original.hash, text), self.threads, ratio, original_ms)
         for one in (original, graph):
@@ -178,10 +192,13 @@ def sizes_text(sizes: Sizes) -> str:
 
 
 class Known(NamedTuple):
-    """What there is to learn from.
+    """The measurements that a cost can be learned from.
 
-    pairs: of which both graphs are seen.  graphs: (hash, sizes) → the graph at every size.
-    damaged: graphs whose bytes hold none.  unseen: measurements of which a graph is not seen.
+    Attributes:
+      pairs: measurements whose two graphs are stored.
+      graphs: by (hash, sizes), the graph at every size.
+      damaged: number of stored graphs that cannot be read.
+      unseen: number of measurements with a graph that is not stored.
     """
 
     pairs: list[MeasuredPair]
@@ -191,6 +208,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, database: TimingDatabase, threads: int) -> "Known":
+        """Read all measurements with this number of threads from a database."""
         graphs, damaged = {}, 0
         for key, kernels in database.graphs(threads).items():
             try:
@@ -202,7 +220,7 @@ class Known(NamedTuple):
         return cls(pairs, graphs, damaged, len(taken) - len(pairs))
 
     def original_ms(self) -> dict[tuple[str, str], float]:
-        """(hash, sizes) of originals → the median of what they took."""
+        """Return the median latency in ms of each original, by (hash, sizes)."""
         taken: dict[tuple[str, str], list[float]] = {}
         for measured in self.pairs:
             if measured.original_ms is not None and math.isfinite(off(measured)):
@@ -211,24 +229,24 @@ class Known(NamedTuple):
 
 
 def off(measured: MeasuredPair) -> float:
-    """Standard deviation of the logarithm of the ratio; infinity where the interval says nothing."""
+    """Return the standard deviation of the log ratio of a measurement; infinity for an unusable interval."""
     if not 0 < measured.low <= measured.high < math.inf:
         return math.inf
     return math.log(measured.high / measured.low) / (2 * NORMAL)
 
 
-MOST_LOST = 5  # in a row: then it is the machine or the model, and not this graph
+MOST_LOST = 5  # lost measurements in a row: the machine or the model is then at fault, not the graph
 
 Measure = Callable[[Graph, Graph, Sequence[Mapping[str, int]]], Latency]  # see `rlflow.costs.measured.Probe`
 
 
 class Latencies:
-    """Asked for by graph; what is not known yet is measured.
+    """Latencies of graphs, measured at their first request.
+
+    Every method may raise RLFlowError if the database cannot be used or belongs to another machine.
 
     Attributes:
-      seconds: that the measurements took of all that was asked about, those that were lost included.
-
-    Raises RLFlowError if the database cannot be used or is another machine's.
+      seconds: measurement time of all requested graphs, lost measurements included.
     """
 
     def __init__(self, database: TimingDatabase, threads: int, measure: Measure):
@@ -239,11 +257,15 @@ class Latencies:
         self._lost_in_a_row = 0
 
     def of(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
-        """What the graph takes, which a lost measurement does not say.
+        """Return the latency of a graph beside its original, which may be lost (`Latency.lost`).
 
-        original: what the graph was rewritten from.  sizes: of the symbols, once for every size to measure at.
+        Args:
+          original: the graph before all rewrites.
+          graph: the graph to measure.
+          sizes: size of each symbol, once for every size to measure at.
 
-        Raises RLFlowError if MOST_LOST measurements in a row are lost, or ONNX Runtime refuses the original.
+        Raises:
+          RLFlowError: MOST_LOST measurements in a row were lost, or ONNX Runtime refuses the original.
         """
         key = graph.hash, original.hash, sizes_text(sizes)
         if key not in self._known:
@@ -256,7 +278,7 @@ class Latencies:
         with self.database.lock():
             latency = self.database.latency(*key, self.threads)
             if latency is not None:
-                return latency  # another process has measured it while we waited
+                return latency  # Another process has measured it meanwhile.
             latency = self._measured(key, original, graph, sizes)
         if not latency.lost:
             self._measurements.keep(original, graph, sizes, latency[:3], latency.original_ms)

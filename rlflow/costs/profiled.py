@@ -1,12 +1,14 @@
 """The profiled cost: every distinct kernel is timed once in ONNX Runtime, on this machine.
 
-What is timed is what ONNX Runtime executes: operators that it fuses are timed together (`rlflow.costs.groups`) and
-paid for at one of them, the anchor; operators that it runs in blocks are timed in blocks, and reorders at the borders
-of such regions have timings of their own (`rlflow.costs.kernel_layout`). Timings are kept in `rlflow.costs.database`.
+The timed kernels are the kernels that ONNX Runtime executes:
 
-ONNX Runtime's optimised graph judges the tables in the tests. A cost looks past few operators (`passes`), so that a
-total kept by difference equals one counted anew. What has no local bound (moving transposes, shared expressions) is not
-seen.
+- Operators that ONNX Runtime fuses are timed together and charged at one of them, the anchor (`rlflow.costs.groups`).
+- Operators that it runs in blocks of channels are timed in blocks. Reorders at the borders of such regions have timings
+  of their own (`rlflow.costs.kernel_layout`).
+
+Timings are kept in `rlflow.costs.database`. The cost of a node depends only on a bounded neighbourhood (`reach`,
+`passes`), so that a total kept by difference equals a full recount. Optimisations without a local bound, such as moving
+transposes through a graph and merging equal expressions, are not modelled.
 """
 
 import math
@@ -36,46 +38,52 @@ from rlflow.costs.timing import (
 )
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
-FLOOR_PS = 100_000  # an operator that is lost in the noise of a session's overhead still costs 0.1 µs
-VIEW_PS = 200_000  # ONNX Runtime starts a Reshape and lets it share its input's memory
-OVERHEAD = "session"  # the row that holds the time of a run of an empty graph
-GRAPHS = 16  # whose groups are remembered: as many as one graph has views at typical sizes
+FLOOR_PS = 100_000  # smallest cost of an operator, whose timing may vanish in the noise of a session's overhead
+VIEW_PS = 200_000  # ONNX Runtime starts a Reshape but moves no data
+OVERHEAD = "session"  # name of the timing of an empty graph
+GRAPHS = 16  # graphs whose groups are cached; one graph may have that many views at typical sizes
 
 
 class Kernel(NamedTuple):
-    """What a kernel costs, and by how much that may be off."""
+    """The cost of a kernel and its uncertainty."""
 
     cost: NodeCost
     spread: Spread = EXACT
 
 
 class ProfiledCost:
-    """Look-ups of timings in a local database; a miss is timed, one process at a time.
+    """A cost model that looks timings up in a database and times missing kernels, one process at a time.
 
-    Whether a node is paid for, and in which layout it runs, depends on what lies at most `reach` edges around it,
-    and only on what lies behind operators of `passes`: nothing is fused across others, and they need no other's layout.
+    The charge and the layout of a node depend on nodes within `reach` edges, along paths through operators of `passes`.
+    Other operators end a path, because nothing is fused across them and they take no layout from their neighbours.
+
+    Every method may raise RLFlowError if the database cannot be used, and TimeIsUp after the deadline.
 
     Attributes:
-      fallbacks: signature → why the operators could not be timed by themselves and have the calibrated roofline's.
+      fallbacks: by signature, the reason why operators have no timing and cost the calibrated roofline instead.
       deadline: see `timing_until`.
-      target: the other machine whose timings the database holds; None: this one's.
-
-    Raises RLFlowError, from any method, if the database cannot be used; TimeIsUp.
+      target: the other machine whose timings the database holds; None for this machine.
     """
 
     reach = 13
     passes = PASSES
 
     def __init__(self, path: Path | str | None = None, threads: int = 1, budget_ms: float = 20.0):
-        """`budget_ms` is the time that the repeats of one kernel may take (at least MIN_REPEATS of them)."""
+        """Open the database of timings.
+
+        Args:
+          path: SQLite file; None for the user's default database.
+          threads: threads of ONNX Runtime.
+          budget_ms: time for the runs of one kernel; MIN_REPEATS runs are made in any case.
+        """
         self.database, self.threads, self.budget_ms = TimingDatabase(path), threads, budget_ms
         self.fallbacks: dict[str, str] = {}
         self.deadline = math.inf
         self.target = Target.of(self.database, threads)
         self._analytic = AnalyticCost()
         self._memo: dict[tuple, Kernel] = {}
-        self._again: set[str] = set()  # names of timings to be taken once more
-        self._groups: dict[Graph, Groups] = {}  # of the last graphs asked about
+        self._again: set[str] = set()  # names of timings to repeat
+        self._groups: dict[Graph, Groups] = {}  # of the last GRAPHS graphs
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "ProfiledCost":
@@ -91,20 +99,24 @@ class ProfiledCost:
         return cost
 
     def spread(self, graph: Graph, node: Node) -> Spread:
-        """By how much `node_cost` may be off, by the names of the timings that it is made of."""
+        """Return the uncertainty of `node_cost`, by the names of its timings."""
         result = EXACT
         for kernel in self._kernels(graph, node):
             result = result.plus(kernel.spread, 1)
         return result
 
     def time_again(self, timing: str) -> None:
-        """Has a timing that `spread` names taken once more when it is asked for next; both together count then."""
+        """Repeat a timing at its next use; the result combines both timings.
+
+        Args:
+          timing: a name in a `Spread` of this cost model.
+        """
         self._again.add(timing)
         for key in [key for key, kernel in self._memo.items() if timing in kernel.spread]:
             del self._memo[key]
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"_groups": {}}  # a graph need not travel to other processes
+        return self.__dict__ | {"_groups": {}}  # Graphs are not sent to other processes.
 
     def _groups_of(self, graph: Graph) -> Groups:
         result = self._groups.get(graph)
@@ -117,7 +129,7 @@ class ProfiledCost:
     # -- kernels -----------------------------------------------------------------------------------
 
     def _kernels(self, graph: Graph, node: Node) -> list[Kernel]:
-        """What is paid for at the node: its group's kernel and the reorders around it, if it is the anchor."""
+        """Return the kernels charged at a node: for an anchor its group and the reorders around it, else none."""
         if node.constant:
             return []
         groups = self._groups_of(graph)
@@ -178,19 +190,19 @@ class ProfiledCost:
     # -- timings -----------------------------------------------------------------------------------
 
     def _runtime(self, name: str, build: Callable[[], Timed]) -> tuple[int, Spread]:
-        """Picoseconds, and by how much they may be off."""
+        """Return the picoseconds of a kernel without the overhead of a run, and their uncertainty."""
         overhead, timing = self._timing(OVERHEAD, lambda: Timed(empty_model())), self._timing(name, build)
         spread = EXACT.plus({name: timing.off, OVERHEAD: -overhead.off}, 1000)
         return max(FLOOR_PS, round(1000 * (timing.median - overhead.median))), spread
 
     def _timing(self, name: str, build: Callable[[], Timed]) -> Timing:
-        """The stored time of a run of what `build` makes; times it first where none is stored."""
+        """Return the stored timing of a kernel; build and time the kernel first if no timing is stored."""
         result = self.database.look_up(name, self.threads)
         if result is None and self.target is not None:
             result = self.target.unrecorded(name, build)
         if result is None:
             with self.database.lock():
-                result = self.database.look_up(name, self.threads)  # another process may have timed it while we waited
+                result = self.database.look_up(name, self.threads)  # Another process may have timed it meanwhile.
                 if result is None:
                     result = self._time(build())
                     self.database.store(name, self.threads, result)
@@ -208,7 +220,7 @@ class ProfiledCost:
 
 
 def _moved(graph: Graph, group: tuple[Node, ...]) -> int:
-    """Bytes that the group reads and writes, each tensor once; what stays inside does not count."""
+    """Return the bytes that a group reads and writes, each tensor once, without tensors inside the group."""
     made = {tensor for node in group for tensor in node.outputs if tensor != ABSENT}
     read = {tensor for node in group for tensor in node.reads()}
     return sum(graph.types[tensor].nbytes for tensor in made ^ read if tensor in graph.types)

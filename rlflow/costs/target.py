@@ -1,15 +1,15 @@
-"""Estimates for another machine, by timings that were recorded there.
+"""Estimates for another machine, from timings that were recorded there.
 
     on the target:  rlflow costs record MODEL.onnx && rlflow costs export target.json
     elsewhere:      rlflow costs import target.json --database target.sqlite
                     rlflow optimise MODEL.onnx --out FASTER.onnx cost.database=target.sqlite
 
-This machine neither times nor measures anything for the target. A kernel that was not recorded costs so much that no
-search uses it; all kernels of the model itself must have been recorded (`check_recorded`).
+This machine neither times nor measures anything for the target. A kernel that was not recorded gets a cost of one
+second, so that no search uses it. All kernels of the model itself must have been recorded (`check_recorded`).
 
-A file holds the timings of one machine with one ONNX Runtime: as a table for people (.csv) or for `costs import`
-(.json). The version of ONNX Runtime, the format and the number of channels in a block must be the same on both sides.
-Imported files are untrusted: every value is checked, and sizes are bounded.
+`costs export` writes a .json file for `costs import`, with the timings of one machine and one version of ONNX Runtime,
+or a .csv table of all timings. The version of ONNX Runtime, the format and the number of channels in a block must be
+equal on both machines. Imported files are untrusted: every value is checked, and sizes are bounded.
 """
 
 import csv
@@ -29,16 +29,18 @@ from rlflow.costs.kernel_layout import NoTimingOfItsOwn, block
 from rlflow.costs.timing import Timed, Timing
 from rlflow.graph.onnx_runtime import session
 
-UNRECORDED = Timing(1e9, 1e9, 1e9, 1)  # a second
+UNRECORDED = Timing(1e9, 1e9, 1e9, 1)  # one second
 
 
 @dataclass
 class Target:
-    """The machine that a cost estimates for.
+    """The other machine that a cost model estimates for.
 
     Attributes:
-      machine: its name.  threads: with so many.  database: the file of its timings.
-      missing: signatures that were asked about and not recorded.
+      machine: its name.
+      threads: threads of ONNX Runtime there.
+      database: the file with its timings.
+      missing: signatures that were looked up and not found.
     """
 
     machine: str
@@ -48,11 +50,19 @@ class Target:
 
     @classmethod
     def of(cls, database: TimingDatabase, threads: int) -> "Target | None":
-        """None where the database is this machine's."""
+        """Return the machine whose timings a database holds; None if it is this machine."""
         return cls(database.machine, threads, database.path) if database.is_foreign else None
 
     def unrecorded(self, name: str, build: Callable[[], Timed]) -> Timing:
-        """Of a kernel that the database does not hold. Raises NoTimingOfItsOwn if it has none on any machine."""
+        """Return the stand-in timing of a kernel that was not recorded, and note its signature as missing.
+
+        Args:
+          name: signature of the kernel.
+          build: makes its model.
+
+        Raises:
+          NoTimingOfItsOwn: the kernel cannot be timed by itself on any machine.
+        """
         timed = build()
         try:
             session(timed.model, self.threads, timed.optimise)
@@ -63,12 +73,16 @@ class Target:
 
 
 def target_of(cost) -> Target | None:
-    """The other machine that a cost model estimates for; None where it is this one, or all."""
+    """Return the other machine that a cost model estimates for; None if it estimates for this or for every machine."""
     return getattr(cost, "target", None)
 
 
 def check_recorded(cost) -> None:
-    """To be asked once a model's own cost is known. Raises RLFlowError if a timing of it was not recorded."""
+    """Check that all kernels of a model were recorded; call this after the cost of the model was computed.
+
+    Raises:
+      RLFlowError: a timing was not recorded.
+    """
     target = target_of(cost)
     if target is not None and target.missing:
         record = f"rlflow costs record MODEL --threads {target.threads}"
@@ -79,7 +93,7 @@ def check_recorded(cost) -> None:
 
 
 FORMAT = "rlflow timings"
-OF_FILE = ("machine", "onnxruntime")  # columns that are the same in all rows of a file
+OF_FILE = ("machine", "onnxruntime")  # columns that are equal in all rows of a file
 OF_ROW = tuple(name for name in COLUMNS if name not in OF_FILE)
 MOST_BYTES = 200_000_000
 LONGEST = {"machine": 200, "signature": 100_000}  # characters
@@ -87,10 +101,16 @@ MOST_THREADS, MOST_NS = 4096, 1e15
 
 
 def export_timings(database: TimingDatabase, path: Path | str, threads: int | None, machine: str | None) -> int:
-    """Writes timings, chosen as `TimingDatabase.rows` does; how many.
+    """Write timings to a file and return their number.
 
-    A .csv holds all of them; a .json those that the database answers with: of its machine and the installed ONNX
-    Runtime. Raises RLFlowError for another suffix, or where nothing is left for a .json.
+    Args:
+      database: where the timings are.
+      path: NAME.csv for all chosen timings; NAME.json for the timings of the database's machine with the
+        installed ONNX Runtime.
+      threads, machine: the chosen timings, as in `TimingDatabase.rows`.
+
+    Raises:
+      RLFlowError: the name has another suffix, or no timing is left for a .json file.
     """
     rows, suffix = database.rows(threads, machine), Path(path).suffix
     if suffix == ".csv":
@@ -111,9 +131,10 @@ def export_timings(database: TimingDatabase, path: Path | str, threads: int | No
 
 
 def read_timings(path: Path | str) -> tuple[str, list[dict]]:
-    """(the machine, rows as `TimingDatabase.take` takes them) of a file that `export` wrote.
+    """Read a .json file of `export_timings`: the name of the machine, and rows for `TimingDatabase.take`.
 
-    Raises RLFlowError if it is not one, or is of kernels that this ONNX Runtime does not have.
+    Raises:
+      RLFlowError: the file holds something else or is damaged, or it was recorded with other kernels (`_described`).
     """
     path = Path(path)
     if path.is_file() and path.stat().st_size > MOST_BYTES:
@@ -136,12 +157,12 @@ def read_timings(path: Path | str) -> tuple[str, list[dict]]:
 
 
 def _described() -> dict[str, object]:
-    """What must be the same on the machine that a file comes from and on that where it is read."""
+    """Return the values that must be equal on the machine that writes a file and on the machine that reads it."""
     return {"version": VERSION, "onnxruntime": onnxruntime.__version__, "block": block()}
 
 
 def _wrong(row: object) -> str | None:
-    """What is wrong with the timing of a file."""
+    """Return the reason why a row of a file is not a timing; None for a valid row."""
     if not isinstance(row, Mapping) or set(row) != set(OF_ROW):
         return f"it does not have exactly {', '.join(OF_ROW)}"
     if not _is_text(row["signature"], LONGEST["signature"]) or not _is_date(row["date"]):

@@ -1,16 +1,14 @@
-"""How long ONNX Runtime takes for a group of operators alone, and the signature under which the timing is kept.
+"""Timings of groups of operators in ONNX Runtime, and the signatures under which they are stored.
 
-A signature holds all that the cost of an operator may depend on; it is equal in every process.
+A signature holds everything that the cost of an operator may depend on; it is equal in every process.
 
-A group is timed as a small model that is optimised like a user's model. Blocked operators are timed in blocks: the
-small model gets a convolution in front of every blocked input, ONNX Runtime optimises it, and then the part before
-those inputs and the reorders behind the outputs are removed. The rest is what the whole graph runs.
+A group is timed as a small model that ONNX Runtime optimises like a user's model. Blocked operators are timed in blocks
+of channels. The small model gets a convolution in front of every blocked input, ONNX Runtime optimises the model, and
+then everything before those inputs and the reorders behind the outputs are removed (`in_blocks`). The whole graph runs
+the remaining kernels.
 
-With several threads the threads are kept awake. Between two runs they sleep, and the first operator that needs them
-waits some microseconds, which a whole graph pays once and each separate kernel would pay again. So another operator
-beside the group wakes the threads (`roused`), also in the empty model whose time is subtracted. With two threads the
-sum of the kernels is 0.92, 0.99 and 1.04 of the latency of BERT-Base, DenseNet-121 and ShuffleNetV2; without waking it
-would be 0.94, 1.11 and 1.29.
+With several threads, another operator beside the group keeps the threads awake (`roused`), because a whole graph waits
+for sleeping threads only once.
 """
 
 import hashlib
@@ -33,16 +31,16 @@ from rlflow.graph.onnx_reader import has_subgraph
 from rlflow.graph.onnx_runtime import random_inputs, session
 from rlflow.graph.onnx_writer import constant_cone, evaluate, to_model
 
-CONTENT_LIMIT = 64  # elements; longer integer constants are weights or indices, whose content costs nothing
+CONTENT_LIMIT = 64  # elements; the content of longer integer constants (weights, indices) does not change the cost
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
 def signature(graph: Graph, node: Node) -> tuple:
-    """Operator, opset, attributes, types of inputs and outputs, and which inputs are constant.
+    """Return the signature of an operator: everything that its cost may depend on, as a hashable value.
 
-    Of constants that steer what is computed (integers such as shapes and axes, and single numbers such as
-    an exponent) the content counts too, and of computed tensors where it follows from sizes. Names and ids do not.
-    Hashable; `text` writes it down.
+    A signature holds the operator, the opset, the attributes, the types of inputs and outputs, and which inputs are
+    constant. It also holds the content of short integer constants, of single numbers, and of computed tensors whose
+    content follows from sizes. It holds no names and ids. `text` converts it to a string.
     """
     inputs = (*node.inputs, *(tensor for _, tensor in node.captured)) if node.captured else node.inputs
     return (
@@ -56,7 +54,7 @@ def signature(graph: Graph, node: Node) -> tuple:
 
 
 def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
-    """The signatures of nodes in topological order; of several nodes also which inputs are the same tensors."""
+    """Return the signatures of nodes in topological order; for several nodes also which tensors they share."""
     if len(group) == 1:
         return (signature(graph, group[0]),)
     positions: dict[int, int] = {}
@@ -82,14 +80,14 @@ def _input(graph: Graph, tensor: int) -> tuple | None:
 
 @cache
 def has_content(kind: TensorType) -> bool:
-    """Whether the content of a constant of this type is part of a signature."""
+    """Check if the content of a constant of this type is part of a signature."""
     return kind.size == 1 or (kind.size <= CONTENT_LIMIT and kind.dtype not in _FLOATS)
 
 
 def text(part) -> str:
-    """A signature in one line, long attributes as their hash. Equal signatures give equal text."""
+    """Return a signature as one line of text with long attributes hashed; equal signatures give equal text."""
     if isinstance(part, TensorType) and part.content is None:
-        part = part[:2]  # as in the timings that are kept
+        part = part[:2]  # Stored timings have this form.
     if isinstance(part, Opaque):
         return f"<{hashlib.sha256(part.data).hexdigest()[:16]}>"
     if isinstance(part, tuple):
@@ -98,20 +96,20 @@ def text(part) -> str:
 
 
 NCHWC = "com.microsoft.nchwc"
-WARM_UPS = 2
-MIN_REPEATS = 3
-SESSIONS = 8  # of one model, at most
-MEMORY = 200_000_000  # bytes of their models together
-PATIENCE = 10  # times the budget, for an operator whose runs are disturbed by other processes
-ROUSING = 32  # rows of a product that a thread gets: ONNX Runtime gives none less than 65 536 multiplications
-Z = 1.96
-# Another process finds a median this share of it beside this one's, however many runs there were: of 62 kernels,
-# timed in 5 processes each, two intervals of the same kernel then part in fewer than one of 10 pairs (in 4 without).
+WARM_UPS = 2  # runs of a session before the first timed run
+MIN_REPEATS = 3  # timed runs, at least
+SESSIONS = 8  # sessions of one model, at most
+MEMORY = 200_000_000  # bytes of the models of all these sessions together
+PATIENCE = 10  # multiple of the budget that is spent on a kernel whose runs other processes disturb
+ROUSING = 32  # rows of a product for each thread: ONNX Runtime gives no thread less than 65,536 multiplications
+Z = 1.96  # 97.5 % quantile of the normal distribution
+# The relative deviation of medians between processes, which does not shrink with the number of runs. It was chosen with
+# 62 kernels timed in 5 processes each: the intervals of a kernel are disjoint in fewer than 1 of 10 pairs (4 without).
 BETWEEN_SESSIONS = 0.03
 
 
 class Timing(NamedTuple):
-    """Median nanoseconds of a run, the interval in which it lies in other sessions too, and the number of runs."""
+    """The median nanoseconds of a run, its 95 % interval across sessions and processes, and the number of runs."""
 
     median: float
     low: float
@@ -120,13 +118,13 @@ class Timing(NamedTuple):
 
     @property
     def off(self) -> float:
-        """Nanoseconds by which the median may be off."""
+        """Half-width of the interval in nanoseconds."""
         return (self.high - self.low) / 2
 
     def and_again(self, other: "Timing") -> "Timing":
-        """What is known after another time, in other sessions: the surer one of both counts more.
+        """Combine this timing with one of other sessions, weighted by the inverse square of the half-widths.
 
-        It is off by no less than half of what lies between them.
+        The half-width of the result is at least half the difference of the medians.
         """
         weights = 1 / max(self.off, 1.0) ** 2, 1 / max(other.off, 1.0) ** 2
         median = (weights[0] * self.median + weights[1] * other.median) / sum(weights)
@@ -135,16 +133,17 @@ class Timing(NamedTuple):
 
     @classmethod
     def of(cls, times: list[int]) -> "Timing":
-        """Of the runs of one process."""
+        """Return the timing that follows from the nanoseconds of all runs of one process."""
         return cls(*median_of(times), len(times))
 
 
 def median_of(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
-    """(the median of what runs of one process gave, the interval in which it lies in other processes too): its 95 %
-    interval by order statistics, and BETWEEN_SESSIONS.
+    """Return the median of values of one process and its 95 % interval across processes: (median, low, high).
+
+    The interval combines the interval by order statistics with BETWEEN_SESSIONS.
     """
     ordered = np.sort(np.asarray(values, float))
-    around, last = Z * len(ordered) ** 0.5 / 2, len(ordered) - 1  # the median's rank is binomial
+    around, last = Z * len(ordered) ** 0.5 / 2, len(ordered) - 1  # The rank of the median is binomial.
     low, high = int(len(ordered) / 2 - around), int(np.ceil(len(ordered) / 2 + around))
     median, low, high = (float(at) for at in (np.median(ordered), ordered[max(low, 0)], ordered[min(high, last)]))
     elsewhere = BETWEEN_SESSIONS * median
@@ -156,7 +155,13 @@ def median_of(values: Sequence[float] | np.ndarray) -> tuple[float, float, float
 
 
 class Timed(NamedTuple):
-    """What is timed: a model, whether ONNX Runtime still has to optimise it, inputs that are not drawn at random."""
+    """A model to time.
+
+    Attributes:
+      model: the model.
+      optimise: True if ONNX Runtime still has to optimise the model.
+      given: inputs by name that are not drawn at random.
+    """
 
     model: onnx.ModelProto
     optimise: bool = True
@@ -164,9 +169,14 @@ class Timed(NamedTuple):
 
 
 def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
-    """A model of nothing but the nodes: constants stay constants (weights get random content), the rest are inputs.
+    """Return a model of the nodes alone. Constants stay constants, with random content for weights.
 
-    Raises NoTimingOfItsOwn for a subgraph or an input of unknown shape.
+    Args:
+      graph: the graph of the nodes; all other tensors that the nodes read become inputs of the model.
+      group: nodes in topological order.
+
+    Raises:
+      NoTimingOfItsOwn: a node has a subgraph, or an input has an unknown shape.
     """
     made, reads = _made_and_read(group)
     if any(node.captured or has_subgraph(node.attributes) for node in group):
@@ -194,10 +204,10 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
 
 
 def known_inputs(graph: Graph, group: tuple[Node, ...]) -> dict[str, np.ndarray]:
-    """The inputs of `group_model` whose content follows from the sizes: a target shape cannot be drawn at random.
+    """Return the inputs of `group_model` that cannot be drawn at random, by name, such as a target shape.
 
-    They stay inputs: as constants they would be folded into what reads them, which ONNX Runtime cannot do in a model
-    with symbolic sizes.
+    Their content follows from the sizes. They stay inputs, because ONNX Runtime would fold constants into their
+    readers, which it cannot do in a model with symbolic sizes.
     """
     result = {}
     for tensor in _made_and_read(group)[1]:
@@ -209,32 +219,40 @@ def known_inputs(graph: Graph, group: tuple[Node, ...]) -> dict[str, np.ndarray]
 
 
 def _made_and_read(group: tuple[Node, ...]) -> tuple[set[int], list[int]]:
-    """The tensors that the group computes, and those that it reads from outside."""
+    """Return the tensors that the group computes and the tensors that it reads from outside."""
     made = {tensor for node in group for tensor in node.outputs if tensor != ABSENT}
     return made, [t for t in dict.fromkeys(t for node in group for t in node.reads()) if t not in made]
 
 
 def _stand_in(graph: Graph, tensor: int) -> Constant:
-    """A constant of the tensor's type. Content that steers the operator is kept, weights become random; scales of
-    integers are kept, as ONNX Runtime asks that those of an offset be products of others."""
+    """Return a constant of the tensor's type with random content for floating-point weights.
+
+    Content that is part of a signature is kept. Quantisation scales are kept too, because ONNX Runtime requires that
+    the scale of a bias equals the product of two other scales.
+    """
     kind = graph.types[tensor]
     if tensor not in graph.constants:
         cone = constant_cone(graph, tensor)
         return Constant.of(evaluate(graph, [n for n in graph.order if n in cone], [tensor])[0])
     if has_content(kind) or kind.dtype != TensorProto.FLOAT or is_scale(graph, tensor):
         return graph.constants[tensor]
-    # Away from zero: a variance must be positive, and denormal numbers are slow.
+    # The values are above zero, because a variance must be positive and denormal numbers are slow.
     return Constant("", kind, lambda: np.random.default_rng(0).random(kind.shape, np.float32) + np.float32(0.5))
 
 
 def empty_model() -> onnx.ModelProto:
-    """A model whose only node is folded at load: a run of it is ONNX Runtime's overhead."""
+    """Return a model whose only node is folded at load, so that a run takes just ONNX Runtime's overhead."""
     one = helper.make_tensor("c", TensorProto.FLOAT, [1], [1.0])
     return _model([helper.make_node("Identity", ["c"], ["y"])], [("x", [1])], [("y", [1])], [one])
 
 
 def roused(model: onnx.ModelProto, threads: int) -> onnx.ModelProto:
-    """The model, and beside it a product of matrices of which every one of the threads gets a part."""
+    """Return the model and a matrix product beside it that wakes all threads.
+
+    Between two runs the threads sleep, and the first operator that needs them waits some microseconds. A whole graph
+    waits once, but each separate kernel would wait again. The product is added to the empty model, whose time is
+    subtracted, too.
+    """
     shapes = {"rouse a": [ROUSING * threads, 2 * ROUSING], "rouse b": [2 * ROUSING, 2 * ROUSING]}
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -247,7 +265,12 @@ def roused(model: onnx.ModelProto, threads: int) -> onnx.ModelProto:
 
 
 def reorder_model(op: str, kind: TensorType) -> onnx.ModelProto:
-    """ReorderInput or ReorderOutput of a tensor [batch, channels, height, width]."""
+    """Return a model of one reorder.
+
+    Args:
+      op: ReorderInput or ReorderOutput.
+      kind: type of the tensor, [batch, channels, height, width].
+    """
     image, blocks = ("image", list(kind.shape)), ("blocks", blocked_shape(kind))
     given, made = (image, blocks) if op == "ReorderInput" else (blocks, image)
     channels = {} if op == "ReorderInput" else {"channels": kind.shape[1]}
@@ -268,17 +291,22 @@ def _model(nodes, inputs, outputs, weights=()) -> onnx.ModelProto:
 
 
 def blocked_shape(kind: TensorType) -> list[int]:
-    """[batch, channels, height, width] with the channels filled up to whole blocks."""
+    """Return the shape [batch, channels, height, width] with the channels padded to whole blocks."""
     batch, channels, *image = kind.shape
     return [batch, -(-channels // block()) * block(), *image]
 
 
 def in_blocks(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> onnx.ModelProto:
-    """The optimised model, with the inputs that `blocked` names, and all outputs that can be, in blocks."""
+    """Optimise a model whose inputs come in blocks of channels; outputs are left in blocks where possible.
+
+    Args:
+      model: the model, which is changed.
+      blocked: types of the inputs that come in blocks, by name.
+    """
     graph = model.graph
     for name, kind in blocked.items():
         (given,) = [value for value in graph.input if value.name == name]
-        graph.output.append(given)  # a second reader, so that nothing is fused into the convolution
+        graph.output.append(given)  # A second reader prevents fusions into the convolution.
         graph.input.remove(given)
         graph.input.append(
             helper.make_tensor_value_info(f"image of {name}", kind.dtype, [kind.shape[0], 1, *kind.shape[2:]])
@@ -328,14 +356,22 @@ def time_model(
     model: onnx.ModelProto, threads: int, budget_ms: float, optimise: bool = True,
     given: Mapping[str, np.ndarray] | None = None,
 ) -> Timing:  # fmt: skip
-    """Times runs of a model on random inputs, but for those that are `given`, in several sessions by turns.
+    """Time runs of a model on random inputs, in several sessions by turns.
 
-    So weights come from as far away as they do in a whole graph, and no session's memory layout decides. With one
-    thread it is the thread's own time that counts, which other processes do not stop; with more the model is `roused`.
-    Runs during which the system took the core away do not count, where it says so and enough others are had for
-    patience.
+    Several sessions evict each other's weights from the caches, as a whole graph does, and average over memory layouts.
+    With one thread the clock is the processor time of the thread, which stops while other processes run; with more
+    threads the model is `roused`. Runs during which the system took the core away are left out, if the system reports
+    this and enough other runs are left.
 
-    Raises NoTimingOfItsOwn if ONNX Runtime refuses.
+    Args:
+      model: the model.
+      threads: threads of ONNX Runtime.
+      budget_ms: time for all runs; up to PATIENCE times as much if other processes disturb the runs.
+      optimise: True if ONNX Runtime has to optimise the model.
+      given: inputs by name that are not drawn at random.
+
+    Raises:
+      NoTimingOfItsOwn: ONNX Runtime refuses the model.
     """
     sessions = max(1, min(SESSIONS, MEMORY // max(model.ByteSize(), 1)))
     model = roused(model, threads) if threads > 1 else model
@@ -345,7 +381,7 @@ def time_model(
         for _ in range(WARM_UPS):
             for run in runs:
                 run()
-    except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+    except Exception as error:  # The exception classes of ONNX Runtime are undocumented.
         raise NoTimingOfItsOwn(first_line(error)) from error
     clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
     calm, all_times = [], []
@@ -366,7 +402,7 @@ def time_model(
 
 
 def _bound(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray]) -> Callable[[], None]:
-    """A run of the session that copies nothing in or out."""
+    """Return a function that runs the session without copying inputs and outputs."""
     binding = running.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
