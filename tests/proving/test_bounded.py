@@ -1,4 +1,4 @@
-"""Bounded proofs: normal forms obey their laws only, every combination is tried, wrong rules are not proved."""
+"""Test bounded proofs: the laws of normal forms, the coverage of cases, and the rejection of wrong rules."""
 
 import itertools
 from fractions import Fraction
@@ -13,7 +13,7 @@ from rlflow.proving.numbers import Invalid
 from rlflow.rules.language import families, load_rules, parse
 from tests.proving.test_mutations import mutated
 
-SMALL = 300_000  # work that is enough for the least bounds of the rules below
+SMALL = 300_000  # work that suffices for the smallest bounds of the rules below
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_roots(m, abc):
     assert (sqrt(a + b) * sqrt(a + b)).key == (a + b).key
     assert (m.inverse(sqrt(a)) * a).key == sqrt(a).key
     assert sqrt(m.number(4) * a).key == (m.number(2) * sqrt(a)).key
-    assert not m.same(sqrt(a * a), a)  # it is |a|
+    assert not m.same(sqrt(a * a), a)  # the root is |a|
     with pytest.raises(Invalid):
         sqrt(m.number(-1))
 
@@ -139,6 +139,7 @@ def test_the_right_side_divides_by_no_more_than_the_left(m, abc):
 
 
 def cases_of(text: str, bound: Bound) -> list[dict]:
+    """Return the decisions of every case within a bound in which a rule fires."""
     (rule,) = parse(f"covered: counted\n  {text}\n", "counted")
     result: list[dict] = []
     walk(rule, True, bound, lambda work: None, lambda world, case, source: result.append(world.picks))
@@ -147,7 +148,7 @@ def cases_of(text: str, bound: Bound) -> list[dict]:
 
 
 def test_every_combination_is_tried():
-    """Against a count by brute force: shapes that MatMul accepts, all but the batch axes drawn freely."""
+    """Compare the cases of MatMul with a brute-force count of the shapes that it accepts."""
     result = cases_of(
         "MatMul(x, y) => MatMul(x, y)\n  if rank(x) == 2 and dim(x, 0) != dim(y, rank(y) - 1)",
         Bound(3, (2, 3), 8, 1, 1),
@@ -169,7 +170,7 @@ def test_every_window_is_tried():
     brute = [
         (n, c, size, k, s, p, q)
         for n, c, size, k, s, p, q in itertools.product((1, 2), (1, 2), (1, 2, 3), (1, 2), (1, 2), (0, 1), (0, 1))
-        if size + p + q >= k > max(p, q)  # pools refuse pads as wide as their windows
+        if size + p + q >= k > max(p, q)  # pads must be smaller than the window
     ]
     names = ("x.0", "x.1", "x.2", "k.0", "s.0", "p.0", "p.1")
     assert sorted(tuple(p[name] for name in names) for p in result) == brute
@@ -222,7 +223,7 @@ def test_a_false_rule_is_refuted_by_numbers(name, old, new):
 
 
 def test_what_is_not_seen_to_be_equal_is_not_proved(monkeypatch):
-    """A law that is missing makes a rule unprovable, never refuted."""
+    """Check that a missing law makes a rule unprovable and never refuted."""
     monkeypatch.setattr(bounded.World, "same", lambda self, one, other: False)
     with pytest.raises(Unprovable):
         prove_within_work("Relu(Relu(x)) => Relu(x)")

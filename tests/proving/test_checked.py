@@ -1,4 +1,4 @@
-"""What a definition asks of the inputs of an operator in CHECKED, planning asks as well: no misfit is planned."""
+"""Check that the planner refuses every misfit of an operator in CHECKED that its definition refuses."""
 
 import itertools
 
@@ -19,7 +19,7 @@ SHAPES = [(), (1,), (2,), (3,), (1, 3), (2, 3), (3, 2), (2, 1, 3), (2, 2, 3)]
 LISTS = [list(some) for count in range(4) for some in itertools.product((-1, 0, 1, 2, 3), repeat=count)]
 BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "MatMul")
 
-# Operators that CHECKED must not hold, and what planning does not ask of them.
+# Operators that CHECKED must not contain, and the requirement that the planner does not check.
 NOT_ASKED = {
     "Expand": "sizes below 1",
     "Squeeze": "that some axis is named",
@@ -27,7 +27,7 @@ NOT_ASKED = {
 
 
 def uses(op: str):
-    """(inputs, attributes): a tuple is the shape of an input, a list the content of one."""
+    """Yield (inputs, attributes); a tuple is the shape of an input, a list is the content of an input."""
     if op in BINARY:
         yield from (([a, b], {}) for a, b in itertools.product(SHAPES, SHAPES))
     elif op == "Concat":
@@ -47,6 +47,7 @@ def uses(op: str):
 
 
 def fits(op: str, inputs: list, attributes: dict) -> bool:
+    """Return True if the definition of the operator accepts the inputs."""
     m = floats()
     tensors = [Tensor(i, lambda k: 1.0) if isinstance(i, tuple) else listed(m, tuple(i)) for i in inputs]
     try:
@@ -57,6 +58,7 @@ def fits(op: str, inputs: list, attributes: dict) -> bool:
 
 
 def is_planned(op: str, inputs: list, attributes: dict, opset: int) -> bool:
+    """Return True if the planner accepts the inputs."""
     kinds = [TensorType(FLOAT, i) if isinstance(i, tuple) else TensorType(INT64, (len(i),)) for i in inputs]
     values = [np.asarray(i, np.int64) if isinstance(i, list) else None for i in inputs]
     try:
@@ -67,6 +69,7 @@ def is_planned(op: str, inputs: list, attributes: dict, opset: int) -> bool:
 
 
 def misfits(op: str) -> list:
+    """Return the uses that the definition refuses."""
     cases = list(uses(op))
     result = [(inputs, attributes) for inputs, attributes in cases if not fits(op, inputs, attributes)]
     assert 0 < len(result) < len(cases)
@@ -80,7 +83,7 @@ def test_a_misfit_is_refused_when_a_rule_is_planned(op):
 
 
 N, M = symbol("n"), symbol("m")
-# Of each operator operands that fit at every size, and some that fit at one: (operator, attributes, those, these).
+# (operator, attributes, operands that fit at every size, operands that fit at some sizes only)
 IN_SYMBOLS = [
     ("Add", {}, [(N, 4), (1, 4)], [(N, 4), (3, 4)]),
     ("Where", {}, [(4,), (N, 4), (N, 1)], [(3, 4), (N, 4), (1, 4)]),
@@ -101,6 +104,7 @@ def test_what_fits_at_some_sizes_only_is_refused_when_a_rule_is_planned(op, attr
 
 
 def refused_in_symbols(op: str, attributes: dict, inputs: list) -> str | None:
+    """Return the reason why the planner refuses symbolic shapes, or None."""
     kinds = [TensorType(FLOAT, i) if isinstance(i, tuple) else TensorType(INT64, (len(i),)) for i in inputs]
     values = [np.asarray(i, np.int64) if isinstance(i, list) else None for i in inputs]
     if op == "Where":

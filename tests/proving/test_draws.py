@@ -1,4 +1,4 @@
-"""What the cases of a rule draw: every operator and attribute of the shipped rules, with ONNX's own defaults."""
+"""Check that the cases of a rule draw every operator and attribute of the shipped rules, with ONNX's defaults."""
 
 import onnx
 import pytest
@@ -11,8 +11,8 @@ from rlflow.proving.semantics import MICROSOFT, STANDARD, is_defined
 from rlflow.rules.language import families, load_rules, parse
 
 RULES = {rule.name: rule for rule in load_rules(families())}
-# Attributes that a rule may carry along and no case draws: what they say has no part in the numbers, or the matcher
-# takes them away, or a definition asks that they are at their default (and `coverage` says so).
+# Attributes that no case draws: they do not change the numbers, or the matcher removes them, or a definition
+# requires their default (and `coverage` says so).
 NOT_DRAWN = {
     ("Conv", "kernel_shape"), ("ConvTranspose", "kernel_shape"), ("FusedConv", "kernel_shape"), ("Cast", "saturate"),
     ("Cast", "round_mode"), ("LayerNormalization", "stash_type"), ("RMSNormalization", "stash_type"),
@@ -30,6 +30,7 @@ NOT_DRAWN = {
 
 
 def schema_of(op: str) -> onnx.defs.OpSchema:
+    """Return the ONNX schema of an operator."""
     return onnx.defs.get_schema(op, "" if op in STANDARD else "com.microsoft")
 
 

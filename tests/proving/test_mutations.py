@@ -1,6 +1,6 @@
-"""The checks of the rules check something: a rule that is broken on purpose fails its own cases.
+"""Check the checks of the rules: a rule that is broken on purpose must fail its own cases.
 
-Each line breaks the text of one shipped rule: a condition dropped, a factor lost, operands or axes swapped.
+Each line breaks the text of one shipped rule: it drops a condition, loses a factor, or swaps operands or axes.
 """
 
 import pytest
@@ -12,7 +12,7 @@ from tests.rules.cases import CASES
 from tests.rules.instances import check
 
 MUTATIONS = [
-    # (rule, text in its family's file after the rule's name, what replaces it)
+    # (rule, text inside the rule, its replacement)
     ("conv-batchnorm", "Sub(b, Mul(m, k))", "Sub(b, m)"),
     ("conv-batchnorm", "Div(s, Sqrt(Add(v, full(e, v))))", "Div(s, Add(v, full(e, v)))"),
     ("conv-batchnorm", "Reshape(k, [-1] + [1] * (rank(w) - 1))", "Reshape(k, [1, -1] + [1] * (rank(w) - 2))"),
@@ -87,7 +87,7 @@ MUTATIONS = [
 
 
 def mutated(rule: str, old: str, new: str) -> RuleSet:
-    """The shipped rules of one family, with a text changed inside the named rule."""
+    """Return the shipped rules of one family, with a text replaced inside the named rule."""
     family = next(r.family for r in load_rules() if r.name == rule)
     text = (RULES_FOLDER / f"{family}.rules").read_text()
     start = text.index(f"\n{rule}:")

@@ -1,4 +1,4 @@
-"""The prover proves what is true and refutes what is not; every shipped rule has a proof of its present text."""
+"""Test the prover: it proves true rules, refutes false ones, and has a proof of every shipped rule's present text."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from rlflow.rules.proofs import load_proofs, proof_of, store_proofs, text_hash
 from tests.proving.test_mutations import MUTATIONS, mutated
 
 TRUE = ["relu-relu", "gelu", "concat-of-split", "conv-batchnorm", "matmul-associates", "transpose-nothing", "softmax"]
-# Wrong by their text, but where shapes must stay as they are (which the planner asks) they fire on equal sides only.
+# These texts are wrong, but the planner requires equal shapes, and then both sides are equal.
 EQUAL_ALL_THE_SAME = {
     ("split-split-second", "[*value(t), value(s)[0]]"),
     ("squeeze-unsqueeze", "if len(value(s)) == len(value(t))"),
@@ -16,6 +16,7 @@ EQUAL_ALL_THE_SAME = {
 
 
 def shipped(name: str):
+    """Return the shipped rule with this name."""
     rules = load_rules(families())
     return rules[rules.index(name)]
 
@@ -25,7 +26,7 @@ def test_a_true_rule_is_proved_for_all_shapes(name):
     assert prove_rule(shipped(name)).proof == "all-shapes"
 
 
-BORDERS = [  # of what the definitions say: a backward step, a flag that is neither, more groups than two
+BORDERS = [  # limits of the definitions: a backward step, an invalid flag, more than two groups
     ("slice-nothing", "k == 1", "k <= 1"),
     ("softmax-apart", "[i], keepdims=1)))", "[i], keepdims=2)))"),
     ("conv-groups-by-two", ", group=g // 2", ""),

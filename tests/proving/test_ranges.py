@@ -1,4 +1,4 @@
-"""A regrouped sum is the same number: both are counted out with numbers for the sizes."""
+"""Check that a regrouped sum keeps its value: both sums are computed with numbers for the sizes."""
 
 import itertools
 import random
@@ -13,12 +13,12 @@ from rlflow.proving.polynomials import Element, Inside
 from rlflow.proving.ranges import NAME, regrouped
 
 SIZES = ("n", "m", "h", "q")
-INDICES = ("o", "p")  # that are not summed over, of any sign
+INDICES = ("o", "p")  # free indices of any sign
 DRAWS = 12
 
 
 def counted(term, numbers: dict) -> int:
-    """The value of a sum whose elements are made up, all sizes and free indices being numbers."""
+    """Return the value of a sum for given sizes and free indices; elements get arbitrary fixed values."""
     total = 0
     ranges = [range(number_of(size, numbers)) for _, size in term.bound]
     for values in itertools.product(*ranges):
@@ -38,6 +38,7 @@ def number_of_factor(factor, numbers: dict) -> int:
 
 
 def number_of(term, numbers: dict) -> int:
+    """Return the value of an integer term."""
     if z3.is_int_value(term):
         return term.as_long()
     given = [number_of(child, numbers) for child in term.children()]
@@ -56,7 +57,10 @@ def number_of(term, numbers: dict) -> int:
 
 
 def under(given: list[int], count: int, sizes: int, part: int) -> int:
-    """One index, under the last sizes, of the position of the first (size, index) pairs."""
+    """Return axis `part` of a position under the last `sizes` values of `given`.
+
+    The first 2 · `count` values are the (size, index) pairs of the position.
+    """
     position = 0
     for size, index in zip(given[: 2 * count : 2], given[1 : 2 * count : 2], strict=True):
         position = position * size + index
@@ -86,7 +90,7 @@ def under_two_sizes(world, s):
 
 
 def in_blocks(world, s):
-    """Of blocks of n: in the last, and in those beyond the input, some elements do not count."""
+    """Sum over blocks of n; some elements of the last block, and of blocks beyond the input, do not count."""
 
     def element(k):
         block, within = k
@@ -106,7 +110,7 @@ def counted_backwards(world, s):
 
 
 def as_channels(world, s):
-    """Channels that are blocks of n by m, each of h: read by quotients, and as a shape."""
+    """Sum over channels in n × m blocks of h, read both by quotients and under a shape."""
 
     def element(k):
         block = k[0] // s.h
@@ -117,7 +121,7 @@ def as_channels(world, s):
 
 
 def merged(world, s):
-    """Two indices that a reshape has put into one."""
+    """Sum over two indices that a reshape merges into one."""
 
     def element(k):
         (whole,) = world.index(world.position((s.h, s.n), k), (s.h * s.n,))
@@ -127,7 +131,7 @@ def merged(world, s):
 
 
 def merged_in_two(world, s):
-    """Four indices that a reshape has put into two."""
+    """Sum over four indices that a reshape merges into two."""
 
     def element(k):
         return world.element("f", world.index(world.position((s.h, s.n, s.q, s.m), k), (s.h * s.n, s.q * s.m)))
@@ -160,7 +164,7 @@ class Given:
     ],
 )
 def test_a_regrouped_sum_is_the_same_number(sum_of, indices, claims):
-    """`indices` and `claims` are how many are left."""
+    """`indices` and `claims` are the expected numbers after regrouping."""
     world = Symbolic((), Budget(10_000))
     (term,) = sum_of(world, Given(world)).terms
     made = regrouped(world, term)
@@ -169,7 +173,7 @@ def test_a_regrouped_sum_is_the_same_number(sum_of, indices, claims):
     for _ in range(DRAWS):
         numbers = {name: chance.randint(1, 4) for name in SIZES} | {name: chance.randint(-3, 3) for name in INDICES}
         for symbol, known in world.definitions + [(s, None) for s in world.symbols.values()]:
-            if known is None and str(symbol) not in numbers:  # a quotient of sizes
+            if known is None and str(symbol) not in numbers:  # The symbol is a quotient of sizes.
                 numbers[str(symbol)] = numbers["m"] // numbers["n"]
         assert counted(term, numbers) == counted(made, numbers)
         different.add(counted(term, numbers))
@@ -177,11 +181,13 @@ def test_a_regrouped_sum_is_the_same_number(sum_of, indices, claims):
 
 
 def test_a_sum_that_no_step_fits_stays_as_it_is():
-    """An index that is read apart from the other is not joined with it; a claim that may lie beyond is kept."""
+    """Check that separately read indices are not joined, and that a claim is kept if its limit may lie outside the
+    range.
+    """
     world = Symbolic((), Budget(10_000))
     s = Given(world)
     sums = [world.total((s.h, s.n), lambda k: world.element("f", (k[0] * s.n + k[1], k[0])))]
-    for moved in (s.m, s.m - s.n, -s.q):  # k < n - m may be nothing, k ≥ n - m begin before 0, k ≥ q behind n
+    for moved in (s.m, s.m - s.n, -s.q):  # the limit may be below 0 or above n
         element = lambda k, moved=moved: world.inside([(k[0] + moved, s.n)], lambda: world.element("f", k))  # noqa: E731
         sums.append(world.total((s.n,), element))
     for sum_of in sums:

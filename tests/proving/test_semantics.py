@@ -1,7 +1,7 @@
-"""Every axiom of rlflow.proving.semantics, on small shapes, against ONNX's reference implementation.
+"""Compare every axiom of rlflow.proving.semantics with ONNX's reference implementation, on small shapes.
 
-Windows, Pad and the operators of com.microsoft are compared with ONNX Runtime itself: of the last there is no reference
-implementation, and of the others it has another opinion here and there.
+Windows, Pad and the operators of com.microsoft are compared with ONNX Runtime: the latter have no reference
+implementation, and for the former the reference implementation differs in some cases.
 """
 
 import itertools
@@ -24,7 +24,7 @@ EXACT, SINGLE = 1e-6, 2e-5  # tolerances of float64 and float32
 
 
 def model_of(op: str, arrays: list, attributes: dict, n_outputs: int) -> tuple[onnx.ModelProto, dict]:
-    """One operator as a model, and what to feed it (an array that is None: absent)."""
+    """Return a model of one operator and the inputs to feed it; None marks an absent input."""
     domain = "com.microsoft" if op not in STANDARD else ""
     names = [f"i{k}" if a is not None else "" for k, a in enumerate(arrays)]
     outputs = [f"o{k}" for k in range(n_outputs)]
@@ -41,7 +41,11 @@ def model_of(op: str, arrays: list, attributes: dict, n_outputs: int) -> tuple[o
 
 
 def authority(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> tuple[list[np.ndarray], float]:
-    """What the operator gives, and how exactly. Raises whatever its implementation does where the inputs do not fit."""
+    """Run the operator in its implementation.
+
+    Returns:
+      the outputs and the tolerance of the comparison.
+    """
     if op in STANDARD and op not in BY_RUNTIME:
         model, feeds = model_of(op, arrays, attributes, n_outputs)
         return ReferenceEvaluator(model).run(None, feeds), EXACT
@@ -54,7 +58,7 @@ def authority(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> tu
 
 
 def defined(op: str, arrays: list, attributes: dict) -> list[np.ndarray]:
-    """What the axiom says."""
+    """Return the outputs that the axiom defines."""
     known = {k: v.encode() if isinstance(v, str) else v for k, v in attributes.items()}
     tensors = [as_tensor(a) for a in arrays]
     return [as_array(t) for t in outputs_of(floats(), op, Attributes(known), tensors)]
@@ -77,7 +81,7 @@ def as_array(tensor: Tensor) -> np.ndarray:
 
 
 def numbers(*shape: int, positive: bool = False) -> np.ndarray:
-    """Distinct multiples of 1/4, so that sums and products of a few are exact."""
+    """Return distinct multiples of 1/4, so that sums and products of a few are exact."""
     count = int(np.prod(shape))
     order = np.random.default_rng(count).permutation(count) + 1
     return (order / 4 * (1 if positive else np.where(order % 2, 1, -1))).reshape(shape)
@@ -88,11 +92,11 @@ def ints(*values: int) -> np.ndarray:
 
 
 def agrees(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> bool:
-    """Asserts that both say the same; False where the inputs fit in neither opinion."""
+    """Assert that axiom and implementation agree; return False if both refuse the inputs."""
     shown = f"{op} {attributes} {[a.shape for a in arrays if a is not None]}"
     try:
         wanted, tolerance = authority(op, arrays, attributes, n_outputs)
-    except Exception:  # the implementations raise whatever they like
+    except Exception:  # implementations raise exceptions of any type
         with pytest.raises(Invalid):
             defined(op, arrays, attributes)
         return False
@@ -167,7 +171,7 @@ def layout():
             for start, end, step in itertools.product((-9, -1, 0, 1, 9), (-9, -1, 1, 9), (1, 2, -1, -2)):
                 if (
                     start >= -size or step > 0
-                ):  # ONNX's reference begins before the axis there, its text and ONNX Runtime do not
+                ):  # Otherwise ONNX's reference starts before the axis, unlike ONNX's text.
                     yield "Slice", [x, ints(start), ints(end), ints(axis), ints(step)], {}
     for wanted in ((6, 4), (0, -1), (-1,), (4, 0, -1), (2, 3, 4, 1), (3, -1, 2)):
         yield "Reshape", [numbers(2, 3, 4), ints(*wanted)], {}

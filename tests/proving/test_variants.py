@@ -1,4 +1,4 @@
-"""Wrong variants of the shipped rules: they are made, refuted, and not proved (all: benchmarks/mutations.py)."""
+"""Check that wrong variants of the shipped rules are made, refuted and not proved (all: benchmarks/mutations.py)."""
 
 import pytest
 
@@ -13,6 +13,7 @@ SAMPLE = ("transpose-transpose", "transpose-of-matmul", "softmax-of-transpose", 
 
 
 def shipped(*names: str):
+    """Return the shipped rules with these names."""
     return [RULES[RULES.index(name)] for name in names]
 
 
@@ -50,7 +51,7 @@ def test_a_shipped_rule_is_not_refuted(rule):
         "Conv(x, w, b, **a) => Conv(x, w, **a)",
         "MatMul(x, y) => MatMul(y, x)",
         "Add(Mul(x, y), z) => Mul(x, y)",
-        "Gather(Conv(x, w, **a), i, axis=1) => Conv(x, Gather(w, i, axis=1), **a)",  # which does not run
+        "Gather(Conv(x, w, **a), i, axis=1) => Conv(x, Gather(w, i, axis=1), **a)",  # does not run
     ],
 )
 def test_a_wrong_rule_is_refuted(text):

@@ -1,9 +1,9 @@
 """Enumerate the graphs of one world, one operator at a time, and find graphs of equal value.
 
 A *representative* is the first graph of its value, in the order of size, operator and inputs. Only representatives are
-extended: a graph that contains another part equals an earlier graph by the equality of that part. Two inputs of an
-operator may share one variable if both are outputs of the same kind of operator: x · y + x · z. Equalities that hold
-only for x + x or x · (x · y) are not searched for.
+extended: a graph with any other part equals an earlier graph. Two inputs of an operator may share one variable if both
+are outputs of the same kind of operator: x · y + x · z. Equalities that hold only for x + x or x · (x · y) are not
+searched for.
 
 WORLDS lists the small worlds to enumerate: tensors and the operators between them, including TASO's operators
 (Jia et al., SOSP 2019). Four tensors of a shape suffice to state that an operator associates and commutes; with

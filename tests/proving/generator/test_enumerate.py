@@ -1,4 +1,4 @@
-"""The generator: it finds what is known, leaves out what follows from it, and gives the same bytes each time."""
+"""Test the generator: it finds known rules, drops implied ones, and writes the same bytes each time."""
 
 import json
 import subprocess
@@ -27,27 +27,30 @@ CLAMPS = World("clamps", SQUARES[:2], (RELU, TRANSPOSE, CONCAT))
 MERGES = World("merges", SQUARES, (MATMUL, CONCAT, SPLIT))
 
 
-NOTHING = RuleSet(())  # known before
+NOTHING = RuleSet(())  # no known rules
 
 
 def believed(rules, workers):
-    """The verdicts of a prover that believes everything: the real one takes its time."""
+    """Return a proof of every rule at once, in place of the slow prover."""
     return [Proof(rule.name, "all-shapes", "", 0.0, "") for rule in rules]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def credulous():
+    """Replace the prover by one that accepts every rule."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "prove", believed)
         yield
 
 
 def enumerated(*arguments, **options):
+    """Enumerate rules with no rules known before."""
     return enumerate_rules(*arguments, known=NOTHING, **options)
 
 
 @pytest.fixture(scope="module")
 def reports(credulous):
+    """Return the report of each world, by name."""
     return {world.name: enumerated(3, [world]) for world in (PRODUCTS, CLAMPS, MERGES)}
 
 
@@ -72,7 +75,7 @@ def test_known_equalities_are_enumerated(reports, world, equation):
 def test_what_follows_from_others_is_left_out(reports):
     rules = parse(reports["products"].rules, "products")
     assert len({rule.text for rule in rules}) == len(rules)
-    # a sum associates, a product in both directions, and it distributes on both sides in both directions
+    # Sums associate; products associate and distribute on both sides, in both directions.
     assert len(rules) == 7
     verdicts = reports["products"].worlds[0]["verdicts"]
     assert verdicts["instance of a rule"] > 5 and verdicts["kept"] == 4
@@ -109,7 +112,7 @@ def test_what_was_interrupted_goes_on_to_the_same_result(reports, tmp_path, monk
 
 
 def _ticks():
-    """A clock that goes on by one second each time that it is read."""
+    """Return a clock that advances by one second per reading."""
     seconds = iter(range(10**6))
     return lambda: float(next(seconds))
 
@@ -142,7 +145,7 @@ def test_merged_convolutions_are_separated_from_grouped_ones():
 
 
 def test_what_holds_for_the_enumerated_shapes_only_is_no_rule():
-    """Relu of a sum of squares of whole numbers, say, or a product that commutes because it is one number."""
+    """Check a product that commutes only because its operands are single numbers."""
     source, target = (Node(MATMUL, ("a", "b")),), (Node(MATMUL, ("b", "a")),)
     assert generalise(source, target, {"a": (1, 1), "b": (1, 1)}, ()) is None or generalise(
         source, target, {"a": (1, 1), "b": (1, 1)}, ()

@@ -1,4 +1,4 @@
-"""What is written of what was enumerated: nothing twice, nothing that is not proved, in words that say what it does."""
+"""Test the selection of rules: no rule twice, no rule without a proof, and clear names and reasons."""
 
 from collections import Counter
 
