@@ -1,1 +1,1 @@
-"""Equality saturation: many equal graphs at once, and the cheapest of them, or a bound below it."""
+"""Equality saturation: many equal graphs in one e-graph, the cheapest graph in it, and a lower bound on its cost."""

@@ -1,9 +1,10 @@
-"""An e-graph: many equal graphs at once, that share what they have in common.
+"""An e-graph: many equal graphs at once that share their common parts.
 
-A class stands for a tensor, with all the operators of all graphs that compute it; an operator reads and gives
-classes. Equal operators of equal inputs are one (hash-consing), and if the inputs of two become equal, so do
-their outputs (congruence). To rules, conditions, plans and cost models it is like a `Graph` whose tensors are
-classes: rewrites keep types exactly, and constants are never replaced, so a type or a content is one of the class.
+An e-class stands for a tensor, together with all operators of all graphs that compute the tensor; operators read and
+give classes. Equal operators with equal inputs are one operator (hash-consing). If the inputs of two operators become
+equal, so do their outputs (congruence). Rules, conditions, plans and cost models use an e-graph like a `Graph` whose
+tensors are classes. This works because rewrites keep types exactly and never replace constants, so a type or a content
+belongs to a whole class.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,15 +17,20 @@ from rlflow.rules.expressions import FLOATS
 
 
 class EGraph:
-    """Classes are the smallest numbers that were given to one of their tensors; others are resolved by `find`.
+    """An e-graph that begins with one graph.
+
+    A class is named by the smallest number that any of its tensors received; `find` resolves the other numbers.
 
     Attributes:
       nodes: id → operator; its inputs and outputs are classes.
-      types: class → TensorType.  constants: class → a weight or literal.
-      makers, consumers: class → ids of the operators that give it, that read it (ascending as they came).
-      weights: class of constants → the model's weights (floats, more than one) that it is computed from.
+      types: class → type of the tensor.
+      constants: class → weight or literal.
+      makers: class → ids of the operators that compute it, in order of insertion.
+      consumers: class → ids of the operators that read it, in order of insertion.
+      weights: class of a constant → classes of the model's weights (floats, more than one element) that it is computed
+        from.
       inputs, outputs: classes in the order of the interface.
-      fresh: ids of operators that are new, or around classes that were united, since it was last emptied.
+      fresh: ids of operators that are new, or that touch united classes, since the caller last emptied it.
     """
 
     def __init__(self, graph: Graph):
@@ -41,14 +47,14 @@ class EGraph:
         self._of_key: dict[tuple, int] = {}
         self._of_digest: dict[str, int] = {}
         self._n_nodes = 0
-        self._united: list[int] = []  # classes whose operators must be looked at again
+        self._united: list[int] = []  # classes whose operators may have become equal to others
         self._opset = graph.opset
         self.inputs = tuple(self._new_class(graph.types.get(t), False) for t in graph.inputs)
         self.outputs: tuple[int, ...] = ()
-        self._class_of = dict(zip(graph.inputs, self.inputs, strict=True))  # of the first graph's tensors, as they were
+        self._class_of = dict(zip(graph.inputs, self.inputs, strict=True))  # of the first graph's tensors
         self.put(graph)
 
-    # -- what a Graph answers, too -----------------------------------------------------------------
+    # -- the interface of a Graph -----------------------------------------------------------------
 
     def is_constant(self, tensor: int) -> bool:
         return tensor in self._constant
@@ -57,15 +63,17 @@ class EGraph:
         return self._opset(domain)
 
     def get(self, tensor: int) -> Constant | None:
-        """The weight or literal of a class: what `shape_value` asks of the constants of a graph."""
+        """Return the weight or literal of a class, or None; `shape_value` reads the constants of a graph this way."""
         return self.constants.get(tensor)
 
     # -- growing -----------------------------------------------------------------------------------
 
     def put(self, graph: Graph) -> None:
-        """Adds a graph: the first, or one that was rewritten from it, where a tensor of the first keeps its id."""
+        """Add a graph: the first one, or a graph rewritten from the first, in which tensors of the first keep their
+        ids.
+        """
         first = not self.outputs
-        class_of = self._class_of.copy()  # two rewritten graphs may have given one id to different tensors
+        class_of = self._class_of.copy()  # a copy, because two rewritten graphs may use one id for different tensors
 
         def known(tensor: int) -> int | None:
             return tensor if tensor == ABSENT else self.find(class_of[tensor]) if tensor in class_of else None
@@ -91,7 +99,7 @@ class EGraph:
         self.rebuild()
 
     def constant(self, constant: Constant) -> int:
-        """The class of a weight or literal; equal content, equal class."""
+        """Return the class of a weight or literal; constants of equal content share a class."""
         result = self._of_digest.get(constant.digest)
         if result is None:
             result = self._of_digest[constant.digest] = self._new_class(constant.type, True)
@@ -101,12 +109,13 @@ class EGraph:
     def add(
         self, node: Node, inputs: Sequence[int], given: Sequence[int | None], types: Sequence[TensorType | None]
     ) -> list[int]:
-        """The output classes of an operator, which is new or known.
+        """Add an operator unless an equal one is known, and return its output classes.
 
         Args:
-          node: its operator, attributes, captured classes; its outputs say which there are.
-          inputs: classes.  given: per output the class that it is known to be, else None.
-          types: of the outputs.
+          node: the operator with its attributes and captured classes; its outputs mark which outputs are present.
+          inputs: input classes.
+          given: for each output, the class that it is known to equal, or None.
+          types: type of each output.
         """
         key = _key(node, inputs, node.outputs)
         known = self._of_key.get(key)
@@ -128,7 +137,12 @@ class EGraph:
         return [c if c == ABSENT else self.find(c) for c in outputs]
 
     def rewrite(self, plan: Plan, operands: Sequence[int]) -> None:
-        """Adds what a plan builds (rlflow.rules.apply) and unites it with what it replaces. Rebuild afterwards."""
+        """Add the operators of a plan and unite their outputs with the classes they replace. Call `rebuild` afterwards.
+
+        Args:
+          plan: the replacement, see `rlflow.rules.apply.Plan`.
+          operands: classes of the operands of the match.
+        """
         real = {ABSENT: ABSENT} | {-2 - position: self.find(c) for position, c in enumerate(operands)}
         real |= {number: self.constant(constant) for number, constant in plan.constants}
         types = dict(plan.types)
@@ -142,19 +156,28 @@ class EGraph:
             self.unite(real[old], real[new])
 
     def tensors(self) -> dict[int, int]:
-        """Class → a tensor of the first graph that it stands for."""
+        """Return, for each class that contains a tensor of the first graph, the id of one such tensor."""
         return {self.find(c): tensor for tensor, c in reversed(self._class_of.items()) if tensor != ABSENT}
 
     # -- equality ----------------------------------------------------------------------------------
 
     def find(self, tensor: int) -> int:
+        """Return the current class of a number that once named a class."""
         parent = self._parent
         while parent[tensor] != tensor:
             parent[tensor] = tensor = parent[parent[tensor]]
         return tensor
 
     def unite(self, first: int, second: int) -> None:
-        """States that two classes are equal. Raises RLFlowError if their types are not: then a rule is wrong."""
+        """Declare two classes equal.
+
+        Args:
+          first: a class.
+          second: a class.
+
+        Raises:
+          RLFlowError: their types differ, or only one is constant; then a rule is wrong.
+        """
         keep, gone = sorted((self.find(first), self.find(second)))
         if keep == gone:
             return
@@ -169,7 +192,7 @@ class EGraph:
             self.constants.setdefault(keep, self.constants.pop(gone))
 
     def rebuild(self) -> None:
-        """Restores congruence after `unite`."""
+        """Restore congruence after calls of `unite`."""
         while self._united:
             classes = dict.fromkeys(self.find(c) for c in self._united)
             self._united = []
@@ -180,7 +203,7 @@ class EGraph:
         self.outputs = tuple(map(self.find, self.outputs))
 
     def _renew(self, node_id: int) -> None:
-        """The operator anew, in terms of the classes of now."""
+        """Insert an operator again in terms of the current classes; unite its outputs if an equal operator exists."""
         old = self.nodes[node_id]
         self._remove(old)
         inputs, outputs = (
@@ -225,7 +248,8 @@ class EGraph:
 
 
 def _key(node: Node, inputs: Iterable[int], outputs: Iterable[int]) -> tuple:
-    """Equal for operators that compute the same: of equal inputs, and giving as many outputs."""
+    """Return a key that is equal for operators with the same computation, the same inputs and the same present outputs.
+    """
     return node.key(), tuple(inputs), node.captured, tuple(c != ABSENT for c in outputs)
 
 

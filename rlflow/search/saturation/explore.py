@@ -1,8 +1,9 @@
 """Equality saturation: match all rules in an e-graph and apply them in iterations until nothing new appears.
 
-Iteration k applies every match that the e-graph holds at its start. After k whole iterations the e-graph holds every
-graph that any number of rewrites reach, if no rewrite needs more than k others in a chain. After an iteration without
-a new operator this limit is void. `matches` works as rlflow.rules.match does, but a tensor may have several makers.
+Iteration k applies every match that the e-graph contains at its start. After k whole iterations, the e-graph contains
+every graph that any number of rewrites reach, if no rewrite needs more than k − 1 others before it. After an iteration
+without a new operator, this limit is void. `matches` works as in rlflow.rules.match, but a tensor may have several
+makers.
 """
 
 import time
@@ -21,9 +22,9 @@ from rlflow.search.saturation.egraph import EGraph
 
 
 class ClassAttempt(Attempt):
-    """As its base, with a choice wherever a class has several operators.
+    """A match attempt in an e-graph, which branches wherever a class has several makers.
 
-    Two operators of a pattern may be one of the e-graph: in a graph they may be two with equal results.
+    Two operators of a pattern may match one operator of the e-graph, because a graph may contain it twice.
     """
 
     graph: EGraph
@@ -44,7 +45,7 @@ class ClassAttempt(Attempt):
                     return
                 continue
             first, second = next(choices, None), next(choices, None)
-            if second is None:  # no copy where there is no choice
+            if second is None:  # With one choice or none, no attempt is copied.
                 if first is None:
                     return
                 attempt, more = first
@@ -76,7 +77,7 @@ class ClassAttempt(Attempt):
                 yield from self.aligned(pattern.op, node)
 
     def aligned(self, op: Op, node: Node) -> Iterator[tuple["ClassAttempt", list]]:
-        """The ways in which the node can be the operator, each with what is then to be met."""
+        """Yield each way in which the node can match the operator, with the patterns that remain to be matched."""
         if op.key in self.matched:
             if self.matched[op.key] == node.id:
                 yield self, []
@@ -95,7 +96,7 @@ class ClassAttempt(Attempt):
             return False
         if not supported(op.op, op.domain, self.graph.opset(op.domain)):
             return False
-        matched, self.matched = self.matched, {}  # the base lets no two operators be one
+        matched, self.matched = self.matched, {}  # emptied, because the base class rejects a node matched twice
         result = super().accepts(op, node)
         self.matched = matched | self.matched
         return result
@@ -105,7 +106,16 @@ class ClassAttempt(Attempt):
 
 
 def matches(graph: EGraph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-    """(operators in the order of `rule.ops`, bindings) whose first root is `node`; roots are different operators."""
+    """Yield the matches of a rule whose first root is a given operator; the roots of a match are different operators.
+
+    Args:
+      graph: the e-graph.
+      rule: the rule.
+      node: the operator that the first root must match.
+
+    Yields:
+      (ids of operators in the order of `rule.ops`, bindings).
+    """
     for attempt in attempts_at(rule, ClassAttempt(graph, {}, {}), node):
         nodes = tuple([attempt.matched[op.key] for op in rule.ops])
         if len({nodes[position] for position in rule.root_positions}) == len(rule.root_positions):
@@ -116,7 +126,15 @@ CHECK_EVERY = 64  # operators between two readings of the clock
 
 
 class Explorer:
-    """Applies a rule set to an e-graph. Raises RLFlowError for rules that ask who else reads a tensor."""
+    """A rule set that is applied to an e-graph in iterations.
+
+    Args:
+      egraph: the e-graph; it grows.
+      rules: the rules.
+
+    Raises:
+      RLFlowError: a rule depends on the readers of a tensor.
+    """
 
     def __init__(self, egraph: EGraph, rules: RuleSet):
         for rule in rules:
@@ -133,15 +151,20 @@ class Explorer:
         self._depth = max((rule.depth for rule in rules), default=0)
 
     def iterate(self, max_nodes: int, seconds: float) -> str | None:
-        """One whole iteration; or nothing is done where a limit would be passed.
+        """Do one whole iteration, or change nothing if a limit would be exceeded.
 
-        Returns 'nodes' or 'seconds' for such a limit, 'saturated' if the iteration brought nothing new, else None.
+        Args:
+          max_nodes: largest number of operators in the e-graph.
+          seconds: time limit for the matching.
+
+        Returns:
+          'nodes' or 'seconds' for an exceeded limit, 'saturated' if the iteration found nothing new, else None.
         """
         egraph, end = self.egraph, time.monotonic() + seconds
         near, result, done = self._near(), [], self._done.copy()
         for position, node in enumerate(egraph.nodes.values()):
             result += self._at(node, near.get(node.id, self._depth))
-            full = len(egraph.nodes) + len(result) > max_nodes  # most matches add an operator or two
+            full = len(egraph.nodes) + len(result) > max_nodes  # an estimate: most matches add one or two operators
             if full or (position % CHECK_EVERY == 0 and time.monotonic() > end):
                 self._done = done
                 return "nodes" if full else "seconds"
@@ -152,7 +175,9 @@ class Explorer:
         return None if egraph.fresh else "saturated"
 
     def _near(self) -> dict[int, int]:
-        """Operator → how many edges below it something fresh is, as far as the deepest rule reaches."""
+        """Return, for each operator near a fresh one, the distance in edges down to the fresh one, up to the deepest
+        rule.
+        """
         nodes, consumers = self.egraph.nodes, self.egraph.consumers
         frontier = list(self.egraph.fresh)
         near = dict.fromkeys(frontier, 0)
@@ -163,7 +188,10 @@ class Explorer:
         return near
 
     def _at(self, node: Node, distance: int) -> list[tuple[Plan, list[int]]]:
-        """The new matches whose first root is the operator; of several roots another may have something fresh below."""
+        """Return the new matches whose first root is the operator.
+
+        A rule with several roots is matched at any distance, because the fresh operator may be below another root.
+        """
         egraph = self.egraph
         if node.constant:
             return []
@@ -182,8 +210,11 @@ class Explorer:
         return result
 
     def _are_apart(self, rule: Rule, nodes: tuple[int, ...]) -> bool:
-        """Whether no two roots read a common weight: an e-graph holds each operator in many forms at once, and to merge
-        them with each other would go on for ever."""
+        """Check that no two roots read a common weight.
+
+        An e-graph contains each operator in many forms at once, and merging these forms with each other would never
+        end.
+        """
         weights = [
             frozenset().union(*(self.egraph.weights.get(t, ()) for t in self.egraph.nodes[nodes[position]].inputs))
             for position in rule.root_positions

@@ -1,7 +1,7 @@
 """Extraction: the cheapest graph in an e-graph, or a lower bound on its cost.
 
 If a chosen option needs a class, another chosen option must make the class. Each chosen option is paid once, whatever
-the number of its readers. A choice must be founded: computable from the inputs up, without circles. `reduced` and the
+the number of its readers. A choice must be founded: computable from the inputs up, without cycles. `reduced` and the
 linear relaxation first drop the options that no choice below the known cost needs:
 
 - options that need their own result, however their inputs are made (`Requirements`);
@@ -10,7 +10,8 @@ linear relaxation first drop the options that no choice below the known cost nee
 - options whose reduced cost in the relaxation exceeds the known cost.
 
 Classes that every choice makes split the rest into components. Equal components are solved once. A program starts
-without most of the rows that forbid circles, so it stays a bound, and receives a cut for every circle that appears.
+without most of the rows that forbid cycles, so its value stays a lower bound, and receives a cut for every cycle that
+appears.
 """
 
 import time
@@ -21,6 +22,12 @@ from rlflow.search.saturation.program import TOLERANCE, Option, Program, circles
 
 
 def reduced(options: list[Option], wanted: frozenset[int]) -> list[Option]:
+    """Drop options that no cheapest choice needs, until nothing changes.
+
+    Args:
+      options: the options.
+      wanted: the classes to be made.
+    """
     while True:
         before = len(options)
         options = _unbeaten(_useful(options, wanted))
@@ -29,7 +36,7 @@ def reduced(options: list[Option], wanted: frozenset[int]) -> list[Option]:
 
 
 def _useful(options: list[Option], wanted: frozenset[int]) -> list[Option]:
-    """Those that can be computed and lead to what is wanted, in an order in which they can be computed."""
+    """Return the options that can be computed and lead to a wanted class, in an order in which they can be computed."""
     options = in_order(options)
     makers = makers_of(options)
     reached, stack = set(wanted), list(wanted)
@@ -42,16 +49,19 @@ def _useful(options: list[Option], wanted: frozenset[int]) -> list[Option]:
 
 
 class Requirements:
-    """What a class, or an option, cannot be computed without. Sets are whole numbers, a bit for each class.
+    """The classes without which a class or an option cannot be computed, as bit sets.
 
-    The largest solution of: a class cannot do without itself and what none of its options can do without; an option not
-    without what any of its needs cannot. `options` must be in an order in which they can be computed.
+    They are the largest solution of two equations. A class requires itself and what all its options require. An option
+    requires what any of its needs requires.
+
+    Args:
+      options: the options, in an order in which they can be computed.
     """
 
     def __init__(self, options: list[Option]):
         makers = makers_of(options)
         self._bit = {c: 1 << position for position, c in enumerate(makers)}
-        self._of_class = dict.fromkeys(makers, -1)  # all there is
+        self._of_class = dict.fromkeys(makers, -1)  # −1 has all bits set
         changed = True
         while changed:
             changed = False
@@ -64,29 +74,32 @@ class Requirements:
                     self._of_class[c], changed = bits, True
 
     def all(self, classes: Iterable[int]) -> int:
+        """Return the bit set of everything that is required to compute the classes."""
         bits = 0
         for c in classes:
             bits |= self._of_class[c]
         return bits
 
     def exactly(self, classes: Iterable[int]) -> int:
+        """Return the bit set of the classes themselves."""
         return sum(self._bit[c] for c in set(classes))
 
     def of(self, classes: Iterable[int]) -> set[int]:
+        """Return everything that is required to compute the classes, as a set of classes."""
         bits = self.all(classes)
         return {c for c, bit in self._bit.items() if bits & bit}
 
     def is_circular(self, option: Option) -> bool:
-        """Whether all that the option gives would be there before it could be computed."""
+        """Check whether computing the option requires all of its own results."""
         bits = self.all(option.needs)
         return all(bits & self._bit[c] for c in option.makes)
 
 
 def _unbeaten(options: list[Option]) -> list[Option]:
-    """Without those that are circular or beaten; of equally good ones the first stays.
+    """Drop circular and dominated options; of equally good options, keep the first.
 
-    An option is beaten by one that gives at least the same, costs no more, and needs only what the option cannot do
-    without.
+    An option is dominated by another option that makes at least the same classes, costs no more, and needs only classes
+    that the first option requires anyway.
     """
     musts = Requirements(options)
     options = [option for option in options if not musts.is_circular(option)]
@@ -104,15 +117,16 @@ def _unbeaten(options: list[Option]) -> list[Option]:
     return [option for option in options if option not in beaten]
 
 
-MIN_SECONDS = 0.1  # for one program, even when time is up
+MIN_SECONDS = 0.1  # smallest time limit of one program, even after the deadline
 
 
 class Extraction(NamedTuple):
-    """What is known of the cheapest choice.
+    """The result of an extraction.
 
     Attributes:
-      bound: ps that no choice costs less than.
-      choice: the best one, in an order in which it can be computed; None if none was seen that costs at most `known`.
+      bound: lower bound in ps on the cost of every choice.
+      choice: the best choice found, in an order in which it can be computed; None if no choice of cost ≤ `known` was
+        found.
     """
 
     bound: int
@@ -120,9 +134,13 @@ class Extraction(NamedTuple):
 
 
 def extract(options: Iterable[Option], wanted: Iterable[int], known: int, seconds: float) -> Extraction:
-    """The cheapest choice of options that makes the `wanted` classes out of nothing, or what is known of it in time.
+    """Find the cheapest choice of options that makes all wanted classes, or a lower bound on its cost.
 
-    Graph inputs and constants are nobody's needs. `known` is the cost of some choice (ps).
+    Args:
+      options: the options; graph inputs and constants are omitted from their needs.
+      wanted: the classes to be made.
+      known: cost in ps of some valid choice.
+      seconds: time limit.
     """
     end, wanted = time.monotonic() + seconds, frozenset(wanted)
     options, relaxed = _narrowed(list(options), wanted, known, end)
@@ -133,7 +151,7 @@ def extract(options: Iterable[Option], wanted: Iterable[int], known: int, second
     solved: dict[tuple, tuple[int, list[int] | None]] = {}
     while True:
         bound, choice = 0, []
-        for position, part in enumerate(sorted(parts, key=len)):  # what small ones leave of the time, large ones get
+        for position, part in enumerate(sorted(parts, key=len)):  # Time that small parts leave goes to large parts.
             key = _shape(part, forced)
             if key not in solved:
                 left = (end - time.monotonic()) / (len(parts) - position)
@@ -145,13 +163,13 @@ def extract(options: Iterable[Option], wanted: Iterable[int], known: int, second
         circles = [] if choice is None else circles_of(choice)
         if not circles or time.monotonic() > end:
             return Extraction(bound, None if choice is None or circles else _needed(choice, wanted))
-        for circle in circles:  # through several parts: they become one
+        for circle in circles:  # The parts that a cycle runs through are joined into one part.
             joined = [part for part in parts if any(not circle.isdisjoint(option.makes) for option in part)]
             parts = [part for part in parts if part not in joined] + [[option for part in joined for option in part]]
 
 
 def _narrowed(options: list[Option], wanted: frozenset[int], known: int, end: float) -> tuple[list[Option], int]:
-    """(the options that a choice of at most the cost `known` may hold, a bound in ps)."""
+    """Return the options that a choice of cost ≤ `known` may contain, and a lower bound in ps."""
     bound, relaxed = 0, {}
     while True:
         options = reduced(options, wanted)
@@ -186,7 +204,7 @@ def _narrowed(options: list[Option], wanted: frozenset[int], known: int, end: fl
 
 
 def _components(options: list[Option], forced: set[int]) -> list[list[Option]]:
-    """Options that share a class which is not forced, directly or through others, in order."""
+    """Split the options into components: options that share a class that is not forced, directly or through others."""
     parent: dict[int, int] = {}
 
     def find(c: int) -> int:
@@ -196,7 +214,7 @@ def _components(options: list[Option], forced: set[int]) -> list[list[Option]]:
 
     joins = []
     for option in options:
-        # Those that make the same forced class choose between them, so they belong together.
+        # Options that make the same forced class are alternatives, so they belong to one component.
         joined = [-1 - c if c in forced else c for c in option.makes] + [c for c in option.needs if c not in forced]
         for c in joined[1:]:
             parent[find(c)] = find(joined[0])
@@ -208,7 +226,7 @@ def _components(options: list[Option], forced: set[int]) -> list[list[Option]]:
 
 
 def _shape(component: list[Option], forced: set[int]) -> tuple:
-    """Equal for components that are equal up to the names of classes."""
+    """Return a key that is equal for components that differ only in the names of their classes."""
     names: dict[int, int] = {}
 
     def named(classes: tuple[int, ...]) -> tuple:
@@ -221,7 +239,7 @@ def _shape(component: list[Option], forced: set[int]) -> tuple:
 
 
 def _solve(options: list[Option], forced: set[int], seconds: float) -> tuple[int, list[int] | None]:
-    """(bound in ps, positions of the options of the cheapest choice; None if there was no time to find one)."""
+    """Return a bound in ps and the positions of the cheapest choice (None if no choice was found in time)."""
     end = time.monotonic() + seconds
     program, bound = Program(options, forced), 0
     while True:
@@ -243,7 +261,7 @@ def _solve(options: list[Option], forced: set[int], seconds: float) -> tuple[int
 
 
 def _needed(chosen: list[Option], wanted: frozenset[int]) -> list[Option]:
-    """The chosen options, founded, in order and without superfluous ones."""
+    """Return the chosen options without superfluous ones, in an order in which they can be computed."""
     ordered = in_order(chosen)
     made: dict[int, Option] = {}
     for option in ordered:

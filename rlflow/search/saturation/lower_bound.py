@@ -7,9 +7,9 @@ cost. So the operators of the graph form a founded choice that costs no more tha
 
 - that rewrites make of the starting graphs, in any number, if none needs more than `iterations` - 1 others before it;
 - in whose derivation no rewrite merges two operators that compute the same, or two that read a common weight. An
-  e-graph holds every form of an operator at once, and merging these forms would never end.
+  e-graph contains every form of an operator at once, and merging these forms would never end.
 
-The e-graph also holds mixtures that no sequence of rewrites gives. They can only lower the bound. The cost must be a
+The e-graph also contains mixtures that no sequence of rewrites gives. They can only lower the bound. The cost must be a
 sum over single operators; other costs are refused.
 """
 
@@ -28,10 +28,14 @@ from rlflow.search.saturation.extract import Option, extract
 
 
 def extraction_options(egraph: EGraph, cost: CostModel) -> list[Option]:
-    """Every operator that a run computes, with its cost: what every graph is charged that holds it.
+    """Return every operator that is computed at run time as an option with its cost.
 
-    Raises RLFlowError for a cost model that charges an operator according to what stands around it, or counts a
-    quantity of the whole graph.
+    Args:
+      egraph: the e-graph.
+      cost: the cost model.
+
+    Raises:
+      RLFlowError: the cost of an operator depends on its surroundings, or the cost is a quantity of the whole graph.
     """
     why = "a bound needs a cost that is a sum over single operators, as the analytic one is; this one"
     if hasattr(cost, "whole"):
@@ -51,9 +55,14 @@ def extraction_options(egraph: EGraph, cost: CostModel) -> list[Option]:
 
 
 def graph_of(egraph: EGraph, chosen: Sequence[int], original: Graph) -> Graph:
-    """The graph of the chosen operators, in an order in which they can be computed, and the constants they read.
+    """Return the graph of chosen operators, together with the constants that they read.
 
-    Tensors of the original keep their ids, and so their names.
+    Tensors of the original graph keep their ids, and therefore their names.
+
+    Args:
+      egraph: the e-graph.
+      chosen: ids of the operators, in an order in which they can be computed.
+      original: the graph that the e-graph began with.
     """
     tensors, fresh = egraph.tensors(), count(original.next_id)
     made: set[int] = set()
@@ -70,7 +79,7 @@ def graph_of(egraph: EGraph, chosen: Sequence[int], original: Graph) -> Graph:
         for c in node.reads():
             if egraph.is_constant(c) and c not in egraph.constants and c not in made:
                 add(egraph.nodes[next(iter(egraph.makers[c]))])
-        again = {c for c in node.outputs if c in made}  # another operator gives it already
+        again = {c for c in node.outputs if c in made}  # another chosen operator computes the class, too
         outputs = tuple(next(fresh) if c in again else tensor(c) for c in node.outputs)
         made.update(node.outputs)
         captured = tuple((name, tensor(c)) for name, c in node.captured)
@@ -86,24 +95,25 @@ def graph_of(egraph: EGraph, chosen: Sequence[int], original: Graph) -> Graph:
     return Graph.build(original.interface, nodes, types, constants, original.inputs, outputs)
 
 
-SHARE = 0.5  # of the seconds that are left, for the next iteration, and for its integer program
-SMALL_GAP = 0.01  # between the best graph and the bound, with which it pays to go deeper
+SHARE = 0.5  # share of the remaining seconds for the next iteration, and again for its integer program
+SMALL_GAP = 0.01  # relative gap between the best graph and the bound up to which another iteration pays
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What is known about the cheapest graph.
+    """A lower bound on the cost of all graphs in a scope, and the cheapest graph found.
 
     Attributes:
-      lower_bound_ps: no graph in the scope costs less, to the tolerance of HiGHS (1e-6).
-      best_ps, best: the cheapest graph that is known, and its cost: built from the e-graph, or one that it began with.
-      scope: the graphs that the bound speaks of, in words.
-      saturated: whether more iterations would bring nothing new, so that the number of rewrites is not limited.
-      iterations: whole iterations.
-      stop: why no more iterations were taken: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap': after the next
-        one the integer program could not be solved in time.
-      classes, nodes: of the e-graph, constants left out.
-      seconds: all together.
+      lower_bound_ps: cost that no graph in the scope falls below, to the tolerance of HiGHS (1e-6).
+      best_ps: cost of `best`.
+      best: the cheapest known graph, built from the e-graph or given at the start.
+      scope: a sentence that describes the graphs that the bound covers.
+      saturated: True if more iterations would find nothing new, so that the number of rewrites is not limited.
+      iterations: number of whole iterations.
+      stop: reason of the end: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap' if the integer program of the
+        next iteration was not solved in time.
+      classes, nodes: size of the e-graph without constants.
+      seconds: total duration.
     """
 
     lower_bound_ps: int
@@ -118,7 +128,7 @@ class Bound:
     seconds: float
 
     def gap(self, cost_ps: int) -> float:
-        """How far a graph in the scope is from the best at most, as a share of its cost."""
+        """Return the largest possible distance of a graph in the scope from the best graph, as a share of its cost."""
         return (cost_ps - self.lower_bound_ps) / cost_ps if cost_ps else 0.0
 
 
@@ -126,16 +136,19 @@ def lower_bound(
     task: Task, seconds: float = 600.0, known: Sequence[Graph] = (), max_iterations: int = 4, max_nodes: int = 30_000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Bound:  # fmt: skip
-    """The bound for a task within about so many seconds.
+    """Compute a lower bound for a task.
 
     Args:
-      known: results of searches from the task's graph; they and what is near them are part of the scope.
-      max_iterations, max_nodes: limits of the e-graph.
-      progress: called with (whole iterations, operators) after each.
+      task: the task.
+      seconds: approximate duration.
+      known: results of searches from the task's graph; they and all graphs near them become part of the scope.
+      max_iterations: largest number of iterations.
+      max_nodes: largest number of operators in the e-graph.
+      progress: called with (whole iterations, number of operators) after each iteration.
 
     Raises:
-      RLFlowError: the model has symbolic sizes, the cost is not one of single operators, or a rule asks who else reads
-        a tensor.
+      RLFlowError: the model has symbolic sizes, the cost is not a sum over single operators, or a rule depends on the
+        readers of a tensor.
     """
     if task.graph.interface.symbols:
         names = " ".join(f"--shape {name}=SIZE" for name in task.graph.interface.symbols)
@@ -170,7 +183,8 @@ def lower_bound(
 
 
 def _solved(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds: float) -> Bound:
-    """What an e-graph says after so many iterations; `best` is the cheapest graph that is known to be in it."""
+    """Return the bound of the e-graph after some iterations; `best` is the cheapest graph known to be in the e-graph.
+    """
     choices = extraction_options(egraph, task.cost)
     best_ps = graph_cost(task.cost, best).runtime_ps
     wanted = [c for c in egraph.outputs if c not in egraph.inputs and not egraph.is_constant(c)]

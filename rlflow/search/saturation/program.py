@@ -1,8 +1,8 @@
 """An integer program: the cheapest choice of operators from an e-graph, solved by HiGHS.
 
 An `Option` computes some classes from others at a cost. `Program` states which classes are forced and which classes a
-chosen option needs. Flow rows strengthen its linear relaxation and forbid most circles; `circles_of` finds the circles
-that remain, and `Program.forbid` cuts them off. scipy provides the solver, because OR-Tools requires another version of
+chosen option needs. Flow rows strengthen its linear relaxation and forbid most cycles; `circles_of` finds the remaining
+cycles, and `Program.forbid` cuts them off. scipy provides the solver, because OR-Tools requires another version of
 protobuf than the one this project is tested with.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Option(NamedTuple):
-    """A way to compute the classes `makes` from the classes `needs`, by operator `node`, for `cost` (ps)."""
+    """A way to compute the classes `makes` from the classes `needs` by the operator `node`, for `cost` ps."""
 
     cost: int
     makes: tuple[int, ...]
@@ -22,7 +22,7 @@ class Option(NamedTuple):
 
 
 def in_order(options: list[Option]) -> list[Option]:
-    """The options that can be computed at all, each after others that make what it needs."""
+    """Return the options that can be computed, each after the options that make its needs."""
     waiting: dict[int, list[int]] = {}
     missing = [len(set(option.needs)) for option in options]
     for position, option in enumerate(options):
@@ -42,6 +42,7 @@ def in_order(options: list[Option]) -> list[Option]:
 
 
 def makers_of(options: Iterable[Option]) -> dict[int, list[Option]]:
+    """Return class → the options that make the class."""
     makers: dict[int, list[Option]] = {}
     for option in options:
         for c in option.makes:
@@ -49,24 +50,32 @@ def makers_of(options: Iterable[Option]) -> dict[int, list[Option]]:
     return makers
 
 
-TOLERANCE = 1e-6  # relative, of what HiGHS calls proved
-MAX_PICKS = 4  # ways to pick a need for each option, and so flows from each forced class
+TOLERANCE = 1e-6  # relative tolerance of HiGHS
+MAX_PICKS = 4  # largest number of flows from each forced class
 
 
 class Relaxation(NamedTuple):
-    """The linear relaxation: its value and the reduced cost of each option (ps)."""
+    """The value of the linear relaxation and the reduced cost of each option, in ps."""
 
     value: float
     reduced: np.ndarray
 
 
 class Program:
-    """Column k < len(options) is 1 if option k is chosen; rows are (column → coefficient) with a sum ≥ a number.
+    """An integer program over options.
 
-    The rows say that forced classes are made, and what a chosen option needs. In fractions that is weak: an option
-    chosen by a third asks for a third of what three such need together. So there are flows, too: whatever one need is
-    picked for each option, from every forced class a path of chosen options leads down along these needs; a unit of
-    flow on it takes at most the share by which the options are chosen. Flows also forbid most circles.
+    Column k < len(options) is 1 if option k is chosen. A row is (column → coefficient, number): the sum must be at
+    least the number.
+
+    Some rows state that forced classes are made, and what a chosen option needs. Their relaxation is weak: an option
+    chosen by one third asks only for one third of what three such options need together. Flows strengthen it. Pick one
+    need for each option. From every forced class, a path of chosen options then leads down along the picked needs. A
+    unit of flow follows this path and uses each option at most by the share to which it is chosen. Flows also forbid
+    most cycles.
+
+    Args:
+      options: the options of one component.
+      forced: classes that every choice makes.
     """
 
     def __init__(self, options: list[Option], forced: set[int]):
@@ -90,9 +99,9 @@ class Program:
                 self._flow(c, pick)
 
     def _require(self, some: Iterable[int], readers: Iterable[int]) -> None:
-        """Some of the options `some` are chosen if one of the readers is.
+        """Require one of the options `some` if any of the readers is chosen.
 
-        Of the options that give the same, no cheapest choice holds two: they share a row.
+        A cheapest choice contains no two readers that make the same classes, so such readers share a row.
         """
         alike: dict[tuple, list[int]] = {}
         for k in readers:
@@ -104,16 +113,17 @@ class Program:
             self.rows.append((row, 0))
 
     def _picks(self, forced: set[int]) -> list[list[int | None]]:
-        """Some ways to pick a need for each option: the costliest one, the second, …; None where none is left open.
+        """Return ways to pick a need for each option: its costliest open need, the second, …; None if it has no open
+        need.
 
-        Classes that are forced, or made elsewhere, are made anyhow.
+        Classes that are forced, or made in another component, are not open.
         """
-        cost: dict[int, int] = {}  # of making a class, whatever its needs share
+        cost: dict[int, int] = {}  # class → cost of making it, counting shared needs several times
         for option in in_order([o._replace(needs=tuple(c for c in o.needs if c in self.makers)) for o in self.options]):
             total = option.cost + sum(cost.get(c, 0) for c in option.needs)
             for c in option.makes:
                 cost[c] = min(total, cost.get(c, total))
-        ordered = []  # per option its needs that are left open, the costliest first
+        ordered = []  # for each option its open needs, the costliest first
         for option in self.options:
             needs = [c for c in option.needs if c in self.makers and c not in forced]
             ordered.append(sorted(needs, key=lambda c: (-cost.get(c, 0), c)))
@@ -124,7 +134,7 @@ class Program:
         return picks
 
     def _flow(self, source: int, pick: list[int | None]) -> None:
-        """A unit of flow from a forced class down the picked needs."""
+        """Add a unit of flow from a forced class down the picked needs."""
         reached, stack = {source}, [source]
         while stack:
             for k in self.makers[stack.pop()]:
@@ -133,7 +143,7 @@ class Program:
                     stack.append(pick[k])
         used = sorted({k for c in reached for k in self.makers[c]})
         if all(pick[k] is None for k in used):
-            return  # the flow would be no more than the row of the class
+            return  # The flow would only repeat the row of the class.
         column = {k: self.columns + position for position, k in enumerate(used)}
         self.columns += len(used)
         self.rows += [({k: 1, column[k]: -1}, 0) for k in used]
@@ -145,7 +155,7 @@ class Program:
             self.rows.append((row, 1 if c == source else 0))
 
     def forbid(self, circle: set[int]) -> None:
-        """If any class of the circle is used, one of them is made from outside of it."""
+        """Require that, if any class of a cycle is used, an option makes one of them from outside the cycle."""
         outside = sorted({k for c in circle for k in self.makers[c] if circle.isdisjoint(self.options[k].needs)})
         if not circle.isdisjoint(self.forced):
             self.rows.append((dict.fromkeys(outside, 1), 1))
@@ -154,7 +164,9 @@ class Program:
     # -- HiGHS -------------------------------------------------------------------------------------
 
     def _arrays(self):
-        """(costs as shares of the highest, that one, matrix, least sums)"""
+        """Return the costs relative to the largest cost, the largest cost, the matrix, and the smallest sum of each
+        row.
+        """
         from scipy.sparse import csr_array
 
         entries = [(r, k, value) for r, (row, _) in enumerate(self.rows) for k, value in row.items()]
@@ -166,7 +178,7 @@ class Program:
         return costs / scale, scale, matrix, np.array([least for _, least in self.rows])
 
     def relax(self, seconds: float) -> Relaxation:
-        """Says nothing, which is true, when time ends."""
+        """Solve the linear relaxation; if the time limit in seconds ends first, return the trivial bound 0."""
         from scipy.optimize import linprog
 
         costs, scale, matrix, least = self._arrays()
@@ -178,7 +190,7 @@ class Program:
         return Relaxation(result.fun * scale, result.lower.marginals[: len(self.options)] * scale)
 
     def solve(self, seconds: float) -> tuple[int, list[int] | None]:
-        """(bound in ps, the options of the best choice; None if there was no time to find one)."""
+        """Return a bound in ps and the options of the best choice (None if no choice was found within `seconds`)."""
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         costs, scale, matrix, least = self._arrays()
@@ -195,13 +207,16 @@ class Program:
 
 
 def circles_of(chosen: list[Option]) -> list[set[int]]:
-    """Sets of classes, none of which a chosen option makes from outside of the set; none if all is founded."""
+    """Return the cycles of a choice: sets of classes that no chosen option makes from outside the set.
+
+    If the choice is founded, the list is empty.
+    """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
     founded = {c for option in in_order(chosen) for c in option.makes}
     left = [option for option in chosen if not founded.issuperset(option.makes)]
-    position: dict[int, int] = {}  # class → its row and column
+    position: dict[int, int] = {}  # class → its row and column in the matrix
     for option in left:
         for c in option.makes:
             if c not in founded:
@@ -225,7 +240,8 @@ def circles_of(chosen: list[Option]) -> list[set[int]]:
 
 
 def _smaller(circle: set[int], chosen: list[Option]) -> set[int]:
-    """The shortest circle among classes that make one another, if no chosen option makes it from outside; else all."""
+    """Return the shortest cycle within a set of classes, if no chosen option makes it from outside; else the whole set.
+    """
     following: dict[int, list[int]] = {c: [] for c in circle}
     for option in chosen:
         for c in circle.intersection(option.makes):
