@@ -1,10 +1,11 @@
 """Episodes of the real environment for learning: random and exploring play, workers, shards on disk, logged edits.
 
-Episode k depends only on (seed, k), so workers, kills and restarts do not change it. Training of world models draws its
-batches from (seed, step) for the same reason. Half of the steps of random play first draw a rule and then a location,
-unlike the paper's uniform draw (`CollectOptions.by_rule`): otherwise rules with few locations hardly ever occur, and a
-world model cannot learn their effect. An exploring episode restores the states of the greedy one and plays only the
-rest; `Episode.copied` counts its copied steps, which are no interactions.
+Episode k depends only on (seed, k), so workers, kills and restarts do not change it. For the same reason, the training
+of world models draws its batches from (seed, step). The paper's random agent draws every valid action with equal
+probability. Here, half of the steps of random play first draw a rule and then a location (`CollectOptions.by_rule`):
+otherwise rules with few locations hardly ever occur, and a world model cannot learn their effect. An exploring episode
+restores the states of the greedy episode and plays only the rest; `Episode.copied` counts its copied steps, which are
+not interactions.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Edits: the nodes, tensors and matches that a rewrite removes and adds, and features of what they name.
 
 Rewriting is deterministic and local, so an edit describes a step completely at a fraction of the graph's size. World
-models that predict edits learn from them (worldmodel/edits); an edit says nothing about how a rule works. The ids of
-the episode name nodes, tensors and matches. Operators and tensors also have a signature, a hash that tells equal
-from different. `SignatureFeatures` holds, once for each signature, the columns of the observation that depend on that
+models that predict edits learn from them (worldmodel/edits); an edit does not contain how a rule works. Nodes, tensors
+and matches are named by the ids of the episode. Operators and tensors also have a signature, a hash that separates
+different ones. `SignatureFeatures` stores, once for each signature, the columns of the observation that depend on that
 operator or tensor alone, so a network can judge signatures that it never met.
 """
 
@@ -30,17 +30,21 @@ from rlflow.graph.ir import ABSENT, Graph, Node
 from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
 from rlflow.rules.match import Match, attributes_of
 
-# Of packed edits; raised when what is hashed into a signature changes, since models learnt from others do not fit.
+# Version of packed edits. It also increases when signatures change, because a trained model knows only the old ones.
 FORMAT = 2
-OUTPUT = 0  # the operator of the node that stands for an output of the whole graph
+OUTPUT = 0  # operator of a node that stands for a graph output
 
 
 class TensorRecord(NamedTuple):
-    """One tensor. rank_signature: int64 hash of its data type, its rank, and whether it is constant.
+    """One tensor.
 
-    signature: int64 hash of its data type, its shape and its content, if it is a small constant or follows from sizes;
-    symbols stay symbols, so it is the same at every size, and it is odd where there are any. size: elements at the
-    typical sizes (their geometric mean), −1 if not known.
+    Attributes:
+      id: the id of the tensor in the episode.
+      rank_signature: int64 hash of the data type, the rank, and whether the tensor is constant.
+      signature: int64 hash of the data type, the shape, and the content if the tensor is a small constant or follows
+        from sizes. Symbols are hashed by name, so the signature is the same at every size. It is odd if the shape
+        contains symbols.
+      size: number of elements, as the geometric mean over the typical sizes; −1 if unknown.
     """
 
     id: int
@@ -50,12 +54,16 @@ class TensorRecord(NamedTuple):
 
 
 class NodeRecord(NamedTuple):
-    """One node. op_type: int64 hash of its operator's name and domain. operator: the same with its attributes, defaults
-    filled in.
+    """One node.
 
-    inputs, outputs: ids of tensors, ABSENT for an omitted one. runtime_ps: estimated.
+    A graph output is also a node, with a negative id; it reads one tensor and is never removed.
 
-    An output of the whole graph is a node too, with a negative id, that reads one tensor and is never removed.
+    Attributes:
+      id: the id of the node in the episode.
+      op_type: int64 hash of the operator's name and domain.
+      operator: int64 hash of name, domain and attributes, with defaults filled in.
+      inputs, outputs: ids of tensors; ABSENT for an omitted tensor.
+      runtime_ps: estimated runtime in ps.
     """
 
     id: int
@@ -67,8 +75,13 @@ class NodeRecord(NamedTuple):
 
 
 class MatchRecord(NamedTuple):
-    """One match of a rule: its nodes in the rule's order; the tensors that its variables hold, then those it
-    replaces."""
+    """One match of a rule.
+
+    Attributes:
+      xfer_id: number of the rule.
+      nodes: ids of the matched nodes, in the rule's order.
+      operands: ids of the tensors that the rule's variables match, then of the tensors that the rewrite replaces.
+    """
 
     xfer_id: int
     nodes: tuple[int, ...]
@@ -76,13 +89,17 @@ class MatchRecord(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """removed: ids of nodes. tensors: those that nodes name for the first time. nodes: new ones, and those of which
-    anything changed. rewired: (old tensor, new tensor) for all consumers.
+    """The difference between two successive graphs of an episode.
 
-    lost, appeared: matches; of a rule with two alike roots, both ways to name them.
-
-    sizes: of an episode's first edit, int64 hash of the typical sizes that its runtimes and tensor sizes are of; 0
-    where no size is symbolic.
+    Attributes:
+      removed: ids of the removed nodes.
+      tensors: the tensors that nodes name for the first time.
+      nodes: the new nodes, and all nodes of which any field changed.
+      rewired: (old tensor, new tensor) pairs; all consumers of the old tensor read the new tensor.
+      lost: the matches that disappeared. For a rule with two symmetric roots, both orders of the roots are listed.
+      appeared: the new matches, likewise.
+      sizes: in the first edit of an episode, int64 hash of the typical sizes at which runtimes and tensor sizes hold; 0
+        if no size is symbolic.
     """
 
     removed: tuple[int, ...]
@@ -103,7 +120,7 @@ def _hash(content) -> int:
 
 @lru_cache(maxsize=4)
 def first_edit(state: RewriteState) -> Edit:
-    """The whole state, as if all of it had just appeared."""
+    """Return an edit that describes a whole state, as if everything in it were new."""
     nodes = [_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
     matches = [match_record(state, match) for match in state.table.all_matches()]
     nodes += _outputs(state.graph)
@@ -113,11 +130,17 @@ def first_edit(state: RewriteState) -> Edit:
 
 
 def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edit:
-    """What rewriting the match did."""
+    """Return the edit of one rewrite.
+
+    Args:
+      before: the state before the rewrite.
+      match: the match that was rewritten.
+      after: the state after the rewrite.
+    """
     old, new = before.graph, after.graph
     removed = [node_id for node_id in sorted(new.changed) if node_id in old.nodes and node_id not in new.nodes]
     changed = [node_id for node_id in sorted(after.graph_cost.recounted) if node_id in new.nodes]
-    # new ones as the rule made them, wherever they come to lie
+    # New nodes come first, in the order in which the rule made them rather than in canonical order.
     changed.sort(key=lambda node_id: (node_id in old.nodes, node_id))
     nodes = []
     for node_id in changed:
@@ -138,11 +161,18 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
 
 
 def match_record(state: RewriteState, match: Match) -> MatchRecord:
+    """Return the record of a match.
+
+    Args:
+      state: a state that has the match.
+      match: the match.
+    """
     bound = operands(state.graph, state.task.rules[match.xfer_id], match.nodes, match.bindings)
     return MatchRecord(match.xfer_id, match.nodes, tuple(bound))
 
 
 def _record(state: RewriteState, node: Node) -> NodeRecord:
+    """Return the record of a node."""
     op_type, attributes = node.key()[:2], attributes_of(state.graph, node)[0]
     operator = (*op_type, sorted(attributes.items()), len(node.captured))
     runtime = state.graph_cost.nodes[node.id].runtime_ps
@@ -150,14 +180,14 @@ def _record(state: RewriteState, node: Node) -> NodeRecord:
 
 
 def _tensors(state: RewriteState, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
-    """The tensors of the nodes that are not known yet."""
+    """Return the records of the tensors that the nodes name and that are not known yet."""
     named = dict.fromkeys(t for node in nodes for t in (*node.inputs, *node.outputs) if t != ABSENT and t not in known)
     views = [state.graph.at(sizes) for sizes in state.task.sizes]
     return tuple([_tensor(state.graph, views, tensor) for tensor in named])
 
 
 def _tensor(graph: Graph, views: list[Graph], tensor: int) -> TensorRecord:
-    """views: the graph at each of the typical sizes."""
+    """Return the record of a tensor; `views` contains the graph at each of the typical sizes."""
     known, constant = graph.types.get(tensor), graph.constants.get(tensor)
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
     if known is None:
@@ -179,7 +209,15 @@ def _outputs(graph: Graph) -> list[NodeRecord]:
 
 
 def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarray:
-    """int64 [...]: the edits of an episode, the first one of its initial state, and the match that each action took."""
+    """Pack an episode's edits into one array.
+
+    Args:
+      edits: the edits; the first one describes the initial state.
+      taken: the match of each action, or None for NO-OP.
+
+    Returns:
+      int64 [k], for `unpack`.
+    """
     edits, taken = list(edits), list(taken)
     flat = [FORMAT, len(edits)]
     for edit in edits:
@@ -207,8 +245,11 @@ def _pack_match(flat: list[int], match: MatchRecord) -> None:
 
 
 def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
-    """What `pack` packed. Raises RLFlowError if the array is damaged, of another format, or names what never
-    appeared."""
+    """Return the edits and the match of each action (None for NO-OP) that `pack` packed.
+
+    Raises:
+      RLFlowError: the array is damaged, has another format, or names something that never appeared.
+    """
     whole = packed.dtype == np.int64 and packed.ndim == 1
     numbers = iter(packed.tolist() if whole else ())
     try:
@@ -227,7 +268,7 @@ def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
 
 
 def _hang_together(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
-    """Whether they name only what has appeared and is still there."""
+    """Check that each edit names only nodes, tensors and matches that have appeared and are not removed."""
     nodes, tensors, matches = set(), {ABSENT}, set()
     for edit, match in zip(edits, [None, *taken], strict=True):
         old = (*edit.lost, match) if match else edit.lost
@@ -247,7 +288,7 @@ def _hang_together(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
 
 
 def _names_only(edit: Edit, nodes: set[int], tensors: set[int]) -> bool:
-    """Whether what came with an edit names these alone, and every node of it makes a tensor."""
+    """Check that the new nodes and matches of an edit name only these ids, and that every new node makes a tensor."""
     for node in edit.nodes:
         if not tensors.issuperset((*node.inputs, *node.outputs)) or not set(node.outputs) - {ABSENT}:
             return False
@@ -285,12 +326,18 @@ def _counted(numbers: Iterator[int]) -> range:
     return range(next(numbers))
 
 
-OPERATOR_COLUMNS = 1 + ATTRIBUTE_FEATURES + FINGERPRINT  # the operator's id comes first
+OPERATOR_COLUMNS = 1 + ATTRIBUTE_FEATURES + FINGERPRINT  # the first column is the operator id
 
 
 class SignatureFeatures(NamedTuple):
-    """operators: int64 [k], ascending, as in `NodeRecord.operator`; operator_features: float32 [k, OPERATOR_COLUMNS].
-    tensors: int64 [m], ascending, as in `TensorRecord.signature`; tensor_features: float32 [m, TENSOR_FEATURES]."""
+    """The features of operators and tensors by signature.
+
+    Attributes:
+      operators: int64 [k], ascending, signatures as in `NodeRecord.operator`.
+      operator_features: float32 [k, OPERATOR_COLUMNS].
+      tensors: int64 [m], ascending, signatures as in `TensorRecord.signature`.
+      tensor_features: float32 [m, TENSOR_FEATURES].
+    """
 
     operators: np.ndarray
     operator_features: np.ndarray
@@ -299,7 +346,12 @@ class SignatureFeatures(NamedTuple):
 
     @classmethod
     def of(cls, states: Sequence[RewriteState], edits: Sequence[Edit]) -> Self:
-        """Of all that the edits name; each led to its state, the first one is of the whole first state."""
+        """Compute the features of all signatures that the edits of an episode name.
+
+        Args:
+          states: the states of the episode.
+          edits: for each state, the edit that led to it; the first edit describes the first state.
+        """
         operators: dict[int, np.ndarray] = {}
         tensors: dict[int, np.ndarray] = {}
         for state, edit in zip(states, edits, strict=True):
@@ -313,7 +365,7 @@ class SignatureFeatures(NamedTuple):
 
 
 def merged_signatures(parts: Iterable[SignatureFeatures]) -> SignatureFeatures:
-    """All of them in one, each once."""
+    """Merge several tables into one table that contains each signature once."""
     whole = SignatureFeatures(*map(np.concatenate, zip(*parts, strict=True)))
     operators, of_operators = np.unique(whole.operators, return_index=True)
     tensors, of_tensors = np.unique(whole.tensors, return_index=True)
@@ -322,7 +374,7 @@ def merged_signatures(parts: Iterable[SignatureFeatures]) -> SignatureFeatures:
 
 
 def _operator_row(state: RewriteState, node_id: int) -> np.ndarray:
-    if node_id < 0:  # an output of the whole graph
+    if node_id < 0:  # a graph output
         return np.append(np.float32(OUTPUT_OP), np.zeros(OPERATOR_COLUMNS - 1, np.float32))
     node = state.graph.nodes[node_id]
     attributes = attribute_features(state.graph, node, redundant=True)

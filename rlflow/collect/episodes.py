@@ -19,7 +19,12 @@ from rlflow.common.task import GraphArrays
 
 
 class Tables(NamedTuple):
-    """Every row that occurs, once. nodes: float32 [N, F].  edges: float32 [E, Fe]."""
+    """All distinct feature rows of several graphs.
+
+    Attributes:
+      nodes: float32 [N, F].
+      edges: float32 [E, Fe].
+    """
 
     nodes: np.ndarray
     edges: np.ndarray
@@ -27,9 +32,13 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptGraph:
-    """Read as a `GraphArrays` (rlflow/common/task.py); its `nodes` and `edges` are made when they are asked for.
+    """A graph that stores row numbers into shared tables; it reads like a `GraphArrays` (rlflow/common/task.py).
 
-    ops, senders, receivers, globals: those of GraphArrays.  node_rows: int32 [n], edge_rows: int32 [e], in the tables.
+    Attributes:
+      ops, senders, receivers, globals: as in GraphArrays.
+      node_rows: int32 [n], rows in `tables.nodes`.
+      edge_rows: int32 [e], rows in `tables.edges`.
+      tables: the shared tables.
     """
 
     ops: np.ndarray
@@ -49,12 +58,12 @@ class KeptGraph:
         return self.tables.edges[self.edge_rows]
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """The fields of GraphArrays, in its order."""
+        """Iterate over the fields of GraphArrays, in its order."""
         return (getattr(self, name) for name in GraphArrays._fields)
 
 
 def kept(graphs: Sequence[GraphArrays | KeptGraph]) -> list[KeptGraph]:
-    """The same graphs, with tables of their own."""
+    """Return the graphs with feature rows in new shared tables."""
     node_rows, nodes = _distinct_rows(graph.nodes for graph in graphs)
     edge_rows, edges = _distinct_rows(graph.edges for graph in graphs)
     tables = Tables(nodes, edges)
@@ -65,7 +74,7 @@ def kept(graphs: Sequence[GraphArrays | KeptGraph]) -> list[KeptGraph]:
 
 
 def _distinct_rows(arrays: Iterable[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-    """(of each array the rows that it has in the table, int32; the table of all different rows, in the order met)."""
+    """Return the row numbers of each array, int32, and the table of all distinct rows in order of first occurrence."""
     numbers: dict[bytes, int] = {}
     rows, width = [], 0
     for array in arrays:
@@ -79,13 +88,13 @@ def _row_bytes(array: np.ndarray) -> Iterator[bytes]:
     return (data[at : at + size] for at in range(0, len(data), size))
 
 
-MEASUREMENT = np.dtype([("graph", "S64"), ("seconds", np.float64)])  # of a graph the hash, in hexadecimal digits
-# Arrays of a shard that number or count something.
+MEASUREMENT = np.dtype([("graph", "S64"), ("seconds", np.float64)])  # hexadecimal hash of the graph, duration
+# Arrays of a shard that contain indices or counts.
 COUNTED = (
     "index", "steps", "copied", "version", "n_node", "n_edge", "n_matched", "n_edits", "n_measurements", "node_rows",
     "edge_rows", "senders", "receivers",
 )  # fmt: skip
-BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")  # of KeptGraph: as long as these
+BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")  # fields of KeptGraph by length
 
 
 @dataclass
@@ -98,14 +107,14 @@ class Episode:
       terminated, truncated: bool [T]; only the last step may be true.
       costs: float64 [T + 1], estimated runtime in ms.
       counts: int32 [T + 1, N], locations per rule, at most max_locations.
-      graphs: T + 1 graphs, each a GraphArrays, or a KeptGraph, which is read in the same way.
-      index: position in the collection; with the run's seed it determines the episode.
+      graphs: T + 1 graphs, each a GraphArrays or a KeptGraph.
+      index: position in the collection; together with the run's seed, it determines the episode.
       matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the rewrite matched; empty for NO-OP.
-      edits: int64 [...], the episode as what disappears and appears, packed (rlflow.collect.edits.unpack).
-      signatures: of all that the edits name, and maybe of more.
-      copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
-      version: of the observation that the graphs are (`EncodingSpec.version`).
-      measurements: hash of a graph that was measured for the rewards → the seconds that this took, whoever did it.
+      edits: int64 [...], the packed edits of the episode (see `rlflow.collect.edits.unpack`).
+      signatures: features of all signatures that the edits name; may contain further signatures.
+      copied: number of first steps that were copied from another episode; they are not interactions.
+      version: version of the observation (`EncodingSpec.version`).
+      measurements: hash of each graph measured for the rewards → seconds that the measurement took.
     """
 
     actions: np.ndarray
@@ -128,12 +137,17 @@ class Episode:
 
     @property
     def interactions(self) -> int:
-        """Steps of the real environment that it took."""
+        """Number of steps of the real environment that the episode took."""
         return len(self) - self.copied
 
 
 def write_shard(path: Path | str, episodes: list[Episode]) -> None:
-    """Writes the episodes atomically. Equal episodes give equal bytes."""
+    """Write episodes to a file atomically; equal episodes give equal bytes.
+
+    Args:
+      path: the file.
+      episodes: the episodes.
+    """
     graphs = kept([graph for episode in episodes for graph in episode.graphs])
     arrays = {
         "index": np.array([episode.index for episode in episodes], np.int64),
@@ -159,8 +173,8 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
 
 
 def _parts(episode: Episode, name: str) -> list[np.ndarray]:
-    """Arrays of varying length, maybe empty: one of `edits` and of `measurements` for the episode, one of `matched` for
-    each step.
+    """Return an episode's arrays of varying length: one array of edits or measurements, or one `matched` array for each
+    step.
     """
     if name == "measurements":
         return [np.array(list(episode.measurements.items()), MEASUREMENT)]
@@ -170,12 +184,16 @@ def _parts(episode: Episode, name: str) -> list[np.ndarray]:
 
 
 def read_shard(path: Path | str) -> list[Episode]:
-    """Reads what `write_shard` wrote. Raises RLFlowError if the file is damaged."""
+    """Read the episodes of a file of `write_shard`.
+
+    Raises:
+      RLFlowError: the file is missing or damaged.
+    """
     arrays = read_arrays(path)
     try:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
-        arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not say: every step was played
-        arrays.setdefault("n_measurements", np.zeros_like(steps))  # nor do they of measurements: there were none
+        arrays.setdefault("copied", np.zeros_like(steps))  # Older shards have no copied steps.
+        arrays.setdefault("n_measurements", np.zeros_like(steps))  # Older shards have no measurements.
         arrays.setdefault("measurements", np.zeros(0, MEASUREMENT))
         _check(arrays)
         tables, signatures = Tables(arrays["nodes"], arrays["edges"]), _signatures(arrays)
@@ -214,7 +232,7 @@ def read_shard(path: Path | str) -> list[Episode]:
 
 
 def _check(arrays: dict[str, np.ndarray]) -> None:
-    """Raises ValueError, KeyError or TypeError if the arrays of a shard do not fit together."""
+    """Raise ValueError, KeyError or TypeError if the arrays of a shard do not fit together."""
     for name in COUNTED:
         if arrays[name].dtype.kind not in "iu" or (arrays[name] < 0).any():
             raise ValueError(f"{name} is not of whole numbers from 0 on")
@@ -245,7 +263,7 @@ def _check(arrays: dict[str, np.ndarray]) -> None:
 
 
 def _signatures(arrays: dict[str, np.ndarray]) -> SignatureFeatures | None:
-    """Those of a shard; None where its task has none. Raises ValueError if they are damaged."""
+    """Return the signatures of a shard, or None if its task has none; raise ValueError if they are damaged."""
     if "operators" not in arrays:
         return None
     result = SignatureFeatures(*[arrays[name] for name in SignatureFeatures._fields])
@@ -255,9 +273,14 @@ def _signatures(arrays: dict[str, np.ndarray]) -> SignatureFeatures | None:
 
 
 def read_episodes(folder: Path | str, count: int | None = None) -> list[Episode]:
-    """The episodes 0 … count−1 of a folder of shards, or all, in the order of their index.
+    """Read the episodes of a folder of shards, in the order of their index.
 
-    Raises RLFlowError if a shard is damaged or one of the `count` is not there.
+    Args:
+      folder: the folder.
+      count: number of episodes to read; None to read all.
+
+    Raises:
+      RLFlowError: a shard is damaged, or one of the first `count` episodes is missing.
     """
     episodes: list[Episode] = []
     try:

@@ -1,15 +1,13 @@
-"""Where workers run: processes of this machine, or the nodes of a Ray cluster.
+"""Executors: where workers run, in processes of this machine or on the nodes of a Ray cluster.
 
-A job is a function of some module with plain arguments. Its worker can die at any moment, and another one does the job
-again; so doing it twice must come to the same as doing it once.
+A job is a function of a module with plain arguments. Its worker can die at any moment, and another worker then does the
+job again. Doing a job twice must therefore have the same effect as doing it once.
 
-An executor has
+An executor has three methods and one line in `EXECUTORS`:
 
-    run(function, *arguments)   in a worker, from any thread; raises WorkerDied if that dies
-    stop()                      nobody waits for what still runs
-    close()                     after the last `run` has returned
-
-and one line in `EXECUTORS`.
+    run(function, *arguments)   run in a worker, called from any thread; raise WorkerDied if the worker dies
+    stop()                      announce that no caller waits for running jobs any more
+    close()                     free all resources after the last `run` has returned
 """
 
 import os
@@ -36,13 +34,19 @@ EXECUTORS = Registry(
         "ray": "rlflow.collect.executors:RayExecutor",
     },
 )
-TRIES = 3  # so many workers may die of a job
-CONNECT_SECONDS = 10.0  # within which a cluster must answer
-CANCEL_SECONDS = 0.5  # within which a job on a cluster learns that nobody waits for it
+TRIES = 3  # workers that may die of one job before it fails
+CONNECT_SECONDS = 10.0  # time within which a cluster must answer
+CANCEL_SECONDS = 0.5  # time within which a job on a cluster is cancelled after `stop`
 
 
 class Job(NamedTuple):
-    """name: for messages, e.g. "shard 3"."""
+    """One unit of work for a worker.
+
+    Attributes:
+      name: the name in messages, such as "shard 3".
+      function: a function of a module.
+      arguments: its arguments, plain values.
+    """
 
     name: str
     function: Callable
@@ -50,21 +54,32 @@ class Job(NamedTuple):
 
 
 class Workers:
-    """Does jobs, `count` at a time. A single local worker is this very process.
+    """A pool that does `count` jobs at a time. A single local worker is this process itself.
 
-    Raises RLFlowError for an executor that is unknown, not installed or out of reach.
+    Args:
+      executor: a name in EXECUTORS.
+      count: number of workers.
+
+    Raises:
+      RLFlowError: the executor is unknown, not installed, or cannot be reached.
     """
 
     def __init__(self, executor: str, count: int):
         kind = EXECUTORS.get(executor)
         self._executor = None if (executor, count) == ("local", 1) else kind(count)
-        self._threads = ThreadPoolExecutor(count)  # each waits for one worker; started when first needed
+        self._threads = ThreadPoolExecutor(count)  # each thread waits for one worker
         self._stopping = False
 
     def results(self, jobs: Iterable[Job], ahead: int) -> Iterator:
-        """What the jobs return, in their order; with more than one worker, `ahead` of them are begun beforehand.
+        """Yield the results of the jobs, in their order.
 
-        Raises RLFlowError if a job does, if it fails in any other way (with its traceback), or if its workers die.
+        Args:
+          jobs: the jobs.
+          ahead: number of jobs that are started before their results are needed, if there are several workers.
+
+        Raises:
+          RLFlowError: a job raised RLFlowError, failed otherwise (the message contains its traceback), or killed its
+            workers.
         """
         if self._executor is None:
             yield from (traced(job.function, *job.arguments) for job in jobs)
@@ -77,7 +92,7 @@ class Workers:
             yield result
 
     def _begin(self, job: Job) -> Future:
-        return self._threads.submit(copy_context().run, self._do, job)  # with the caller's `silence`
+        return self._threads.submit(copy_context().run, self._do, job)  # The context carries the caller's `silence`.
 
     def _do(self, job: Job):
         for tries in range(1, TRIES + 1):
@@ -103,7 +118,9 @@ class Workers:
 
 
 class LocalExecutor:
-    """Processes of this machine, each a pool of its own, so that the death of one is the business of one job."""
+    """Worker processes of this machine, each in a pool of its own, so that the death of one process affects only one
+    job.
+    """
 
     def __init__(self, count: int):
         self._idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
@@ -122,7 +139,9 @@ class LocalExecutor:
             self._idle.put(process)
 
     def stop(self) -> None:
-        """What runs is waited for; an interrupt from the terminal reaches these processes too."""
+        """Do nothing: `close` waits for running jobs, and an interrupt from the terminal reaches the processes by
+        itself.
+        """
 
     def close(self) -> None:
         while not self._idle.empty():
@@ -130,10 +149,10 @@ class LocalExecutor:
 
 
 class RayExecutor:
-    """A Ray cluster: that of RAY_ADDRESS, else the one that runs on this machine, else one started for the occasion.
+    """Workers on a Ray cluster: the cluster at RAY_ADDRESS, else the one running on this machine, else a new local one.
 
-    Its nodes need the same packages, and the same files at the same paths. How many jobs run at a time is the caller's
-    choice, but never more than the cluster has CPUs.
+    All nodes need the same packages, and the same files at the same paths. The caller decides how many jobs run at a
+    time; Ray never runs more jobs than the cluster has CPUs.
     """
 
     def __init__(self, _count: int):
@@ -143,14 +162,14 @@ class RayExecutor:
             raise RLFlowError("the executor 'ray' needs Ray: pip install '.[distributed]'") from error
         self._ray, self._connected, self._stopped = ray, not ray.is_initialized(), threading.Event()
         if self._connected:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here reports to nobody
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here sends no usage statistics
             address = os.environ.get("RAY_ADDRESS", "of this machine")
             try:
                 _knock(address)
                 ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
             except (OSError, RuntimeError, ValueError) as error:
                 raise RLFlowError(f"cannot reach the Ray cluster {address}: {first_line(error)}") from error
-        # No retries by Ray: it would not say so, and not in the same way as the local executor.
+        # Ray must not retry by itself: `Workers` retries with a message and the same limit for all executors.
         self._remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(traced)
 
     def run(self, function: Callable, *arguments):
@@ -163,7 +182,7 @@ class RayExecutor:
             return ray.get(job)
         except errors.RayTaskError as error:
             raise RLFlowError(str(error.cause if isinstance(error, RLFlowError) else error)) from error
-        except errors.RayError as error:  # the worker or its node is gone, and its result with it
+        except errors.RayError as error:  # The worker or its node is lost, together with the result.
             raise WorkerDied(first_line(error)) from error
 
     def stop(self) -> None:
@@ -175,7 +194,7 @@ class RayExecutor:
 
 
 def _knock(address: str) -> None:
-    """Raises OSError if nobody listens there: Ray itself would try for minutes."""
+    """Raise OSError if no server listens at the address: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()

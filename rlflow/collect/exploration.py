@@ -1,10 +1,11 @@
-"""Episodes that explore: a return along known actions, then steps towards what has been seen least.
+"""Exploring episodes: return along known actions, then take the steps that have been seen least.
 
-The controller's way is the trunk, and exploring are its branches (Go-Explore, Ecoffet et al. 2021). Drawn are matches
-that the world model does not know, first those whose pattern or rule gained elsewhere, and of these what the episode
-has tried least: two matches are the same to it if one plan makes what replaces them. So are matches of rules that were
-carried out the fewest times: a chain is found only by who takes its first step, which may gain nothing. An episode
-explores for as many steps as the way to where it begins has, and at least 30: a long way is one through a large graph.
+The controller's episode is the trunk, and exploring episodes are its branches (Go-Explore, Ecoffet et al. 2021). Most
+steps draw a match that the world model does not know. Among unknown matches, a match whose pattern or rule gained
+elsewhere comes first, then the match that the episode has tried least. Two matches count as the same if one plan makes
+their replacements. Other steps draw a match of the rule that was applied the fewest times: a chain of rewrites is found
+only if its first step is taken, although this step may gain nothing. An episode explores for as many steps as it
+returned along, and at least 30, because a long return means a large graph.
 """
 
 from collections import Counter
@@ -19,45 +20,58 @@ from rlflow.collect.rollouts import record
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import LocalState, Match, Reward, Task, valid_actions
 
-UNIFORM = 0.25  # share of the steps that are drawn from all valid actions,
-RAREST = 0.35  # and from the matches of the rule that was carried out least
+UNIFORM = 0.25  # share of the steps drawn uniformly from all valid actions
+RAREST = 0.35  # share of the steps drawn from the matches of the rules that were applied the fewest times
 
 
 @runtime_checkable
 class ExplorationObserver(Protocol):
-    """Watches episodes that explore, and knows what earlier ones have seen: what a world model's observer may be
-    besides.
+    """An observer of exploring episodes that knows what earlier episodes have seen, such as a world model's observer.
     """
 
     def begin(self, state: LocalState) -> None:
-        """An episode starts here."""
+        """Record that an episode starts at this state."""
 
     def took(self, match: Match, state: LocalState) -> None:
-        """A match led to this state."""
+        """Record that a match led to this state.
+
+        Args:
+          match: a match of the previous state.
+          state: the state after the match.
+        """
 
     def knows(self, match: Match) -> bool:
-        """Whether it has seen a match like this one of the state carried out."""
+        """Return True if a match like this match of the current state has been applied before."""
 
     def times(self, xfer_id: int) -> int:
-        """How often it has seen the rule carried out, in earlier episodes."""
+        """Return the number of times that earlier episodes applied the rule."""
 
     def expects(self, match: Match) -> float:
-        """The gain that it expects of a match of the state, by what it knows of others."""
+        """Return the expected gain of a match of the current state, estimated from other matches."""
 
 
 def play_novel(
     task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
     observer: ExplorationObserver | None = None, restored: Sequence[LocalState] = (),
 ) -> Episode:
-    """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021).
+    """Play an exploring episode: return along valid actions, then explore (Go-Explore, Ecoffet et al. 2021).
 
-    It mostly takes what the observer does not know: of that what it expects to gain, and what the episode has tried
-    least; or a rule that was carried out the fewest times: what a rare one makes possible, others are needed to see.
-    Two matches are the same to the observer if their replacements are made by one plan, wherever they are.
+    An exploring step is drawn in one of three ways: uniformly (UNIFORM), from the rules that were applied the fewest
+    times (RAREST), or from the least familiar matches. Familiarity compares, in this order, whether the observer knows
+    the match, whether it expects no gain, and how often this episode applied the plan of the match.
 
     Args:
-      prefix: the valid actions to return along.  steps: of exploration after them.
-      restored: the states before and after each action of the prefix, if they are known: then it is copied, not walked.
+      task: the task.
+      reward: the reward.
+      prefix: the valid actions to return along.
+      steps: largest number of exploring steps.
+      rng: the random generator.
+      index: index of the episode.
+      observer: what earlier episodes have seen; None to count the plans of this episode alone.
+      restored: the states before and after each action of the prefix, if they are known; they are copied, not computed.
+
+    Raises:
+      RLFlowError: the task has neither a valid action nor NO-OP.
     """
     states, actions, tried, taken = [task.initial], [], Counter(), Counter()
     if observer is not None:
@@ -92,7 +106,7 @@ def play_novel(
             least = min(known)
             valid = [action for action, familiar in zip(valid, known, strict=True) if familiar == least]
         carry_out(*valid[rng.integers(len(valid))])
-    if not actions:  # nothing applies anywhere
+    if not actions:  # no rule applies anywhere
         if not task.encoding_spec.stop:
             raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
         actions.append((task.encoding_spec.n_rules, 0))

@@ -1,7 +1,7 @@
-"""Collecting episodes of random play in the real environment, in parallel and resumably.
+"""Random episodes of the real environment, collected in parallel and resumably.
 
-Episode k of a run depends only on the run's seed and k, so that the number of workers, where they run, the
-death of one, a kill or a restart change nothing. Workers write shards whole; what is on disk is never played again.
+Episode k of a run depends only on the run's seed and k. The number of workers, their place, the death of a worker, a
+kill and a restart therefore change nothing. Workers write whole shards; episodes on disk are never played again.
 """
 
 import math
@@ -25,16 +25,26 @@ from rlflow.env.rewards import begin
 from rlflow.env.state import RewriteState
 
 SHARD_EPISODES = 4
-ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
+ARRIVAL_SECONDS = 60.0  # time that a network file system may take to show a file that another node wrote
 
 
 def play_random(
     task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0, by_rule: float = 0.0
 ) -> Episode:
-    """One episode of random play; by default of the paper's random agent (see `drawn`).
+    """Play one random episode; by default the paper's random agent (see `drawn`).
 
-    Where an action is a move (`env.moves=batched`), the episode is of its single rewrites.
-    Raises RLFlowError if there is nothing to do.
+    If an action is a move (`env.moves=batched`), the episode records the single rewrites of each move.
+
+    Args:
+      task: the task.
+      reward: the reward.
+      max_steps: number of single rewrites after which the episode is truncated.
+      rng: the random generator.
+      index: index of the episode.
+      by_rule: probability with which a step draws a rule first, then a location.
+
+    Raises:
+      RLFlowError: the task has no valid action.
     """
     states, actions, spec, state = [task.initial], [], task.encoding_spec, start_of(task)
     while len(actions) < max_steps and (not actions or actions[-1][0] != spec.n_rules):
@@ -49,15 +59,27 @@ def play_random(
         for action, after in islice(steps, max_steps - len(actions)):
             actions.append(action)
             states.append(after)
-        state.arrays()  # now, of what this step changed; asked for in the end, of all that changed since the start
+        state.arrays()  # Encoding each state at once is incremental; at the end, it would span all changes.
     if not actions:
         raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
     return record(task, reward, states, actions, index)
 
 
 def drawn(valid: np.ndarray, no_op: int, rng: np.random.Generator, by_rule: float = 0.0) -> tuple[int, int]:
-    """One of the valid actions, int [k, 2]: each is equally probable, NO-OP included, as in the paper; with probability
-    `by_rule`, unless NO-OP was drawn so, each rule is, and then each of its locations."""
+    """Draw one of the valid actions.
+
+    Every valid action, NO-OP included, is equally probable, as in the paper. If the action is not NO-OP, a second draw
+    replaces it with probability `by_rule`: first a rule, then one of its locations, each uniformly.
+
+    Args:
+      valid: int [k, 2], the valid actions.
+      no_op: the xfer_id of NO-OP.
+      rng: the random generator.
+      by_rule: probability of the second draw.
+
+    Returns:
+      (xfer_id, location).
+    """
     xfer_id, location = valid[rng.integers(len(valid))].tolist()
     if by_rule and xfer_id != no_op and rng.random() < by_rule:
         rules = valid[:, 0]
@@ -70,9 +92,18 @@ def record(
     task: Task, reward: Reward, states: Sequence[State], actions: Sequence[tuple[int, int]], index: int = 0,
     copied: int = 0,
 ) -> Episode:  # fmt: skip
-    """The episode of these valid actions, which lead from each state to the next; NO-OP ends it."""
+    """Return the episode of a sequence of states and actions.
+
+    Args:
+      task: the task.
+      reward: the reward.
+      states: T + 1 states.
+      actions: T valid actions; action t leads from states[t] to states[t + 1]. Only the last one may be NO-OP.
+      index: index of the episode.
+      copied: number of first steps that were copied from another episode.
+    """
     rewards, matched, no_op, earnings = [], [], task.encoding_spec.n_rules, begin(reward, task.initial)
-    # Asked once: up to Python 3.11 the answer reads all that the protocol names, the list of matches among them.
+    # Checked once: up to Python 3.11, the check evaluates all attributes of the protocol, including `matches`.
     local = isinstance(states[0], LocalState)
     for step, ((xfer_id, location), before, after) in enumerate(zip(actions, states, states[1:], strict=False), 1):
         if xfer_id == no_op or not local:
@@ -101,8 +132,12 @@ def record(
 def edits_of(
     states: Sequence[RewriteState], actions: Sequence[tuple[int, int]]
 ) -> tuple[np.ndarray, SignatureFeatures]:
-    """What each of the actions changed, packed, and how what that names is observed: the log that world models which
-    predict edits learn from."""
+    """Return the packed edits of an episode and the features of the signatures that they name.
+
+    Args:
+      states: T + 1 states.
+      actions: T actions.
+    """
     edits, taken = [first_edit(states[0])], []
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
         if xfer_id == before.task.no_op:
@@ -116,8 +151,13 @@ def edits_of(
 
 
 class Figures(NamedTuple):
-    """Of an episode. gained: its return. best_gain: percent by which its best state is below the first cost.
-    measurements: see `Episode`.
+    """The figures of one episode.
+
+    Attributes:
+      steps: number of steps.
+      gained: return, the sum of the rewards.
+      best_gain: decrease of the cost from the first to the cheapest state, in percent of the first cost.
+      measurements: see `Episode`.
     """
 
     steps: int
@@ -146,7 +186,7 @@ def _play(spec: TaskSpec, seed: int, indices: list[int], by_rule: float) -> list
 
 
 def _play_shard(spec: TaskSpec, seed: int, indices: list[int], by_rule: float, path: str) -> tuple[list[Figures], str]:
-    """The figures of its episodes, and the hash of the file."""
+    """Play and write the episodes of a shard; return their figures and the hash of the file."""
     episodes = _play(spec, seed, indices, by_rule)
     write_shard(path, episodes)
     return list(map(figures, episodes)), file_hash(path)
@@ -163,17 +203,24 @@ def collect(
     spec: TaskSpec, folder: Path | str, episodes: int, workers: int, seed: int, progress=None, log=None,
     executor: str = "local", by_rule: float = 0.0,
 ) -> dict:
-    """Plays the episodes that are not on disk yet.
+    """Play the episodes that are not on disk yet.
 
     Args:
-      folder: where the workers write the shards; with several machines, one that they share.
+      spec: the task.
+      folder: folder of the shards; several machines must share it.
+      episodes: number of episodes, including the episodes on disk.
+      workers: number of workers.
+      seed: seed of the run.
       progress: a tqdm-like object that is updated after every finished episode.
-      log: called with (episodes on disk, scalars) for every new episode: "return", "best_gain" (percent of the first
-        cost, of the best state of all episodes so far), "episode_length", "interactions" so far.
-      executor: see rlflow.collect.executors.  by_rule: see `drawn`.
+      log: called with (episodes on disk, scalars) for every new episode. The scalars are "return", "best_gain" (of the
+        cheapest state of all episodes so far, in percent of the first cost), "episode_length" and "interactions" so
+        far.
+      executor: a name in `rlflow.collect.executors.EXECUTORS`.
+      by_rule: see `drawn`.
 
-    Returns: episodes, interactions (steps of the real environment), new_interactions (those that were not on disk
-    before), measurement_seconds (that the rewards took to measure, each graph once, whoever measured it).
+    Returns:
+      a dict of "episodes", "interactions" (steps of the real environment), "new_interactions" (steps of episodes that
+        were not on disk before) and "measurement_seconds" (time that measured rewards took, counting each graph once).
     """
     folder, spec = Path(folder).absolute(), spec.absolute()
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
@@ -212,16 +259,16 @@ def collect(
 
 
 def _on_disk(path: Path, indices: list[int]) -> list[Figures] | None:
-    """Of these episodes, None if the shard lacks one of them or is damaged."""
+    """Return the figures of a shard's episodes, or None if the shard is damaged or lacks an episode."""
     try:
-        result = read_shard(path)[: len(indices)]  # an earlier run may have asked for more
+        result = read_shard(path)[: len(indices)]  # an earlier run may have played more episodes
     except RLFlowError:
         return None
     return list(map(figures, result)) if [episode.index for episode in result] == indices else None
 
 
 def _await_file(path: Path, written: str) -> None:
-    """Returns when the file is here as it was written, perhaps by another machine."""
+    """Wait until a file written by another machine is here with the expected hash; raise RLFlowError after a minute."""
     deadline = time.monotonic() + ARRIVAL_SECONDS
     while not path.exists() or file_hash(path) != written:
         if time.monotonic() > deadline:
@@ -233,9 +280,18 @@ def online_batches(
     spec: TaskSpec, batch: int, workers: int, seed: int, first_batch: int = 0, executor: str = "local",
     by_rule: float = 0.0,
 ) -> Iterator[list[Episode]]:
-    """Fresh mini-batches of random episodes, without end, two batches ahead (RLFlow, section 3.3.2).
+    """Yield fresh batches of random episodes without end, played two batches ahead (RLFlow, section 3.3.2).
 
-    Batch b holds the episodes b·batch … (b+1)·batch − 1, so that a run can go on at any batch.
+    Batch b contains the episodes b·batch … (b+1)·batch − 1, so a run can continue at any batch.
+
+    Args:
+      spec: the task.
+      batch: number of episodes of a batch.
+      workers: number of workers.
+      seed: seed of the run.
+      first_batch: number of the first batch.
+      executor: a name in `rlflow.collect.executors.EXECUTORS`.
+      by_rule: see `drawn`.
     """
     spec = spec.absolute()
     jobs = (Job(f"episode {k}", _play, (spec, seed, [k], by_rule)) for k in count(first_batch * batch))
@@ -248,10 +304,20 @@ def online_batches(
 def best_random(
     task: Task, folder: Path | str, interactions: int, max_steps: int, seed: int, by_rule: float = 0.0
 ) -> tuple[list[tuple[int, int]], int]:
-    """The control of every result: the cheapest graph that random play of so many interactions meets.
+    """Return the cheapest graph that random play meets within a number of interactions, the control of every result.
 
-    The episodes on disk come first; what they lack is played anew. Returns the actions that lead to that
-    graph, and the interactions.
+    The episodes on disk are used first; further episodes are played as needed.
+
+    Args:
+      task: the task.
+      folder: folder of the shards.
+      interactions: number of steps of the real environment.
+      max_steps: number of steps after which a new episode is truncated.
+      seed: seed of the run.
+      by_rule: see `drawn`.
+
+    Returns:
+      (the (xfer_id, location) pairs that lead to the cheapest graph, the number of interactions).
     """
     best_cost, best_actions, played, index = task.initial.objective / task.per_unit, [], 0, 0
     stored = iter(read_episodes(folder))
