@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks import harness
 from rlflow.common.files import write_text
-from rlflow.common.system import largest_process
+from rlflow.common.system import peak_process_memory
 from rlflow.proving.generator.enumerate import enumerate_rules
 from rlflow.rules.language import parse
 
@@ -57,7 +57,7 @@ def main() -> int:
     seconds = time.monotonic() - started
     if arguments.rules and report.finished:
         write_text(arguments.rules, report.rules)
-    used, largest = psutil.Process().cpu_times(), largest_process()
+    used, largest = psutil.Process().cpu_times(), peak_process_memory()
     figures = {
         "rules": len(parse(report.rules, "generated")),
         "sha256": hashlib.sha256(report.rules.encode()).hexdigest(),

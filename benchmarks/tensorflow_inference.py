@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.harness import THREADS, bar, each, finish, parser
 from benchmarks.keras_models import NETWORKS, export, load_frozen
-from rlflow.common.system import peak_while, resident_memory
+from rlflow.common.system import peak_memory_during, resident_memory
 from rlflow.costs.measured import ratio_of
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph.onnx_runtime import session
@@ -146,7 +146,7 @@ def added_memory(side: str, path: Path, pixels: int, seed: int) -> int | None:
         for _ in range(3):
             run(image)
 
-    most = peak_while(runs)
+    most = peak_memory_during(runs)
     return None if most is None else most - before
 
 

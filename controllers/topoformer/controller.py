@@ -74,9 +74,9 @@ class Topoformer(Learner):
         """Decisions, int64 [1 + samples + 2, n]: the greedy one, some drawn, a beam's, and that one lowered."""
         seen, priorities = observe([instance.arrays()]), self.priorities(instance)
         drawn = sampled(seen, priorities[None], samples, rng or self.rng)[0]
-        beam = instance.searched(priorities, self.config.beam)
+        beam = instance.beam_search(priorities, self.config.beam)
         return np.concatenate([
-            greedy(seen, priorities[None]), drawn, [beam, instance.searched(priorities, self.config.beam, beam)],
+            greedy(seen, priorities[None]), drawn, [beam, instance.beam_search(priorities, self.config.beam, beam)],
         ])  # fmt: skip
 
     def train(self, instance: Sequencing, seed: int, folder, log=None, progress=None) -> dict:
@@ -137,7 +137,7 @@ class Topoformer(Learner):
         first: the number of the first graph, of all.
         """
         nodes = self.config.nodes
-        return Batch([instance.drawn(nodes[k % len(nodes)], seed) for k, seed in enumerate(seeds, first)])
+        return Batch([instance.random_instance(nodes[k % len(nodes)], seed) for k, seed in enumerate(seeds, first)])
 
     def learn(self, instance: Sequencing, seed: int) -> dict[str, float]:
         """An epoch; the means of what is to be logged."""

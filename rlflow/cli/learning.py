@@ -6,7 +6,7 @@ from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.cli.curves import draw_fidelity
 from rlflow.cli.wiring import as_seen, check_single_moves, events, make_controller, sees_candidates, zoo_or_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import progress_bar, shown_by
+from rlflow.common.messages import progress_bar, bar_updater
 from rlflow.env.step import InTurn
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.dream import DreamVectorEnv
@@ -59,7 +59,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar,
         events(run, name, "train-controller") as writer,
     ):
-        common = run.config.seed, folder, log, shown_by(bar)
+        common = run.config.seed, folder, log, bar_updater(bar)
         if options.train_on == "real":
             results = train_for_real(controller, make_real, options.interactions, *common)
             return controller, results | {"measurement_seconds": measurements.seconds, "measured": measurements.best}

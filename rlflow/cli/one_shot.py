@@ -11,7 +11,7 @@ from controllers.base import check_observes
 from controllers.controller_options import controller_config
 from rlflow.cli.wiring import events
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import progress_bar, shown_by
+from rlflow.common.messages import progress_bar, bar_updater
 from rlflow.common.task import ONE_SHOT, Instance, Observes
 from rlflow.optimisation.candidates import Decision
 from worldmodel.train_and_load import prepare_tensorflow
@@ -33,7 +33,7 @@ def train_controller(run) -> dict:
         controller, instance = _controller(run), run.task.initial
         with progress_bar(1, "train-controller", "iteration") as bar, events(run, name, "train-controller") as writer:
             folder = run.path / "controller" / name
-            results = controller.train(instance, config.seed, folder, writer.scalars, shown_by(bar))
+            results = controller.train(instance, config.seed, folder, writer.scalars, bar_updater(bar))
         return {"controller": name, "trainings": [results]}
 
     return run.stage("train-controller", work)

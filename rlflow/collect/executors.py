@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.messages import say
-from rlflow.common.processes import WorkerDied, fresh_processes, traced
+from rlflow.common.processes import WorkerDied, fresh_processes, call_with_traceback
 from rlflow.common.registry import Registry
 
 EXECUTORS = Registry(
@@ -82,7 +82,7 @@ class Workers:
             workers.
         """
         if self._executor is None:
-            yield from (traced(job.function, *job.arguments) for job in jobs)
+            yield from (call_with_traceback(job.function, *job.arguments) for job in jobs)
             return
         waiting = iter(jobs)
         begun: deque[Future] = deque(self._begin(job) for job in islice(waiting, ahead))
@@ -130,7 +130,7 @@ class LocalExecutor:
     def run(self, function: Callable, *arguments):
         process = self._idle.get()
         try:
-            return process.submit(traced, function, *arguments).result()
+            return process.submit(call_with_traceback, function, *arguments).result()
         except BrokenProcessPool as error:
             process.shutdown()
             process = fresh_processes(1)
@@ -170,7 +170,7 @@ class RayExecutor:
             except (OSError, RuntimeError, ValueError) as error:
                 raise RLFlowError(f"cannot reach the Ray cluster {address}: {first_line(error)}") from error
         # Ray must not retry by itself: `Workers` retries with a message and the same limit for all executors.
-        self._remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(traced)
+        self._remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(call_with_traceback)
 
     def run(self, function: Callable, *arguments):
         ray, errors = self._ray, self._ray.exceptions

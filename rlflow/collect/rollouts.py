@@ -111,9 +111,9 @@ def record(
         else:
             matched.append(before.rows(before.match(xfer_id, location).nodes))
         if xfer_id == no_op:
-            earnings = earnings.stopped(before)
+            earnings = earnings.after_stop(before)
         else:
-            earnings = earnings.moved(before, after, step == len(actions))
+            earnings = earnings.after_step(before, after, step == len(actions))
         rewards.append(earnings.last)
     ends = np.zeros(len(actions), bool)
     ends[-1] = True

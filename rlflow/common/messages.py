@@ -26,7 +26,7 @@ LOG_SECONDS = 30.0  # time between two progress lines in a log
 CURSOR_UP = "\x1b[A"
 
 _silent = ContextVar("silent", default=False)
-_said: set[str] = set()  # the lines that `say_once` has shown
+_shown_lines: set[str] = set()  # the lines that `say_once` has shown
 
 
 class _Log:
@@ -55,7 +55,7 @@ def progress_bar(total: int | None, description: str, unit: str) -> "tqdm":
     """
     from tqdm import tqdm
 
-    if silent():
+    if is_silent():
         return tqdm(total=total, file=_Log(), disable=True)
     terminal = sys.stderr.isatty()
     file = sys.stderr if terminal else _Log()
@@ -68,18 +68,18 @@ def say(text: str) -> None:
     """Write a line for the user to standard error."""
     from tqdm import tqdm
 
-    if not silent():
+    if not is_silent():
         tqdm.write(text, file=sys.stderr)
 
 
 def say_once(text: str) -> None:
     """Write a line unless this process has written the same line before; worker processes write nothing."""
-    if text not in _said and not silent() and multiprocessing.parent_process() is None:
-        _said.add(text)
+    if text not in _shown_lines and not is_silent() and multiprocessing.parent_process() is None:
+        _shown_lines.add(text)
         say(text)
 
 
-def silent() -> bool:
+def is_silent() -> bool:
     """Return True inside `silence`, and if the process has no standard error (a GUI program)."""
     return _silent.get() or sys.stderr is None
 
@@ -94,7 +94,7 @@ def silence() -> Iterator[None]:
         _silent.reset(before)
 
 
-def shown_by(bar) -> Callable[[int, int], None]:
+def bar_updater(bar) -> Callable[[int, int], None]:
     """Return a callback (iterations done, iterations in total) that updates the bar."""
 
     def show(done: int, total: int) -> None:
@@ -109,14 +109,14 @@ ROOT = Path(__file__).resolve().parents[2]  # folder of the checkout, or of the 
 
 def program() -> str:
     """Return the name of this program for help texts, such as `rlflow` or `python run.py`."""
-    return shlex.join(_words())
+    return shlex.join(_program_words())
 
 
 def command(*arguments: object) -> str:
     """Return a command line of this program, ready to paste; use full paths if the shell would find another file."""
-    first, *others = _words()
+    first, *others = _program_words()
     this = _script() if first == "rlflow" else Path(sys.executable)
-    return shlex.join([_typed(first, this), *others, *map(str, arguments)])
+    return shlex.join([_shell_name(first, this), *others, *map(str, arguments)])
 
 
 def shape_words(shapes: Mapping[str, int | Sequence[int]], fix: bool) -> list[str]:
@@ -132,7 +132,7 @@ def shape_words(shapes: Mapping[str, int | Sequence[int]], fix: bool) -> list[st
     return [*words, "--fix"] if fix else words
 
 
-def _words() -> list[str]:
+def _program_words() -> list[str]:
     called = Path(sys.argv[0])
     if called.resolve() == ROOT / "run.py":
         return ["python", str(called)]
@@ -148,7 +148,7 @@ def _script() -> Path:
     return called if called.stem == "rlflow" else Path(sys.executable).with_name("rlflow")
 
 
-def _typed(name: str, path: Path) -> str:
+def _shell_name(name: str, path: Path) -> str:
     """Return the bare name if a shell finds this file by it, else the path (relative below the working directory)."""
     by_name = shutil.which(name)
     if by_name and os.path.abspath(by_name) == os.path.abspath(path):
@@ -156,9 +156,9 @@ def _typed(name: str, path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if Path.cwd() in path.parent.parents else path)
 
 
-MEANS_SOMETHING = re.compile(r"[\\|<\[!]")  # characters that begin a table cell, HTML, a link or an image
+MARKDOWN_SPECIAL = re.compile(r"[\\|<\[!]")  # characters that begin a table cell, HTML, a link or an image
 
 
 def escaped(text: str) -> str:
     """Escape text for a Markdown line or table cell, so that a viewer shows it literally and loads nothing."""
-    return MEANS_SOMETHING.sub(r"\\\g<0>", " ".join(text.split()))
+    return MARKDOWN_SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))

@@ -45,23 +45,23 @@ class Option:
     choices: tuple[str, ...]
     distinct: bool
 
-    def wrong(self, value) -> str | None:
+    def error_of(self, value) -> str | None:
         """Return an error text that continues the option's name ("must be above 0, not -1"), or None for no error."""
         if value is None and self.nullable:
             return None
         outer = list if self.many else self.kind
-        if not _fits(value, outer):
+        if not _has_type(value, outer):
             return f"is a {outer.__name__}, not {value!r}"
         for element in value if self.many else [value]:
-            if not _fits(element, self.kind):
+            if not _has_type(element, self.kind):
                 return f"is a list of {self.kind.__name__}, not {value!r}"
-            if wrong := self._outside(element):
+            if wrong := self._range_error(element):
                 return wrong
         if self.distinct and (not value or len(set(value)) < len(value)):
             return "needs at least one value, and none twice"
         return None
 
-    def _outside(self, value) -> str | None:
+    def _range_error(self, value) -> str | None:
         if self.choices and value not in self.choices:
             return f"is one of {', '.join(self.choices)}, not {value!r}"
         if not self.is_number:
@@ -137,7 +137,7 @@ def check(options, name: str) -> None:
       RLFlowError: a value is not allowed.
     """
     for key, declared in options_of(type(options)).items():
-        if wrong := declared.wrong(getattr(options, key)):
+        if wrong := declared.error_of(getattr(options, key)):
             raise RLFlowError(f"{name}: '{key}' {wrong}")
 
 
@@ -160,7 +160,7 @@ def _read_type(hint) -> tuple[type, bool, bool]:
     return hint, False, False
 
 
-def _fits(value, kind: type) -> bool:
+def _has_type(value, kind: type) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     wider = {float: (int, float), list: (list, tuple)}

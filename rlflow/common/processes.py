@@ -59,7 +59,7 @@ def _die_with_parent() -> None:
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
-def traced(function: Callable, *arguments):
+def call_with_traceback(function: Callable, *arguments):
     """Call a function in a worker process and keep the traceback of unexpected errors in the message of RLFlowError.
 
     Args:
@@ -117,7 +117,7 @@ class Worker:
             raise WorkerDied("killed, or out of memory?") from error
         finally:
             if not answered:  # also after an interrupt: the result is no longer needed
-                self._give_up()
+                self._kill()
         if failure is not None:
             raise failure
         return result
@@ -129,7 +129,7 @@ class Worker:
         self._process.start()
         theirs.close()  # Only the child holds this end now, so the pipe closes when the child dies.
 
-    def _give_up(self) -> None:
+    def _kill(self) -> None:
         self._process.kill()
         self._process.join()
         self._jobs.close()
@@ -146,7 +146,7 @@ def _serve(jobs: Connection) -> None:
         except EOFError:
             return
         try:
-            answer = traced(function, *arguments), None
+            answer = call_with_traceback(function, *arguments), None
         except RLFlowError as error:
             answer = None, error
         jobs.send(answer)

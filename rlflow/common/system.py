@@ -2,11 +2,11 @@
 
 - `processor`: model name; on Windows family, model and stepping.
 - `usable_cores`: respects CPU affinity (not on macOS) and container quota (only on Linux).
-- `interruptions`, `largest_process`: None on Windows.
-- `peak_while`: None except on Linux with glibc.
-- `give_back`: no effect except on Linux with glibc.
+- `interruptions`, `peak_process_memory`: None on Windows.
+- `peak_memory_during`: None except on Linux with glibc.
+- `return_freed_memory`: no effect except on Linux with glibc.
 - `alarm`: interrupts a sleeping or waiting call; on Windows it waits until the current call returns.
-- `with_lock`: the child keeps the lock; on Windows it does not (see `wait_for`).
+- `inherited_lock`: the child keeps the lock; on Windows it does not (see `wait_for_orphans`).
 - `replace` by two writers of one file at once: the last writer wins; on Windows one writer may fail with OSError.
 
 None means unknown. Locks come from `filelock` and end with their process, even if it is killed. A file system without
@@ -30,7 +30,7 @@ from typing import IO
 from filelock import lock_descriptor
 
 LINUX, WINDOWS = sys.platform == "linux", sys.platform == "win32"
-GIVEN_BACK, M_MMAP_THRESHOLD = 65536, -3  # bytes; number of this parameter in mallopt
+MIN_RETURNED, M_MMAP_THRESHOLD = 65536, -3  # bytes; number of this parameter in mallopt
 LOCK_SECONDS = 0.002  # polling interval while another process holds a lock; some locks are held only briefly
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # Linux container: "quota period", CPU µs of all cores per period in µs
 VECTORS = {  # CPU flag on Linux, widest first → name; virtual machines of one CPU name differ in these flags
@@ -103,7 +103,7 @@ def resident_memory() -> int:
     return psutil.Process().memory_info().rss
 
 
-def largest_process() -> int | None:
+def peak_process_memory() -> int | None:
     """Return the peak resident memory in bytes of this process or of its largest ended child; None if unknown."""
     if WINDOWS:
         return None
@@ -118,7 +118,7 @@ def _peak(who: int) -> int:
     return resource.getrusage(who).ru_maxrss * (1024 if LINUX else 1)  # macOS counts in bytes
 
 
-def peak_while(act: Callable[[], object]) -> int | None:
+def peak_memory_during(act: Callable[[], object]) -> int | None:
     """Call act() and return the peak resident memory of this process during the call, in bytes; None if unknown.
 
     If the system cannot reset the peak, `act` is not called.
@@ -136,15 +136,15 @@ def peak_while(act: Callable[[], object]) -> int | None:
     return marks[0] if marks else None
 
 
-def give_back() -> None:
-    """Make this process return freed blocks of at least GIVEN_BACK bytes to the system at once.
+def return_freed_memory() -> None:
+    """Make this process return freed blocks of at least MIN_RETURNED bytes to the system at once.
 
     This changes glibc's threshold, which otherwise grows with the freed blocks. The environment variable
     MALLOC_MMAP_THRESHOLD_ has the same effect. Other systems and C libraries are unchanged.
     """
     if LINUX:
         with suppress(AttributeError):  # The C library is not glibc.
-            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, GIVEN_BACK)
+            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MIN_RETURNED)
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -202,16 +202,16 @@ def locked(path: Path | str) -> Iterator[IO]:
         yield file
 
 
-def with_lock(file: IO) -> dict:
+def inherited_lock(file: IO) -> dict:
     """Return arguments for `subprocess` that let the child keep the lock of a file until the child ends.
 
-    On Windows a child cannot keep a lock; `wait_for` finds such a child by its arguments.
+    On Windows a child cannot keep a lock; `wait_for_orphans` finds such a child by its arguments.
     """
     return {} if WINDOWS else {"pass_fds": [file.fileno()]}
 
 
-def wait_for(command: Sequence[str]) -> None:
-    """Wait for children of a killed parent that run this command line; only needed on Windows (see `with_lock`)."""
+def wait_for_orphans(command: Sequence[str]) -> None:
+    """Wait for children of a killed parent that run this command line; needed on Windows (see `inherited_lock`)."""
     if not WINDOWS:
         return  # On other systems such a child still holds the lock.
     import psutil

@@ -190,17 +190,17 @@ class CompoundState(Protocol):
     def choices(self, match: Match) -> Sequence[Match]:
         """Return the single choices that a match stands for, as matches of `single`."""
 
-    def carrying(self) -> "Carrying":
+    def start_replay(self) -> "CompoundReplay":
         """Return a translator that repeats single choices from this state as compound matches."""
 
 
-class Carrying(Protocol):
+class CompoundReplay(Protocol):
     """A translator from a sequence of single choices to the compound matches that make them at all equal places.
 
     A search tries single choices from `CompoundState.single`, then repeats the successful sequence on the compound
     state. Node ids differ between the two sequences, and one compound match can make several later single choices. The
     search handles the single choices in order. For each choice, it calls `match` unless `is_made`, follows the match,
-    calls `followed`, and finally calls `passed`.
+    calls `record_match`, and finally calls `record_choice`.
     """
 
     def is_made(self, choice: Match) -> bool:
@@ -214,10 +214,10 @@ class Carrying(Protocol):
           choice: the next single choice, as a match of the single sequence.
         """
 
-    def followed(self, after: CompoundState) -> None:
+    def record_match(self, after: CompoundState) -> None:
         """Record the compound state that following the match led to."""
 
-    def passed(self, choice: Match) -> None:
+    def record_choice(self, choice: Match) -> None:
         """Record that the single choice is made and that the next choice follows."""
 
 
@@ -282,7 +282,7 @@ class Instance(Protocol):
 class Sequencing(Instance, Protocol):
     """An instance whose decision is a topological order of its nodes: each node follows the senders of its edges."""
 
-    def drawn(self, n: int, seed: int) -> "Sequencing":
+    def random_instance(self, n: int, seed: int) -> "Sequencing":
         """Return a random instance of the same kind, so that a controller can train on many problems.
 
         Args:
@@ -290,7 +290,7 @@ class Sequencing(Instance, Protocol):
           seed: seed of the random generator; equal arguments give equal instances.
         """
 
-    def searched(self, priorities: np.ndarray, width: int, order: np.ndarray | None = None) -> np.ndarray:
+    def beam_search(self, priorities: np.ndarray, width: int, order: np.ndarray | None = None) -> np.ndarray:
         """Find an order by beam search.
 
         Args:
@@ -332,7 +332,7 @@ class Earnings(Protocol):
     info: Mapping[str, object]
     measurements: Mapping[str, float]
 
-    def moved(self, before: State, after: State, ended: bool) -> Self:
+    def after_step(self, before: State, after: State, ended: bool) -> Self:
         """Return the earnings after a valid step.
 
         Args:
@@ -340,7 +340,7 @@ class Earnings(Protocol):
           ended: True if the step ended the episode.
         """
 
-    def stopped(self, state: State) -> Self:
+    def after_stop(self, state: State) -> Self:
         """Return the earnings after NO-OP in a state."""
 
 

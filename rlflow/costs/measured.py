@@ -26,7 +26,7 @@ import onnxruntime
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.common.processes import Worker, WorkerDied, fresh_processes
-from rlflow.common.system import interruptions, peak_while, resident_memory
+from rlflow.common.system import interruptions, peak_memory_during, resident_memory
 from rlflow.costs.timing import median_of
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
@@ -304,7 +304,7 @@ def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int, setup
         for _ in range(3):  # The first run allocates, and the second may allocate again with the sizes of the first.
             run(running, inputs)
 
-    peak = peak_while(runs)
+    peak = peak_memory_during(runs)
     return None if peak is None else peak - before
 
 

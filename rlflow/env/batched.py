@@ -302,12 +302,12 @@ class BatchedState(LocalState):
     def choices(self, match: Move) -> tuple[Match, ...]:
         return match.members
 
-    def carrying(self) -> "Carrying":
-        return Carrying(self)
+    def start_replay(self) -> "CompoundReplay":
+        return CompoundReplay(self)
 
 
-class Carrying:
-    """A translator from single rewrites to moves; implements `rlflow.common.task.Carrying`.
+class CompoundReplay:
+    """A translator from single rewrites to moves; implements `rlflow.common.task.CompoundReplay`.
 
     In both sequences, new nodes and tensors get consecutive ids from the first free id of the start.
 
@@ -327,7 +327,7 @@ class Carrying:
         here = self._here(choice)
         return next((move for move in state.matches if here in move.members), None)
 
-    def followed(self, after: BatchedState) -> None:
+    def record_match(self, after: BatchedState) -> None:
         first = after.began.graph.next_id
         for match in after.made:
             self.firsts[match.xfer_id, match.nodes] = first
@@ -337,7 +337,7 @@ class Carrying:
         here = self._here(choice)
         return (here.xfer_id, here.nodes) in self.firsts
 
-    def passed(self, choice: Match) -> None:
+    def record_choice(self, choice: Match) -> None:
         here = self._here(choice)
         first = self.firsts[here.xfer_id, here.nodes]
         self.names.update((self.next_id + k, first + k) for k in range(choice.plan.n_new))

@@ -127,10 +127,10 @@ class StepByStep:
     info: ClassVar[Mapping[str, object]] = {}
     measurements: ClassVar[Mapping[str, float]] = {}
 
-    def moved(self, before: State, after: State, ended: bool) -> Self:
+    def after_step(self, before: State, after: State, ended: bool) -> Self:
         return replace(self, last=float(self.reward(before, after, self.initial)))
 
-    def stopped(self, state: State) -> Self:
+    def after_stop(self, state: State) -> Self:
         return replace(self, last=0.0)
 
 
@@ -197,13 +197,13 @@ class MeasuredEarnings:
             "measurement_seconds": self.reward.latencies.seconds,
         }  # fmt: skip
 
-    def moved(self, before: RewriteState, after: RewriteState, ended: bool) -> Self:
+    def after_step(self, before: RewriteState, after: RewriteState, ended: bool) -> Self:
         steps, every = self.steps + 1, self.reward.every
         if ended or (every is not None and steps % every == 0):
             return self._measured(after, steps)
         return replace(self, steps=steps, last=self.reward.unmeasured, latency=None)
 
-    def stopped(self, state: RewriteState) -> Self:
+    def after_stop(self, state: RewriteState) -> Self:
         return self._measured(state, self.steps)
 
     def _measured(self, state: RewriteState, steps: int) -> Self:

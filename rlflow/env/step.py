@@ -129,7 +129,7 @@ class StepEnv(gym.Env):
         xfer_id, location = (int(part) for part in action)
         no_op = self.encoding_spec.stop and (xfer_id, location) == (self.encoding_spec.n_rules, 0)
         if no_op:
-            self._steps, self._earnings = self._steps + 1, self._earnings.stopped(self.state)
+            self._steps, self._earnings = self._steps + 1, self._earnings.after_stop(self.state)
             return self._observation(), self._earnings.last, True, False, self._info(True)
         if not self._allowed(xfer_id, location):
             self._steps += 1
@@ -161,7 +161,7 @@ class StepEnv(gym.Env):
         before, self.state, self._steps = self.state, after, self._steps + 1
         ended = not self._masks()[0].any()
         truncated = not ended and self._steps >= self.max_steps
-        self._earnings = self._earnings.moved(before, after, ended or truncated)
+        self._earnings = self._earnings.after_step(before, after, ended or truncated)
         return self._observation(), self._earnings.last, ended, truncated, self._info(True, int(action[0]))
 
     def fork(self) -> "StepEnv":

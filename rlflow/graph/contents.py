@@ -105,11 +105,11 @@ def _numbers(array: np.ndarray, kind: TensorType) -> np.ndarray:
     return array.astype(onnx.helper.tensor_dtype_to_np_dtype(kind.dtype)).reshape(kind.shape)
 
 
-def _mixed(*arrays) -> bool:
+def _has_sizes(*arrays) -> bool:
     return any(array.dtype == object for array in arrays)
 
 
-def _whole(value):
+def _as_int(value):
     """Convert an integral float to an int, because Dim arithmetic accepts only integers; return others unchanged."""
     return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
 
@@ -120,10 +120,10 @@ def _whole(value):
 def _element_wise(exact: Callable, on_numbers: Callable) -> Callable:
     """Return an evaluator: `exact` handles single elements with sizes, `on_numbers` arrays of ONNX's data type."""
     n_operands = exact.__code__.co_argcount
-    by_element = np.frompyfunc(lambda *v: exact(*map(_whole, v)), n_operands, 1)
+    by_element = np.frompyfunc(lambda *v: exact(*map(_as_int, v)), n_operands, 1)
 
     def compute(call: _Call):
-        apply = by_element if _mixed(*call.values) else on_numbers
+        apply = by_element if _has_sizes(*call.values) else on_numbers
         if n_operands == 1:
             return apply(*call.values)
         return reduce(apply, call.values)  # Max and Min are variadic; a third NumPy argument would be the output.
@@ -144,12 +144,12 @@ def _divided(call: _Call):
     a, b = call.values
     if call.outputs[0].dtype in _INTEGERS:
         return np.frompyfunc(_quotient, 2, 1)(a, b)
-    if not _mixed(a, b):
+    if not _has_sizes(a, b):
         return a / b
 
     def exact(x, y):
-        result = _whole(x) // _whole(y)
-        if result * _whole(y) is not x and not dims.equal(result * _whole(y), _whole(x)):
+        result = _as_int(x) // _as_int(y)
+        if result * _as_int(y) is not x and not dims.equal(result * _as_int(y), _as_int(x)):
             raise Undecided("a fraction of a size")
         return result
 
@@ -166,7 +166,7 @@ def _modulo(call: _Call):
         return x - _quotient(x, y) * y
 
     a, b = call.values
-    return np.frompyfunc(exact, 2, 1)(a, b) if _mixed(a, b) else on_numbers(a, b)
+    return np.frompyfunc(exact, 2, 1)(a, b) if _has_sizes(a, b) else on_numbers(a, b)
 
 
 def _where(call: _Call):
@@ -179,7 +179,7 @@ def _where(call: _Call):
 
 def _cast(call: _Call):
     (array,), to = call.values, call.attributes["to"]
-    if _mixed(array):
+    if _has_sizes(array):
         if to not in _EXACT:
             raise Undecided("not every size is a number of this data type")
         return array
@@ -232,7 +232,7 @@ def _split(call: _Call):
 
 def _range(call: _Call):
     start, limit, delta = (array.reshape(-1)[0] for array in call.values)
-    if _mixed(*call.values):
+    if _has_sizes(*call.values):
         count = call.outputs[0].shape[0]
         return np.array([start + k * delta for k in range(count)], object)
     return np.arange(start, limit, delta)

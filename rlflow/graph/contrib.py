@@ -44,10 +44,10 @@ class Operator(NamedTuple):
 
 
 def _like_first(context) -> None:
-    _give(context, _type(context, 0))
+    _set_output_type(context, _type(context, 0))
 
 
-def _as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
+def _inferred_as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
     """Return an inference function that applies the standard operator `op` to the first `n_inputs` inputs.
 
     The attributes in `without` are not passed to the standard operator.
@@ -57,14 +57,14 @@ def _as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
         schema = defs.get_schema(op, 13)
         result = (context.get_attribute(name) for name in schema.attributes if name not in without)
         inputs = [_type(context, slot) for slot in range(min(n_inputs, context.get_num_inputs()))]
-        _give(context, _inferred(op, [a for a in result if a is not None], inputs))
+        _set_output_type(context, _inferred(op, [a for a in result if a is not None], inputs))
 
     return infer
 
 
 def _conv(context) -> None:
     """Infer the type of Conv, and check that the summand Z has the same shape."""
-    _as("Conv", 2, ACTIVATION)(context)
+    _inferred_as("Conv", 2, ACTIVATION)(context)
     summand, result = _type(context, 3), context.get_output_type(0)
     sizes = [list(map(_size, kind.tensor_type.shape.dim)) for kind in (summand, result) if kind is not None]
     if summand is not None and sizes[0] != sizes[-1] and all(map(all, sizes)):
@@ -73,23 +73,23 @@ def _conv(context) -> None:
 
 def _matmul(context) -> None:
     a, b = (
-        _swapped(_type(context, slot)) if _integer(context, name) else _type(context, slot)
+        _transposed(_type(context, slot)) if _int_attribute(context, name) else _type(context, slot)
         for slot, name in enumerate(("transA", "transB"))
     )
-    if not _integer(context, "transBatchA") and not _integer(context, "transBatchB"):
-        _give(context, _inferred("MatMul", [], [a, b]))
+    if not _int_attribute(context, "transBatchA") and not _int_attribute(context, "transBatchB"):
+        _set_output_type(context, _inferred("MatMul", [], [a, b]))
 
 
 def _attention(context) -> None:
     """Infer [B, S, V] from query [B, S, K], key [B, T, K] and value [B, T, V]; K and V are heads × depth."""
     query, key, value = (_type(context, slot) for slot in range(3))
     if not all(kind is not None and len(kind.tensor_type.shape.dim) == 3 for kind in (query, key, value)):
-        _give(context, query and helper.make_tensor_type_proto(query.tensor_type.elem_type, None))
+        _set_output_type(context, query and helper.make_tensor_type_proto(query.tensor_type.elem_type, None))
         return  # The input is packed or has an axis of heads: the shape stays unknown.
     (batch, length, width), (_, keys, key_width), (_, values, _) = (
         k.tensor_type.shape.dim for k in (query, key, value)
     )
-    heads = _integer(context, "num_heads")
+    heads = _int_attribute(context, "num_heads")
     pairs = ((width, key_width), (keys, values), *((batch, k.tensor_type.shape.dim[0]) for k in (key, value)))
     if heads < 1 or any(_size(a) != _size(b) for a, b in pairs if _size(a) and _size(b)):
         raise shape_inference.InferenceError("query, key and value do not belong together")
@@ -98,7 +98,7 @@ def _attention(context) -> None:
     result = TypeProto()
     result.CopyFrom(value)
     result.tensor_type.shape.dim[1].CopyFrom(length)
-    _give(context, result)
+    _set_output_type(context, result)
 
 
 def _type(context, slot: int) -> TypeProto | None:
@@ -115,12 +115,12 @@ def _size(dim: TensorShapeProto.Dimension) -> int | str:
     return dim.dim_value or (dim.dim_param if dim.dim_param.startswith(SIZE) else "")
 
 
-def _give(context, kind: TypeProto | None) -> None:
+def _set_output_type(context, kind: TypeProto | None) -> None:
     if kind is not None:
         context.set_output_type(0, kind)
 
 
-def _integer(context, name: str) -> int:
+def _int_attribute(context, name: str) -> int:
     attribute = context.get_attribute(name)
     return attribute.i if attribute is not None else 0
 
@@ -134,7 +134,7 @@ def _inferred(op: str, attributes: list[AttributeProto], inputs: list[TypeProto 
     return shape_inference.infer_node_outputs(defs.get_schema(op, 13), node, types).get("o")
 
 
-def _swapped(kind: TypeProto | None) -> TypeProto | None:
+def _transposed(kind: TypeProto | None) -> TypeProto | None:
     """Return the type with its last two sizes exchanged; leave vectors unchanged."""
     if kind is None or len(kind.tensor_type.shape.dim) < 2:
         return kind
@@ -166,7 +166,7 @@ OPERATORS = {
         "A B C?", "Y",
         dict(alpha=1.0, beta=1.0, transA=0, transB=0, activation=TEXT, activation_alpha=FLOAT, activation_beta=FLOAT,
              activation_gamma=FLOAT),
-        _as("Gemm", 3, ACTIVATION),
+        _inferred_as("Gemm", 3, ACTIVATION),
     ),
     "FusedConv": Operator("X W B? Z?", "Y", WINDOW, _conv),
     "MultiHeadAttention": Operator(

@@ -59,21 +59,21 @@ class Dim:
         return self.text
 
     def __reduce__(self):
-        return _made, (dict(self.terms),)
+        return _from_terms, (dict(self.terms),)
 
     # -- arithmetic: a constant result is an int ------------------------------------------------------
 
     def __add__(self, other):
-        return _combined(self, other, 1)
+        return _sum(self, other, 1)
 
     def __sub__(self, other):
-        return _combined(self, other, -1)
+        return _sum(self, other, -1)
 
     def __rsub__(self, other):
-        return _combined(other, self, -1)
+        return _sum(other, self, -1)
 
     def __neg__(self):
-        return _combined(0, self, -1)
+        return _sum(0, self, -1)
 
     def __mul__(self, other):
         mine, others = _terms(self), _terms(other)
@@ -84,20 +84,20 @@ class Dim:
             for right, b in others.items():
                 monomial = tuple(sorted((*left, *right), key=_text_of_atom))
                 result[monomial] = result.get(monomial, 0) + a * b
-        return _made(result)
+        return _from_terms(result)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __floordiv__(self, other):
         if type(other) is Dim:
-            return _quotient(self, other)
+            return _exact_quotient(self, other)
         if _terms(other) is None:
             return NotImplemented
         if other <= 0:
             raise Undecided(f"{self} is divided by {other}")
         whole = {monomial: a // other for monomial, a in self.terms if not monomial or a % other == 0}
-        rest = _made({monomial: a % other if not monomial else a for monomial, a in self.terms if a % other})
-        return _made(whole) + (rest // other if type(rest) is int else _floor(rest, other))
+        rest = _from_terms({monomial: a % other if not monomial else a for monomial, a in self.terms if a % other})
+        return _from_terms(whole) + (rest // other if type(rest) is int else _floor(rest, other))
 
     def __rfloordiv__(self, other):
         if 0 <= other and self > other:
@@ -143,7 +143,7 @@ class Dim:
 
 
 def symbol(name: str, least: int = 1) -> Dim:
-    return _made({(Symbol(name, least),): 1})
+    return _from_terms({(Symbol(name, least),): 1})
 
 
 def equal(a, b) -> bool:
@@ -192,7 +192,7 @@ def least(dim) -> int | float:
         else:
             parts = [(monomial, Fraction(a))]
         for part, coefficient in parts:
-            shifted = _shifted(part)
+            shifted = _in_offsets(part)
             if shifted is None:
                 return float("-inf")
             for product, b in shifted.items():
@@ -244,7 +244,7 @@ def parse(text: str, named: Callable[[str], Dim | None]):
     if len(text) > MAX_EXPRESSION:
         return None
     try:
-        return _parsed(ast.parse(text.strip(), mode="eval").body, named)
+        return _size_of_expression(ast.parse(text.strip(), mode="eval").body, named)
     except (SyntaxError, ValueError, Undecided, RecursionError, MemoryError):
         return None
 
@@ -252,7 +252,7 @@ def parse(text: str, named: Callable[[str], Dim | None]):
 # -- implementation --------------------------------------------------------------------------------
 
 
-def _parsed(node: ast.expr, named):
+def _size_of_expression(node: ast.expr, named):
     match node:
         case ast.Constant(value=int(number)) if type(number) is int:
             return number
@@ -262,9 +262,9 @@ def _parsed(node: ast.expr, named):
                 raise ValueError(name)
             return known
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_parsed(operand, named)
+            return -_size_of_expression(operand, named)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            a, b = _parsed(left, named), _parsed(right, named)
+            a, b = _size_of_expression(left, named), _size_of_expression(right, named)
             if type(op) is ast.FloorDiv and type(b) is int and b <= 0:
                 raise ValueError("division")
             return _OPERATIONS[type(op)](a, b)
@@ -280,16 +280,16 @@ def _terms(size) -> dict[Monomial, int] | None:
         return None
 
 
-def _combined(a, b, sign: int):
+def _sum(a, b, sign: int):
     result, others = _terms(a), _terms(b)
     if result is None or others is None:
         return NotImplemented
     for monomial, coefficient in others.items():
         result[monomial] = result.get(monomial, 0) + sign * coefficient
-    return _made(result)
+    return _from_terms(result)
 
 
-def _made(terms: Mapping[Monomial, int]):
+def _from_terms(terms: Mapping[Monomial, int]):
     """Return the size with these terms: an int, or the unique Dim."""
     kept = {monomial: a for monomial, a in terms.items() if a}
     if not kept.keys() - {()}:
@@ -313,11 +313,11 @@ def _floor(dim: Dim, divisor: int):
     for monomial, a in dim.terms:
         if a == 1 and len(monomial) == 1 and type(monomial[0]) is Floor:
             inner = monomial[0]
-            return (inner.dim + (dim - _made({monomial: 1})) * inner.divisor) // (inner.divisor * divisor)
-    return _made({(Floor(dim, divisor),): 1})
+            return (inner.dim + (dim - _from_terms({monomial: 1})) * inner.divisor) // (inner.divisor * divisor)
+    return _from_terms({(Floor(dim, divisor),): 1})
 
 
-def _quotient(dividend: Dim, divisor: Dim):
+def _exact_quotient(dividend: Dim, divisor: Dim):
     """Divide polynomials exactly by long division. Raise Undecided if there is a remainder."""
     (lead, coefficient), *_ = divisor.terms
     result, rest = 0, dividend
@@ -328,14 +328,14 @@ def _quotient(dividend: Dim, divisor: Dim):
         left = list(monomial)
         for atom in lead:
             left.remove(atom)
-        part = _made({tuple(left): a // coefficient})
+        part = _from_terms({tuple(left): a // coefficient})
         result, rest = result + part, rest - part * divisor
     if type(rest) is Dim or rest:
         raise Undecided(f"what {dividend} / ({divisor}) is would have to be known")
     return result
 
 
-def _shifted(monomial: Monomial) -> dict[Monomial, int] | None:
+def _in_offsets(monomial: Monomial) -> dict[Monomial, int] | None:
     """Expand a monomial in the offsets of its atoms from their least values; None if an atom has no least value."""
     result: dict[Monomial, int] = {(): 1}
     for atom in monomial:

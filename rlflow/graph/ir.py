@@ -385,7 +385,7 @@ class Graph:
                 graph.consumers[tensor] = tuple(sorted((*graph.consumers.get(tensor, ()), node.id)))
                 graph._touch_around(tensor, touched)
         # This step must follow the addition, so that tensors that only the added nodes read do not count as unused.
-        candidates = [producer for node in gone for producer in graph._unread(node, touched, rewired.values())]
+        candidates = [producer for node in gone for producer in graph._disconnect(node, touched, rewired.values())]
         for old, new in rewired.items():
             graph._rewire(old, new, changed, touched)
         for tensor in (t for node in gone for t in node.outputs if t not in graph.producers):
@@ -430,7 +430,7 @@ class Graph:
             if tensor in self.producers:
                 touched.add(self.producers[tensor])
 
-    def _unread(self, node: Node, touched: set[int], kept: Iterable[int] = ()) -> list[int]:
+    def _disconnect(self, node: Node, touched: set[int], kept: Iterable[int] = ()) -> list[int]:
         """Remove `node` from the consumers of its inputs and return the producers of inputs that are now unused.
 
         `kept` names constants that stay even without consumers, because rewired nodes will read them.
@@ -477,5 +477,5 @@ class Graph:
                 if tensor != ABSENT:
                     del self.producers[tensor]
                     self.types.pop(tensor, None)
-            candidates += self._unread(node, touched)
+            candidates += self._disconnect(node, touched)
         return dead

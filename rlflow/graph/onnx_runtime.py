@@ -127,11 +127,11 @@ def has_kernel(
     proto = node_proto(graph, replace(node, name=""), names.__getitem__, load)
     used = {*proto.input, *proto.output}
     kinds = tuple((names[t], type_of(t)) for t in tensors if names[t] in used)
-    return _takes(proto.SerializeToString(deterministic=True), graph.opset(""), graph.opset(node.domain), kinds)
+    return _accepts_node(proto.SerializeToString(deterministic=True), graph.opset(""), graph.opset(node.domain), kinds)
 
 
 @lru_cache(maxsize=4096)
-def _takes(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, TensorType | None], ...]) -> bool:
+def _accepts_node(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, TensorType | None], ...]) -> bool:
     """Return True if ONNX Runtime accepts a model of one node.
 
     A session is the only reliable test: ONNX Runtime's lists contain kernels that its schemas do not admit.
@@ -139,7 +139,7 @@ def _takes(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, Tens
     node, types = onnx.NodeProto.FromString(proto), dict(kinds)
     if any(kind is None or kind.shape is None for kind in types.values()):
         return False
-    if node.domain and any(kind.dtype in _HALVES for kind in types.values()):
+    if node.domain and any(kind.dtype in _HALF_TYPES for kind in types.values()):
         return False  # ONNX Runtime would insert casts to float32 and back.
     given, made = (
         [helper.make_value_info(name, type_proto(types[name])) for name in dict.fromkeys(names) if name]
@@ -157,7 +157,7 @@ def _takes(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, Tens
     return True
 
 
-_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_HALF_TYPES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
 def random_inputs(

@@ -207,7 +207,7 @@ class _Writer:
         if array.nbytes < SMALLEST_OUTSIDE or array.dtype == object:
             proto.CopyFrom(numpy_helper.from_array(array, self.name(tensor)))
             return 0
-        data, padding = _raw(array), -end % ALIGNMENT
+        data, padding = _raw_bytes(array), -end % ALIGNMENT
         put(bytes(padding))
         put(data)
         proto.name, proto.data_type = self.name(tensor), helper.np_dtype_to_tensor_dtype(array.dtype)
@@ -319,7 +319,7 @@ class _Writer:
         return numpy_helper.from_array(self.constant(tensor), self.name(tensor))
 
 
-def _raw(array: np.ndarray) -> bytes | memoryview:
+def _raw_bytes(array: np.ndarray) -> bytes | memoryview:
     """Return the content as ONNX stores it, without a copy for NumPy's built-in types."""
     if array.dtype.isbuiltin == 1 and sys.byteorder == "little":
         return memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B")

@@ -63,15 +63,15 @@ def walk(roots: Iterable[int], sources) -> Order:
     return Order(discovered, finished)
 
 
-class _Elsewhere(Exception):
+class _WalkChanged(Exception):
     """Raised if the walk through the old nodes changes, or if a gap has no numbers left."""
 
 
 def after(edit: Edit) -> Order | None:
     """Return the order after the edit, or None if `walk` must compute it again."""
     try:
-        new = list(_numbered(_Walk(edit).events()))
-    except _Elsewhere:
+        new = list(_number_new_nodes(_Walk(edit).events()))
+    except _WalkChanged:
         return None
     discovered, finished = edit.before.discovered.copy(), edit.before.finished.copy()
     for node in edit.removed:
@@ -82,7 +82,7 @@ def after(edit: Edit) -> Order | None:
 
 
 class _Walk:
-    """The walk through the added nodes; it raises _Elsewhere if it meets the old nodes in another sequence."""
+    """The walk through the added nodes; it raises _WalkChanged if it meets the old nodes in another sequence."""
 
     def __init__(self, edit: Edit):
         self.edit = edit
@@ -100,17 +100,17 @@ class _Walk:
         for hook in hooks:  # A hook is a removed node that the walk discovered from a remaining node.
             targets = self.edit.targets[hook]
             if self.discovered[hook] < self.now or len(targets) != 1:
-                raise _Elsewhere
+                raise _WalkChanged
             self.now = self.discovered[hook]
             self.kept = sorted(_kept(hook, children), key=self.discovered.__getitem__)
             yield None, self.now
             yield from self.visit(*targets)
             if self.kept:
-                raise _Elsewhere
+                raise _WalkChanged
             self.now = self.finished[hook]
             yield None, self.now
         if self.visited != self.edit.added.keys():
-            raise _Elsewhere
+            raise _WalkChanged
 
     def tree_children(self, node: int) -> list[int]:
         """Return the nodes that the walk discovered directly from `node`."""
@@ -132,7 +132,7 @@ class _Walk:
             yield node, None
         elif self.finished[node] > self.now:
             if self.kept[:1] != [node]:
-                raise _Elsewhere
+                raise _WalkChanged
             self.kept.pop(0)
             yield None, self.discovered[node]
             self.now = self.finished[node]
@@ -148,7 +148,7 @@ def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
             yield child
 
 
-def _numbered(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple[int, int, int]]:
+def _number_new_nodes(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple[int, int, int]]:
     """Yield (new node, discovery number, finish number), evenly spaced between the old numbers around them."""
     begun: dict[int, int] = {}
     waiting: list[int] = []
@@ -159,7 +159,7 @@ def _numbered(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple
             continue
         step = (right - left) // (len(waiting) + 1)
         if waiting and step == 0:
-            raise _Elsewhere  # Too many rewrites at one node have used up the gap.
+            raise _WalkChanged  # Too many rewrites at one node have used up the gap.
         for position, new in enumerate(waiting, start=1):
             number = left + position * step
             if new in begun:

@@ -55,7 +55,8 @@ def misfit(
         and len({k % len(shape) for k in values[1]}) < values[1].size
     ):
         return "an axis is named twice"
-    if op == "Gemm" and len(inputs) > 2 and inputs[2] is not None and not _spreads(inputs[2].shape, outputs[0].shape):
+    bias = inputs[2] if op == "Gemm" and len(inputs) > 2 else None
+    if bias is not None and not _broadcasts_to(bias.shape, outputs[0].shape):
         return "the third input does not fit"
     return None
 
@@ -94,12 +95,12 @@ def refused_at_some_size(
 def _must_be_equal(op: str, attributes: dict, shapes: list[tuple], results: list[tuple]) -> Iterator[tuple]:
     """Yield the pairs of sizes that must be equal for the operator to run."""
     if op in ELEMENT_WISE:
-        yield from (pair for shape in shapes for pair in _spread(shape, results[0]))
+        yield from (pair for shape in shapes for pair in _broadcast_pairs(shape, results[0]))
     elif op == "MatMul" and all(shapes):
         left, right = shapes
         yield left[-1], right[-2:][0]
         if min(len(left), len(right)) > 2:
-            yield from (pair for shape in shapes for pair in _spread(shape[:-2], results[0][:-2]))
+            yield from (pair for shape in shapes for pair in _broadcast_pairs(shape[:-2], results[0][:-2]))
     elif op == "Gemm":
         left, right = shapes[:2]
         yield left[0 if attributes.get("transA") else 1], right[1 if attributes.get("transB") else 0]
@@ -112,12 +113,12 @@ def _must_be_equal(op: str, attributes: dict, shapes: list[tuple], results: list
         yield shapes[0][axis], sum(shape[axis] for shape in results)
 
 
-def _spread(shape: tuple, whole: tuple) -> Iterator[tuple]:
+def _broadcast_pairs(shape: tuple, whole: tuple) -> Iterator[tuple]:
     """Return pairs of a size other than 1 and the size of the broadcast result on the same axis."""
     return (pair for pair in zip(shape[::-1], whole[::-1], strict=False) if type(pair[0]) is Dim or pair[0] != 1)
 
 
-def _spreads(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+def _broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Return True if a tensor of this shape broadcasts to the shape `whole`."""
     return len(shape) <= len(whole) and all(a in (1, b) for a, b in zip(shape[::-1], whole[::-1], strict=False))
 
@@ -291,7 +292,7 @@ def infer_types(
     except INFERENCE_ERRORS as error:
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
     named = attribute_defaults(op, domain, version) | dict(attributes)
-    if any(map(symbolic.is_symbolic, inputs)) and (not domain or op in symbolic.OF_RUNTIME):
+    if any(map(symbolic.is_symbolic, inputs)) and (not domain or op in symbolic.RUNTIME_OPS):
         result = _in_symbols(op, named, inputs, values, result)
     if any(t is None or t.shape is None for t in result):
         raise RLFlowError(f"the shape that {op} gives cannot be known")

@@ -21,7 +21,7 @@ from rlflow.graph.contrib import SIZE
 from rlflow.graph.dims import Dim, Undecided, larger, smaller
 from rlflow.graph.ir import TensorType
 
-OF_RUNTIME = frozenset(("FusedConv",))  # operators of ONNX Runtime whose shapes this module computes
+RUNTIME_OPS = frozenset(("FusedConv",))  # operators of ONNX Runtime whose shapes this module computes
 UNBOUNDED = (1 << 31) - 1  # slice ends from this value on mean "to the end of the axis"
 
 _NAMES: dict[Dim, str] = {}
@@ -101,11 +101,11 @@ def broadcast(shapes_: list[tuple]) -> tuple:
     result = [1] * rank
     for shape in shapes_:
         for axis, size in enumerate(shape, rank - len(shape)):
-            result[axis] = _met(result[axis], size)
+            result[axis] = _broadcast_size(result[axis], size)
     return tuple(result)
 
 
-def _met(a, b):
+def _broadcast_size(a, b):
     if a is b or (type(a) is int and a == 1):
         return b
     if type(b) is int:
@@ -122,12 +122,12 @@ def _concat(call: Call) -> tuple:
     axis, known = call.axis(), [shape for shape in call.shapes if shape is not None]
     if len(known) != len(call.shapes):
         raise Undecided("the shape of an input is not known")
-    result = [_same([shape[k] for shape in known]) for k in range(len(known[0]))]
+    result = [_common_size([shape[k] for shape in known]) for k in range(len(known[0]))]
     result[axis] = sum(shape[axis] for shape in known)
     return tuple(result)
 
 
-def _same(sizes: list):
+def _common_size(sizes: list):
     """Return one of several sizes that must be equal for the model to run; prefer an int.
 
     `shapes.refused_at_some_size` checks the equality for operators that a rule adds.
@@ -188,12 +188,12 @@ def _border(border, size):
         return size if border > 0 else 0
     if dims.least(border) < 0:
         if dims.least(-border) <= 0:
-            return _cautiously(larger, border, 0)  # The sign depends on the symbols, as for seq - 4.
-        return _cautiously(larger, size + border, 0)
-    return _cautiously(smaller, border, size)
+            return _chosen_or_border(larger, border, 0)  # The sign depends on the symbols, as for seq - 4.
+        return _chosen_or_border(larger, size + border, 0)
+    return _chosen_or_border(smaller, border, size)
 
 
-def _cautiously(choose: Callable, border, limit):
+def _chosen_or_border(choose: Callable, border, limit):
     try:
         return choose(border, limit)
     except Undecided:

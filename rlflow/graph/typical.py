@@ -20,8 +20,8 @@ from rlflow.graph.limits import check_types
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.symbols import Symbols, check_shapes
 
-LISTED = 12  # largest number of default sizes in a message
-MOST = 16  # largest number of combinations of sizes; a result is estimated and measured at each combination
+MAX_LISTED = 12  # largest number of default sizes in a message
+MAX_COMBINATIONS = 16  # largest number of combinations of sizes; a result is estimated and measured at each combination
 BATCH, SIDE, LENGTH = 1, 224, 128  # default sizes: first axis; height and width of an image; other axes
 
 Shapes = Mapping[str, int | Sequence[int]]
@@ -62,7 +62,7 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
       shapes: symbol → size or sizes; input → sizes of its axes. A name that is both denotes the input.
 
     Raises:
-      RLFlowError: a name is unknown, sizes contradict the inputs or each other, or there are more than MOST
+      RLFlowError: a name is unknown, sizes contradict the inputs or each other, or there are more than MAX_COMBINATIONS
         combinations.
     """
     inputs = {value.name for value in interface.inputs}
@@ -73,9 +73,11 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
         else:
             several[name] = tuple(dict.fromkeys(sizes))
     count = math.prod(map(len, several.values()))
-    if count > MOST:
+    if count > MAX_COMBINATIONS:
         words = " × ".join(f"{len(sizes)} of {name}" for name, sizes in several.items())
-        raise RLFlowError(f"--shape names {count} combinations of sizes ({words}); {MOST} at most are measured")
+        raise RLFlowError(
+            f"--shape names {count} combinations of sizes ({words}); {MAX_COMBINATIONS} at most are measured"
+        )
     defaults = _defaults(interface)
     result = {}
     for combination in product(*several.values()):
@@ -197,6 +199,6 @@ def _tensors(interface: Interface) -> Iterator[tuple[onnx.ValueInfoProto, tuple]
 
 def _say_assumed(sizes: Sizes) -> None:
     if sizes:
-        more = f" and {len(sizes) - LISTED} others" if len(sizes) > LISTED else ""
-        said = sizes_text(dict(islice(sizes.items(), LISTED))) + more
+        more = f" and {len(sizes) - MAX_LISTED} others" if len(sizes) > MAX_LISTED else ""
+        said = sizes_text(dict(islice(sizes.items(), MAX_LISTED))) + more
         say_once(f"sizes that nobody named: {said} (--shape {shlex.quote(next(reversed(sizes)))}=...)")

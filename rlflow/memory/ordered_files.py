@@ -22,7 +22,7 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.processes import fresh_processes
-from rlflow.common.system import give_back, peak_while
+from rlflow.common.system import return_freed_memory, peak_memory_during
 from rlflow.graph.ir import ABSENT, Graph, TensorType
 from rlflow.graph.onnx_reader import external_files, file_bytes
 from rlflow.graph.onnx_runtime import PROVIDERS, Setup, run, session
@@ -226,8 +226,8 @@ def _added(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None
         for _ in range(RUNS):
             run(running, inputs)
 
-    before = peak_while(lambda: None)
-    after = peak_while(runs)
+    before = peak_memory_during(lambda: None)
+    after = peak_memory_during(runs)
     return None if before is None or after is None else after - before
 
 
@@ -244,7 +244,7 @@ def in_a_users_process(setup: Setup, act: Callable, *given):
       RLFlowError: as `act` does, and if the process dies.
     """
     try:
-        with fresh_processes(1, None if setup.arena else give_back) as process:
+        with fresh_processes(1, None if setup.arena else return_freed_memory) as process:
             return process.submit(act, *given).result()
     except BrokenProcessPool as error:
         raise RLFlowError("the process that measured a model died; out of memory?") from error

@@ -23,7 +23,7 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
-from rlflow.common.system import GIVEN_BACK
+from rlflow.common.system import MIN_RETURNED
 from rlflow.costs import graph_cost
 from rlflow.costs.measured import measure
 from rlflow.env.batched import start_of
@@ -283,7 +283,7 @@ def snippet(path: Path | str, setup: Setup) -> str:
     """
     lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
     if not setup.arena:
-        lines.insert(0, f"# in an environment with MALLOC_MMAP_THRESHOLD_={GIVEN_BACK}: what is freed is given back")
+        lines.insert(0, f"# in an environment with MALLOC_MMAP_THRESHOLD_={MIN_RETURNED}: what is freed is given back")
     for name, value in setup.options().items():
         text = value if isinstance(value, bool) else f"onnxruntime.{type(value).__name__}.{value.name}"
         lines.append(f"options.{name} = {text}")

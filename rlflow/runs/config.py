@@ -258,7 +258,7 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
         elif entry.kind is dict:  # `shapes`, whose keys are the model's own
             if not isinstance(value, dict) or not all(is_shape(size) for size in value.values()):
                 raise RLFlowError(f"{source}: '{name}' maps names to sizes, such as 128 or [1, 128], not {value!r}")
-        elif wrong := entry.wrong(value):
+        elif wrong := entry.error_of(value):
             raise RLFlowError(f"{source}: '{name}' {wrong}")
 
 

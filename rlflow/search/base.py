@@ -379,16 +379,16 @@ class Position:
         """
         if not self.search.compound:
             return tried, touched
-        position, touched, carrying = self, set(), self.state.carrying()
+        position, touched, replay = self, set(), self.state.start_replay()
         for choice in tried.matches_before():
-            match = None if carrying.is_made(choice) else carrying.match(position.state, choice)
+            match = None if replay.is_made(choice) else replay.match(position.state, choice)
             if match is not None:
                 position = position.after(match)
                 touched |= position.state.touched
-                carrying.followed(position.state)
-            if not carrying.is_made(choice):
+                replay.record_match(position.state)
+            if not replay.is_made(choice):
                 break
-            carrying.passed(choice)
+            replay.record_choice(choice)
         return (position, touched) if position.objective < self.objective else None
 
     def matches_before(self) -> list[Match]:

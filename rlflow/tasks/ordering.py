@@ -179,11 +179,11 @@ class Orders:
     def lower_bound(self) -> int:
         return lower_bound(self.problem)
 
-    def drawn(self, n: int, seed: int) -> "Orders":
+    def random_instance(self, n: int, seed: int) -> "Orders":
         problem = layered(n, seed)
         return Orders(problem, depth_first(problem))
 
-    def searched(self, priorities: np.ndarray, width: int, order: np.ndarray | None = None) -> np.ndarray:
+    def beam_search(self, priorities: np.ndarray, width: int, order: np.ndarray | None = None) -> np.ndarray:
         if order is None:
             return probable(self.problem, priorities, width)
         return lowered(self.problem, priorities, width, order)

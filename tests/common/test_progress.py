@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from rlflow.common import messages
-from rlflow.common.messages import progress_bar, say, shown_by, silence
+from rlflow.common.messages import progress_bar, say, bar_updater, silence
 
 
 class Terminal(io.StringIO):
@@ -55,6 +55,6 @@ def test_a_program_without_standard_error_works_and_shows_nothing(monkeypatch, c
     for quiet in (silence, nullcontext):
         with quiet(), progress_bar(2, "work", "step") as bar:
             bar.set_postfix(operators=3)
-            shown_by(bar)(2, 2)
+            bar_updater(bar)(2, 2)
             say("a line")
     assert capfd.readouterr() == ("", "")

@@ -255,16 +255,16 @@ def test_what_was_tried_at_one_match_is_carried_out_at_all_equal_ones():
                 break
             tried = tried.after(matches[rng.integers(len(matches))])
             touched |= tried.state.touched
-        carrying, position, choices = start.state.carrying(), start, tried.matches_before()
+        compound_replay, position, choices = start.state.start_replay(), start, tried.matches_before()
         for choice in choices:
-            if not carrying.is_made(choice):
-                match = carrying.match(position.state, choice)
+            if not compound_replay.is_made(choice):
+                match = compound_replay.match(position.state, choice)
                 if match is None:
                     break
                 assert match.xfer_id == choice.xfer_id
                 position = position.after(match)
-                carrying.followed(position.state)
-            carrying.passed(choice)
+                compound_replay.record_match(position.state)
+            compound_replay.record_choice(choice)
             carried += 1
         assert position.objective == numbered(search.start, position.path)[0].objective
         before = replayed(task_of(4).initial, numbered(search.start, position.path)[1])

@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_refused_in_one_line(interface, shapes, message):
 
 
 def test_sizes_that_nobody_named_are_said_once(interface, capsys, monkeypatch):
-    monkeypatch.setattr(messages, "_said", set())
+    monkeypatch.setattr(messages, "_shown_lines", set())
     named = dict(DEFAULTS)
     del named["past"], named["seq"]
     for _ in range(2):

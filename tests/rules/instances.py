@@ -98,7 +98,7 @@ def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, seed: int = 0, 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The model's outputs, as ONNX's reference implementation computes them, and ONNX Runtime its own operators."""
     opset = next((o.version for o in model.opset_import if not o.domain), 0)
-    return ReferenceEvaluator(model, new_ops=[MaxPool, *OF_RUNTIME, *[BatchNormalization] * (9 <= opset < 14)]).run(
+    return ReferenceEvaluator(model, new_ops=[MaxPool, *RUNTIME_OPS, *[BatchNormalization] * (9 <= opset < 14)]).run(
         None, feeds
     )
 
@@ -124,7 +124,7 @@ class OfRuntime(OpRun):
         return tuple(running.run(None, {name: np.ascontiguousarray(array) for name, array in feeds.items()}))
 
 
-OF_RUNTIME = [type(name, (OfRuntime,), {}) for name in contrib.OPERATORS]
+RUNTIME_OPS = [type(name, (OfRuntime,), {}) for name in contrib.OPERATORS]
 
 
 class BatchNormalization(OpRun):

@@ -139,7 +139,7 @@ def test_every_option_has_a_comment_and_every_choice_is_in_it():
 def test_every_option_is_known_by_its_dotted_name_and_its_default_is_allowed():
     assert list(all_options()) == leaves(DEFAULT) == leaves(tree().defaults)
     for name, option in all_options().items():
-        assert option.kind is dict or option.wrong(option.default) is None, name
+        assert option.kind is dict or option.error_of(option.default) is None, name
         assert not option.choices or option.kind is str
         assert option.is_number or (option.at_least is None and option.at_most == float("inf")), name
 

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
-from rlflow.common.system import locked, wait_for, with_lock
+from rlflow.common.system import locked, wait_for_orphans, inherited_lock
 from rlflow.optimisation.candidates import improvement, measurement_seconds
 from rlflow.runs.config import load_config, other_groups
 from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
@@ -90,7 +90,7 @@ def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
         for stage in run.stages:
             options, log = run.folder / "options.yaml", run.folder / "log.txt"
             arguments = [*command, stage, "--run", str(run.folder), "--config", str(options)]
-            wait_for(arguments)
+            wait_for_orphans(arguments)
             if (run.folder / f"{stage}.json").exists():
                 continue
             if run.parent is not None:
@@ -98,7 +98,7 @@ def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
             write_text(options, OmegaConf.to_yaml(OmegaConf.create(run.options)))
             with open(log, "ab") as output:
                 done = subprocess.run(
-                    arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, **with_lock(lock)
+                    arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, **inherited_lock(lock)
                 )
             if done.returncode:
                 return _error(log, stage, done.returncode)

@@ -78,7 +78,7 @@ def test_it_learns(tmp_path, baseline):
 def test_sizes_take_turns_from_batch_to_batch_and_epoch_to_epoch(monkeypatch):
     """Also such as stand behind the first batch; an epoch's are the same whoever begins with it."""
     config, one, sizes = replace(TINY, nodes=(8, 10, 12), batch=2, steps=2, evaluation_graphs=4), instance(12, 0), []
-    draw = type(one).drawn
+    draw = type(one).random_instance
 
     def watched(self, nodes, seed):
         sizes.append(nodes)
