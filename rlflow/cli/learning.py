@@ -6,7 +6,7 @@ from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.cli.curves import draw_fidelity
 from rlflow.cli.wiring import as_seen, check_single_moves, events, make_controller, sees_candidates, zoo_or_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import progress_bar, bar_updater
+from rlflow.common.messages import bar_updater, progress_bar
 from rlflow.env.step import InTurn
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.dream import DreamVectorEnv

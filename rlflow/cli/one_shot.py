@@ -11,7 +11,7 @@ from controllers.base import check_observes
 from controllers.controller_options import controller_config
 from rlflow.cli.wiring import events
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import progress_bar, bar_updater
+from rlflow.common.messages import bar_updater, progress_bar
 from rlflow.common.task import ONE_SHOT, Instance, Observes
 from rlflow.optimisation.candidates import Decision
 from worldmodel.train_and_load import prepare_tensorflow

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.messages import say
-from rlflow.common.processes import WorkerDied, fresh_processes, call_with_traceback
+from rlflow.common.processes import WorkerDied, call_with_traceback, fresh_processes
 from rlflow.common.registry import Registry
 
 EXECUTORS = Registry(

@@ -22,7 +22,7 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.processes import fresh_processes
-from rlflow.common.system import return_freed_memory, peak_memory_during
+from rlflow.common.system import peak_memory_during, return_freed_memory
 from rlflow.graph.ir import ABSENT, Graph, TensorType
 from rlflow.graph.onnx_reader import external_files, file_bytes
 from rlflow.graph.onnx_runtime import PROVIDERS, Setup, run, session

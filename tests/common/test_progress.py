@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from rlflow.common import messages
-from rlflow.common.messages import progress_bar, say, bar_updater, silence
+from rlflow.common.messages import bar_updater, progress_bar, say, silence
 
 
 class Terminal(io.StringIO):

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
-from rlflow.common.system import locked, wait_for_orphans, inherited_lock
+from rlflow.common.system import inherited_lock, locked, wait_for_orphans
 from rlflow.optimisation.candidates import improvement, measurement_seconds
 from rlflow.runs.config import load_config, other_groups
 from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
