@@ -113,7 +113,7 @@ def run_import(parsed) -> dict:
     from rlflow.costs.database import TimingDatabase
 
     database, (machine, rows) = TimingDatabase(parsed.database), target.read_timings(parsed.file)
-    database.take(machine, rows)
+    database.import_rows(machine, rows)
     threads = max((row["threads"] for row in rows), default=1)
     lines = {"result": f"{counted(len(rows), 'timing')} of {machine}", "file": database.path}
     words = ("optimise", "MODEL.onnx", "--out", "FASTER.onnx", "--threads", threads)

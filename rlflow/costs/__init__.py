@@ -124,7 +124,7 @@ class GraphCost:
     @classmethod
     def of(cls, model: CostModel, graph: Graph) -> "GraphCost":
         nodes = {node_id: model.node_cost(graph, node) for node_id, node in graph.nodes.items()}
-        return cls(_of_whole(model, graph, _sum(nodes.values())), nodes)
+        return cls(_with_whole_cost(model, graph, _sum(nodes.values())), nodes)
 
     def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
         """Return the cost of the graph after rewrites, counting only the nodes whose cost may have changed.
@@ -145,7 +145,7 @@ class GraphCost:
             if new != old:
                 recounted.add(node_id)
                 total = [t + b - a for t, a, b in zip(total, old, new, strict=True)]
-        return GraphCost(_of_whole(model, rewritten, NodeCost(*total)), nodes, frozenset(recounted))
+        return GraphCost(_with_whole_cost(model, rewritten, NodeCost(*total)), nodes, frozenset(recounted))
 
 
 def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | None = None) -> set[int]:
@@ -200,7 +200,7 @@ def peak_memory(graph: Graph) -> int:
     return peak
 
 
-def _of_whole(model: CostModel, graph: Graph, total: NodeCost) -> NodeCost:
+def _with_whole_cost(model: CostModel, graph: Graph, total: NodeCost) -> NodeCost:
     """Replace the runtime of a total by the cost of the whole graph, if the model has one."""
     return total._replace(runtime_ps=model.whole(graph)) if hasattr(model, "whole") else total
 

@@ -182,7 +182,7 @@ class TimingDatabase:
         with self.connected() as connection:
             connection.execute(f"{verb} {INSERT}", dict(zip(COLUMNS, row, strict=True)))
 
-    def take(self, machine: str, rows: Sequence[Mapping]) -> None:
+    def import_rows(self, machine: str, rows: Sequence[Mapping]) -> None:
         """Add the timings of a machine, replacing timings of the same kernels.
 
         An empty database then belongs to that machine.
@@ -340,7 +340,7 @@ class TimingDatabase:
 
         The object holds no connection between transactions, so it can be forked, pickled and shared.
         """
-        with self._said_plainly():
+        with self._sqlite_errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
                 yield connection
@@ -353,12 +353,12 @@ class TimingDatabase:
           RLFlowError: the lock file cannot be used. Errors of the block are passed on unchanged.
         """
         with contextlib.ExitStack() as held:
-            with self._said_plainly():
+            with self._sqlite_errors():
                 held.enter_context(locked(self.path.with_name(f"{self.path.name}.lock")))
             yield
 
     @contextlib.contextmanager
-    def _said_plainly(self) -> Iterator[None]:
+    def _sqlite_errors(self) -> Iterator[None]:
         """Turn errors of SQLite and the file system into RLFlowError.
 
         SQLite raises DatabaseError itself, and none of its subclasses, for a damaged file or for no database.

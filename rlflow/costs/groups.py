@@ -14,9 +14,9 @@ from rlflow.costs.kernel_layout import (
     FOLDS,
     POOLS,
     Layout,
-    alike,
+    have_same_type,
     only_reader,
-    pads,
+    padding_reader,
     producer,
     varying,
 )
@@ -46,7 +46,7 @@ class Groups:
         if node.op == "Slice" and node.domain == "":
             parts = self._slices(node)
             return parts if node in parts[:1] else ()
-        if node.op in kernel_layout.BORDERS and kernel_layout.is_inside(self.graph, node):
+        if node.op in kernel_layout.BORDERS and kernel_layout.is_inner_border(self.graph, node):
             return ()
         if node.op in INNER and node.domain == "" and any(node in self._group(a) for a in self._anchors_near(node)):
             return ()
@@ -98,7 +98,7 @@ class Groups:
         """Return [Pad] Conv [folded operators] [sum] [activation]; a blocked scale runs as a convolution, too."""
         graph, blocked = self.graph, self.layout.runs_blocked(node)
         if node.op in ("BatchNormalization", "Mul") and (
-            not blocked or self.layout.folds(node) or len(varying(graph, node)) > 1
+            not blocked or self.layout.folds_into(node) or len(varying(graph, node)) > 1
         ):
             return [node]
         nodes = [*self._padding(node), node]
@@ -106,7 +106,7 @@ class Groups:
             return nodes
         reader = only_reader(graph, node.outputs[0])
         for _ in range(FOLDS):
-            if reader is None or self.layout.folds(reader) is not nodes[-1]:
+            if reader is None or self.layout.folds_into(reader) is not nodes[-1]:
                 break
             nodes.append(reader)
             reader = only_reader(graph, reader.outputs[0])
@@ -117,7 +117,8 @@ class Groups:
 
     def _padding(self, node: Node) -> list[Node]:
         before = producer(self.graph, node.inputs[0])
-        return [before] if before is not None and before.op == "Pad" and pads(self.graph, before) is node else []
+        is_pad = before is not None and before.op == "Pad"
+        return [before] if is_pad and padding_reader(self.graph, before) is node else []
 
     def _pool(self, node: Node) -> list[Node]:
         return [*self._padding(node), node]
@@ -135,7 +136,7 @@ class Groups:
         """Check if the convolution that ends in `node` also computes a sum; of two candidates the first one does."""
         if total.op not in ("Add", "Sum") or total.domain != "" or len(set(varying(self.graph, total))) != 2:
             return False
-        if not alike(self.graph, (*total.inputs, *total.outputs)):
+        if not have_same_type(self.graph, (*total.inputs, *total.outputs)):
             return False
         summands = [producer(self.graph, tensor) for tensor in total.inputs]
         able = [s for s in summands if s and only_reader(self.graph, s.outputs[0]) is total and self._can_add(s, total)]
@@ -147,7 +148,7 @@ class Groups:
         In a blocked region both summands must be blocked. Elsewhere the convolution must have a bias.
         """
         convolution, offset = node, False
-        while (before := self.layout.folds(convolution)) is not None:
+        while (before := self.layout.folds_into(convolution)) is not None:
             convolution, offset = before, offset or convolution.op != "Mul"
         if self.layout.runs_blocked(convolution):
             scale = convolution.op in ("BatchNormalization", "Mul") and len(varying(self.graph, convolution)) == 1
@@ -237,10 +238,10 @@ class Groups:
         ):
             return [erf]
         nodes = [inside, erf, plus, times, half] if other == x else [half, inside, erf, plus, times]
-        return self._offset(x, nodes) + nodes
+        return self._feature_bias(x, nodes) + nodes
 
     def _gelu_operator(self, node: Node) -> list[Node]:
-        return [*self._offset(node.inputs[0], [node]), node] if node.domain == "" else [node]
+        return [*self._feature_bias(node.inputs[0], [node]), node] if node.domain == "" else [node]
 
     def _quick_gelu(self, sigmoid: Node) -> list[Node]:
         """Return x · sigmoid(x) or x · sigmoid(a · x)."""
@@ -290,26 +291,26 @@ class Groups:
         if not fits or not self._is(offset, "Add") or len(varying(self.graph, offset)) != 1:
             return []
         whole = [mean, deviation, *nodes, offset]
-        return self._skip(x, whole) + whole
+        return self._residual_sum(x, whole) + whole
 
     def _normalisation(self, node: Node) -> list[Node]:
         last = node.attribute("axis", -1) in (-1, (self._rank(node.inputs[0]) or 0) - 1)
-        return [*self._skip(node.inputs[0], [node]), node] if last and node.domain == "" else [node]
+        return [*self._residual_sum(node.inputs[0], [node]), node] if last and node.domain == "" else [node]
 
-    def _skip(self, x: int, nodes: list[Node]) -> list[Node]:
+    def _residual_sum(self, x: int, nodes: list[Node]) -> list[Node]:
         """Return the residual sum that a normalisation of three axes computes itself, and the offset of a summand."""
         total = producer(self.graph, x)
         if not self._is(total, "Add") or self._rank(x) != 3 or not self._read_by(x, nodes):
             return []
-        if not alike(self.graph, (*total.inputs, x)):
+        if not have_same_type(self.graph, (*total.inputs, x)):
             return []
-        offsets = (self._offset(tensor, [total]) for tensor in total.inputs)
+        offsets = (self._feature_bias(tensor, [total]) for tensor in total.inputs)
         return [
             *next((result for result in offsets if result and self.graph.is_constant(result[0].inputs[1])), []),
             total,
         ]
 
-    def _offset(self, x: int, nodes: list[Node]) -> list[Node]:
+    def _feature_bias(self, x: int, nodes: list[Node]) -> list[Node]:
         """Return the Add of one constant per feature that computes x, if only `nodes` read x."""
         add = producer(self.graph, x)
         if not self._is(add, "Add") or not self._read_by(x, nodes) or len(varying(self.graph, add)) != 1:

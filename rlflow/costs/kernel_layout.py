@@ -56,7 +56,7 @@ def with_borders(graph: Graph, group: tuple[Node, ...]) -> tuple[Node, ...]:
     """Return a group with its quantisation borders in topological order; weights have borders, too."""
     if group[0].op in BORDERS:
         return group
-    before, after = borders_before(graph, group), _after(graph, group)
+    before, after = borders_before(graph, group), _borders_after(graph, group)
     return (*before, *group, *after) if before or after else group
 
 
@@ -65,7 +65,7 @@ def is_quantised(group: tuple[Node, ...]) -> bool:
     return any(node.op in BORDERS for node in group) and all(node.op != "Transpose" for node in group)
 
 
-def is_inside(graph: Graph, node: Node) -> bool:
+def is_inner_border(graph: Graph, node: Node) -> bool:
     """Check if the node is a quantisation border that belongs to the groups of other nodes."""
     if node.op == ENTERS:
         readers = [graph.nodes[reader] for reader in graph.consumers.get(node.outputs[0], ())]
@@ -96,7 +96,7 @@ def is_scale(graph: Graph, tensor: int) -> bool:
     return any(reader.op in BORDERS and tensor in reader.inputs[1:] for reader in readers)
 
 
-def _after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
+def _borders_after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
     """Return the borders that quantise outputs of the group that have no other reader."""
     after = []
     for node in group:
@@ -196,7 +196,7 @@ def varying(graph: Graph, node: Node) -> list[int]:
     return [tensor for tensor in node.inputs if tensor != ABSENT and not graph.is_constant(tensor)]
 
 
-def alike(graph: Graph, tensors: Iterable[int]) -> bool:
+def have_same_type(graph: Graph, tensors: Iterable[int]) -> bool:
     """Check if the tensors have the same element type and shape."""
     kinds = [graph.types.get(tensor) for tensor in tensors]
     return len({kind and kind[:2] for kind in kinds}) == 1
@@ -211,7 +211,7 @@ def is_removed(graph: Graph, node: Node) -> bool:
     )
 
 
-def folds(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
+def folds_into(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
     """Return the operator before a per-channel normalisation, factor or offset that folds into a convolution.
 
     Args:
@@ -232,10 +232,10 @@ def folds(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
         return None
     if before.op == "Conv":
         return before if all(graph.is_constant(t) for t in before.inputs[1:] if t != ABSENT) else None
-    return before if folds(graph, before, more - 1) else None
+    return before if folds_into(graph, before, more - 1) else None
 
 
-def pads(graph: Graph, node: Node) -> Node | None:
+def padding_reader(graph: Graph, node: Node) -> Node | None:
     """Return the convolution or pooling that does the padding of a Pad itself; None if there is no such reader."""
     reader = only_reader(graph, node.outputs[0])
     if (
@@ -278,12 +278,12 @@ class Layout:
         self._blocked: dict[tuple[int, int], bool] = {}
         self._folds: dict[int, Node | None] = {}
 
-    def folds(self, node: Node) -> Node | None:
-        """Return the cached result of the function `folds`."""
+    def folds_into(self, node: Node) -> Node | None:
+        """Return the cached result of the function `folds_into`."""
         if node.op not in FOLDED:
             return None
         if node.id not in self._folds:
-            self._folds[node.id] = folds(self.graph, node)
+            self._folds[node.id] = folds_into(self.graph, node)
         return self._folds[node.id]
 
     def runs_blocked(self, node: Node, depth: int = DEPTH) -> bool:
@@ -317,7 +317,7 @@ class Layout:
         if node.op == "Transpose":
             return node.attribute("perm", ()) == NHWC and self.is_blocked(node.inputs[0])
         if node.op == "Pad":
-            reader = pads(self.graph, node)
+            reader = padding_reader(self.graph, node)
             return reader is not None and self.reads_blocked(reader)
         return self.runs_blocked(node) and not self._reads_image(node)
 
@@ -367,7 +367,7 @@ class Layout:
             return False
         if node.op in POOLS:
             return self._is_aligned(node.inputs[0]) and len(node.outputs) == 1
-        before = self._activated(node) if node.op in FUSED else self.folds(node)
+        before = self._activated(node) if node.op in FUSED else self.folds_into(node)
         if before is not None:
             return self.runs_blocked(before, depth)
         data = varying(graph, node)
@@ -379,7 +379,7 @@ class Layout:
         before = producer(self.graph, tensor)
         if before is None:
             return False
-        if depth == 0 and before.op in CARRIERS and not self.folds(before):
+        if depth == 0 and before.op in CARRIERS and not self.folds_into(before):
             return self._is_aligned(tensor)
         return self.runs_blocked(before, max(depth - 1, 0))
 
@@ -388,18 +388,18 @@ class Layout:
         before = producer(self.graph, node.inputs[0])
         if before is None or only_reader(self.graph, node.inputs[0]) is not node or len(varying(self.graph, node)) > 1:
             return None
-        return before if (before.op == "Conv" and before.domain == "") or self.folds(before) else None
+        return before if (before.op == "Conv" and before.domain == "") or self.folds_into(before) else None
 
     def _carries(self, node: Node, data: list[int]) -> bool:
         """Check if the operator runs in blocks when all its varying inputs `data` are in blocks."""
         if node.op in ALIGNED and not all(map(self._is_aligned, data)):
             return False
-        if node.op == "Resize" and not _repeats(node):
+        if node.op == "Resize" and not _repeats_pixels(node):
             return False
         if node.op == "Concat":
             return node.attribute("axis", None) == 1 and len(data) == len(node.inputs)
         if node.op in SUMS and len(data) == len(node.inputs):
-            return alike(self.graph, data)
+            return have_same_type(self.graph, data)
         if node.op in SUMS:
             return node.op == "Mul" and len(data) == 1 and _each_channel(self.graph, node, data[0])
         if node.op in REMOVED and not is_removed(self.graph, node):
@@ -430,7 +430,7 @@ class Layout:
         return _is_image(kind) and kind.shape[1] % block() == 0
 
 
-def _repeats(node: Node) -> bool:
+def _repeats_pixels(node: Node) -> bool:
     """Check if a Resize repeats each pixel (nearest, asymmetric, floor), which has a blocked kernel."""
     wanted = (b"nearest", b"asymmetric", b"floor")
     names = ("mode", "coordinate_transformation_mode", "nearest_mode")

@@ -29,16 +29,16 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
 from rlflow.costs import EXACT, FREE, CostModel, NodeCost, Spread, node_spread
 from rlflow.costs.database import MeasuredPair, default_path
-from rlflow.costs.measurements import KernelGraph, Known, kind_of, off
+from rlflow.costs.measurements import KernelGraph, Known, kind_of, log_ratio_deviation
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.graph.ir import Graph, Node
 from rlflow.graph.onnx_runtime import machine
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the ridge
-LEAST, MOST = 0.2, 5.0  # bounds of a factor: beyond them the fit is wrong
+MIN_FACTOR, MAX_FACTOR = 0.2, 5.0  # bounds of a factor: beyond them the fit is wrong
 FORMAT = 1  # of the file
 COSTS = ("learned", "profiled")  # compared by `leave_out`
-LEAST_RANKED = 3  # graphs: no rank correlation is computed from this many or fewer
+MIN_RANKED = 3  # graphs: no rank correlation is computed from this many or fewer
 
 
 class MeasuredGraph(NamedTuple):
@@ -233,12 +233,12 @@ def _latencies(family: Known) -> tuple[str, dict[tuple[str, str], float]]:
     beside: dict[tuple[str, str], dict[tuple[str, str], list[MeasuredPair]]] = {original: {} for original in levels}
     for measured in family.pairs:
         graph, original, sizes = measured.pair
-        if graph != original and math.isfinite(off(measured)) and (original, sizes) in levels:
+        if graph != original and math.isfinite(log_ratio_deviation(measured)) and (original, sizes) in levels:
             beside[original, sizes].setdefault((graph, sizes), []).append(measured)
     original = max(beside, key=lambda key: len(beside[key]))
     latencies = {original: levels[original]}
     for key, taken in beside[original].items():
-        weights = [1.0 / max(off(measured), 1e-6) ** 2 for measured in taken]
+        weights = [1.0 / max(log_ratio_deviation(measured), 1e-6) ** 2 for measured in taken]
         log_ratio = np.average(np.log([measured.ratio for measured in taken]), weights=weights)
         latencies[key] = levels[original] * float(np.exp(log_ratio))
     return original[0], latencies
@@ -329,11 +329,11 @@ def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
 
 
 def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
-    """Solve least squares with every unknown in [LEAST, MOST] and the last one ≥ 0.
+    """Solve least squares with every unknown in [MIN_FACTOR, MAX_FACTOR] and the last one ≥ 0.
 
     An unknown that leaves its bounds is fixed at the bound, and the other unknowns are solved again.
     """
-    low, high = np.full(equations.shape[1], LEAST), np.full(equations.shape[1], MOST)
+    low, high = np.full(equations.shape[1], MIN_FACTOR), np.full(equations.shape[1], MAX_FACTOR)
     low[-1], high[-1] = 0, np.inf
     free, result = np.ones(len(low), bool), np.zeros(len(low))
     while True:
@@ -368,7 +368,7 @@ class LeftOut(NamedTuple):
 
     def rank_correlation(self, cost: str) -> float | None:
         """Return the rank correlation over all graphs but the original; None for too few graphs."""
-        if len(self.measured_ms) <= LEAST_RANKED:
+        if len(self.measured_ms) <= MIN_RANKED:
             return None
         return spearman(self.costs[cost][1:], self.measured_ms[1:])
 

@@ -27,7 +27,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.common.processes import Worker, WorkerDied, fresh_processes
 from rlflow.common.system import interruptions, peak_memory_during, resident_memory
-from rlflow.costs.timing import median_of
+from rlflow.costs.timing import median_with_interval
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import Setup, machine, random_inputs, run, session
@@ -58,7 +58,7 @@ class Ratio(NamedTuple):
         return "slower" if self.low > 1 + MARGIN else "no difference shown"
 
     @property
-    def clear(self) -> bool:
+    def is_clear(self) -> bool:
         """True if more sessions would hardly change the verdict."""
         return self.verdict != "no difference shown" or (self.low > 1 - MARGIN and self.high < 1 + MARGIN)
 
@@ -147,7 +147,7 @@ def measure(
             calm += [run.calm for runs in made for side in runs for run in side]
         if done >= min(MIN_SESSION_PAIRS, session_pairs):
             ratio, there = _ratios(times, seed)
-            if all(each.clear for each in (ratio, *there)) and done < session_pairs:
+            if all(each.is_clear for each in (ratio, *there)) and done < session_pairs:
                 stopped = "the interval is clear"
                 break
     at = {}
@@ -342,7 +342,7 @@ def _side_by_side(
 def _in_turns(running, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
     runs: list[list[Run]] = [[] for _ in running]
     end = time.perf_counter() + seconds
-    while _goes_on(runs[0], end):
+    while _needs_more_runs(runs[0], end):
         for side in _in_order(first, len(running)):
             runs[side].append(_run(running[side], inputs, threads))
         first += 1
@@ -362,7 +362,7 @@ def _one_after_the_other(
     running = _warm(sides[first], inputs, threads)
     for one, both in zip(inputs, runs, strict=True):
         end = time.perf_counter() + seconds / 2
-        while _goes_on(both[first], end):
+        while _needs_more_runs(both[first], end):
             both[first].append(_run(running, one, threads))
     del running
     running = _warm(sides[1 - first], inputs, threads)
@@ -405,7 +405,7 @@ def warm_session(
     return running
 
 
-def _goes_on(done: list, end: float) -> bool:
+def _needs_more_runs(done: list, end: float) -> bool:
     return len(done) < MIN_PAIRS or (len(done) < MAX_PAIRS and time.perf_counter() < end)
 
 
@@ -457,7 +457,7 @@ class Latency(NamedTuple):
           times: seconds of both at each size, float64 [pairs, 2].
           seconds: duration of the measurement.
         """
-        ratios = np.array([median_of(pairs[:, 1] / pairs[:, 0]) for pairs in times])
+        ratios = np.array([median_with_interval(pairs[:, 1] / pairs[:, 0]) for pairs in times])
         ratio, low, high = (ratios.prod(axis=0) ** (1 / len(times))).tolist()
         original_ms = 1e3 * float(np.exp(np.mean([np.log(np.median(pairs[:, 0])) for pairs in times])))
         return cls(ratio, low, high, original_ms, sum(map(len, times)), seconds)

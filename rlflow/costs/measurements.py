@@ -223,12 +223,12 @@ class Known(NamedTuple):
         """Return the median latency in ms of each original, by (hash, sizes)."""
         taken: dict[tuple[str, str], list[float]] = {}
         for measured in self.pairs:
-            if measured.original_ms is not None and math.isfinite(off(measured)):
+            if measured.original_ms is not None and math.isfinite(log_ratio_deviation(measured)):
                 taken.setdefault((measured.pair.original, measured.pair.sizes), []).append(measured.original_ms)
         return {original: statistics.median(values) for original, values in taken.items()}
 
 
-def off(measured: MeasuredPair) -> float:
+def log_ratio_deviation(measured: MeasuredPair) -> float:
     """Return the standard deviation of the log ratio of a measurement; infinity for an unusable interval."""
     if not 0 < measured.low <= measured.high < math.inf:
         return math.inf

@@ -33,7 +33,7 @@ from rlflow.costs.timing import (
     in_blocks,
     known_inputs,
     reorder_model,
-    text,
+    signature_text,
     time_model,
 )
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
@@ -152,7 +152,7 @@ class ProfiledCost:
         )
         kernel = self._memo.get(key)
         if kernel is None:
-            kernel = self._memo[key] = self._timed(groups, group, blocked, text(key))
+            kernel = self._memo[key] = self._timed(groups, group, blocked, signature_text(key))
         return kernel
 
     def _timed(self, groups: Groups, group: tuple[Node, ...], blocked: frozenset[int], name: str) -> Kernel:
@@ -183,7 +183,7 @@ class ProfiledCost:
         key = (op, kind)
         kernel = self._memo.get(key)
         if kernel is None:
-            runtime_ps, spread = self._runtime(text(key), lambda: Timed(reorder_model(op, kind), False))
+            runtime_ps, spread = self._runtime(signature_text(key), lambda: Timed(reorder_model(op, kind), False))
             kernel = self._memo[key] = Kernel(NodeCost(runtime_ps, 0, 2 * kind.nbytes, 1), spread)
         return kernel
 
@@ -192,7 +192,7 @@ class ProfiledCost:
     def _runtime(self, name: str, build: Callable[[], Timed]) -> tuple[int, Spread]:
         """Return the picoseconds of a kernel without the overhead of a run, and their uncertainty."""
         overhead, timing = self._timing(OVERHEAD, lambda: Timed(empty_model())), self._timing(name, build)
-        spread = EXACT.plus({name: timing.off, OVERHEAD: -overhead.off}, 1000)
+        spread = EXACT.plus({name: timing.half_width, OVERHEAD: -overhead.half_width}, 1000)
         return max(FLOOR_PS, round(1000 * (timing.median - overhead.median))), spread
 
     def _timing(self, name: str, build: Callable[[], Timed]) -> Timing:
@@ -209,7 +209,7 @@ class ProfiledCost:
         elif name in self._again:
             self._again.remove(name)
             with self.database.lock():
-                result = result.and_again(self._time(build()))
+                result = result.combined_with(self._time(build()))
                 self.database.replace(name, self.threads, result)
         return result
 

@@ -93,8 +93,8 @@ def check_recorded(cost) -> None:
 
 
 FORMAT = "rlflow timings"
-OF_FILE = ("machine", "onnxruntime")  # columns that are equal in all rows of a file
-OF_ROW = tuple(name for name in COLUMNS if name not in OF_FILE)
+FILE_COLUMNS = ("machine", "onnxruntime")  # columns that are equal in all rows of a file
+ROW_COLUMNS = tuple(name for name in COLUMNS if name not in FILE_COLUMNS)
 MOST_BYTES = 200_000_000
 LONGEST = {"machine": 200, "signature": 100_000}  # characters
 MOST_THREADS, MOST_NS = 4096, 1e15
@@ -122,19 +122,19 @@ def export_timings(database: TimingDatabase, path: Path | str, threads: int | No
         return len(rows)
     if suffix != ".json":
         raise RLFlowError(f"{path}: the name must end in .json (for `costs import`) or .csv (a table)")
-    described = {"format": FORMAT, **_described(), "machine": database.machine}
-    rows = [row for row in rows if all(row[name] == described[name] for name in OF_FILE)]
+    described = {"format": FORMAT, **_required_values(), "machine": database.machine}
+    rows = [row for row in rows if all(row[name] == described[name] for name in FILE_COLUMNS)]
     if not rows:
         raise RLFlowError(f"{database.path} holds no such timings of {database.machine} with this ONNX Runtime")
-    write_json(path, described | {"timings": [{name: row[name] for name in OF_ROW} for row in rows]})
+    write_json(path, described | {"timings": [{name: row[name] for name in ROW_COLUMNS} for row in rows]})
     return len(rows)
 
 
 def read_timings(path: Path | str) -> tuple[str, list[dict]]:
-    """Read a .json file of `export_timings`: the name of the machine, and rows for `TimingDatabase.take`.
+    """Read a .json file of `export_timings`: the name of the machine, and rows for `TimingDatabase.import_rows`.
 
     Raises:
-      RLFlowError: the file holds something else or is damaged, or it was recorded with other kernels (`_described`).
+      RLFlowError: the file holds something else or is damaged, or `_required_values` differ.
     """
     path = Path(path)
     if path.is_file() and path.stat().st_size > MOST_BYTES:
@@ -142,7 +142,7 @@ def read_timings(path: Path | str) -> tuple[str, list[dict]]:
     held = read_json(path)
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise RLFlowError(f"{path} is no file of timings: `costs export NAME.json` writes one")
-    for name, ours in _described().items():
+    for name, ours in _required_values().items():
         if held.get(name) != ours:
             raise RLFlowError(f"{path} was recorded with {name}={held.get(name)!r}, here it is {ours!r}: other kernels")
     if not _is_text(held.get("machine"), LONGEST["machine"]):
@@ -151,20 +151,20 @@ def read_timings(path: Path | str) -> tuple[str, list[dict]]:
     if not isinstance(timings, list):
         raise RLFlowError(f"{path} is damaged: 'timings' is not a list")
     for number, row in enumerate(timings):
-        if wrong := _wrong(row):
+        if wrong := _row_error(row):
             raise RLFlowError(f"{path} is damaged: timing {number}: {wrong}")
-    return held["machine"], [row | {name: held[name] for name in OF_FILE} for row in timings]
+    return held["machine"], [row | {name: held[name] for name in FILE_COLUMNS} for row in timings]
 
 
-def _described() -> dict[str, object]:
+def _required_values() -> dict[str, object]:
     """Return the values that must be equal on the machine that writes a file and on the machine that reads it."""
     return {"version": VERSION, "onnxruntime": onnxruntime.__version__, "block": block()}
 
 
-def _wrong(row: object) -> str | None:
+def _row_error(row: object) -> str | None:
     """Return the reason why a row of a file is not a timing; None for a valid row."""
-    if not isinstance(row, Mapping) or set(row) != set(OF_ROW):
-        return f"it does not have exactly {', '.join(OF_ROW)}"
+    if not isinstance(row, Mapping) or set(row) != set(ROW_COLUMNS):
+        return f"it does not have exactly {', '.join(ROW_COLUMNS)}"
     if not _is_text(row["signature"], LONGEST["signature"]) or not _is_date(row["date"]):
         return "'signature' or 'date' is not one"
     if not _is_whole(row["threads"], MOST_THREADS) or not _is_whole(row["repeats"], 2**53):

@@ -40,7 +40,7 @@ def signature(graph: Graph, node: Node) -> tuple:
 
     A signature holds the operator, the opset, the attributes, the types of inputs and outputs, and which inputs are
     constant. It also holds the content of short integer constants, of single numbers, and of computed tensors whose
-    content follows from sizes. It holds no names and ids. `text` converts it to a string.
+    content follows from sizes. It holds no names and ids. `signature_text` converts it to a string.
     """
     inputs = (*node.inputs, *(tensor for _, tensor in node.captured)) if node.captured else node.inputs
     return (
@@ -84,14 +84,14 @@ def has_content(kind: TensorType) -> bool:
     return kind.size == 1 or (kind.size <= CONTENT_LIMIT and kind.dtype not in _FLOATS)
 
 
-def text(part) -> str:
+def signature_text(part) -> str:
     """Return a signature as one line of text with long attributes hashed; equal signatures give equal text."""
     if isinstance(part, TensorType) and part.content is None:
         part = part[:2]  # Stored timings have this form.
     if isinstance(part, Opaque):
         return f"<{hashlib.sha256(part.data).hexdigest()[:16]}>"
     if isinstance(part, tuple):
-        return f"({','.join(map(text, part))})"
+        return f"({','.join(map(signature_text, part))})"
     return repr(part)
 
 
@@ -117,16 +117,16 @@ class Timing(NamedTuple):
     repeats: int
 
     @property
-    def off(self) -> float:
+    def half_width(self) -> float:
         """Half-width of the interval in nanoseconds."""
         return (self.high - self.low) / 2
 
-    def and_again(self, other: "Timing") -> "Timing":
+    def combined_with(self, other: "Timing") -> "Timing":
         """Combine this timing with one of other sessions, weighted by the inverse square of the half-widths.
 
         The half-width of the result is at least half the difference of the medians.
         """
-        weights = 1 / max(self.off, 1.0) ** 2, 1 / max(other.off, 1.0) ** 2
+        weights = 1 / max(self.half_width, 1.0) ** 2, 1 / max(other.half_width, 1.0) ** 2
         median = (weights[0] * self.median + weights[1] * other.median) / sum(weights)
         off = max(sum(weights) ** -0.5, abs(self.median - other.median) / 2)
         return Timing(median, max(median - off, 0.0), median + off, self.repeats + other.repeats)
@@ -134,10 +134,10 @@ class Timing(NamedTuple):
     @classmethod
     def of(cls, times: list[int]) -> "Timing":
         """Return the timing that follows from the nanoseconds of all runs of one process."""
-        return cls(*median_of(times), len(times))
+        return cls(*median_with_interval(times), len(times))
 
 
-def median_of(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
+def median_with_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
     """Return the median of values of one process and its 95 % interval across processes: (median, low, high).
 
     The interval combines the interval by order statistics with BETWEEN_SESSIONS.

@@ -4,7 +4,7 @@ import pytest
 
 from rlflow.costs import COSTS, FREE, GraphCost, NodeCost, graph_cost, peak_memory, runtime_ms
 from rlflow.costs.analytic import AnalyticCost, Machine
-from rlflow.costs.timing import signature, text
+from rlflow.costs.timing import signature, signature_text
 from tests.commands import printed
 from tests.costs.graphs import conv, graph, only, swap
 
@@ -98,11 +98,11 @@ def test_signatures_are_the_same_in_every_process():
     program = (
         "from tests.costs.graphs import *; from rlflow.costs.timing import *;"
         "g = conv('a = Conv<pads=[0,0,0,0]>(x, w, b) y = Relu(a)');"
-        "print([text(signature(g, g.nodes[n])) for n in g.order])"
+        "print([signature_text(signature(g, g.nodes[n])) for n in g.order])"
     )
 
     g = conv("a = Conv<pads=[0,0,0,0]>(x, w, b) y = Relu(a)")
-    here = [text(signature(g, g.nodes[n])) for n in g.order]
+    here = [signature_text(signature(g, g.nodes[n])) for n in g.order]
     assert printed(program, "1") == printed(program, "2") == f"{here}\n"
 
 

@@ -13,7 +13,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes, at_sizes
 from rlflow.costs.learned import Correction, LearnedCost
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.timing import Timing, known_inputs, text
+from rlflow.costs.timing import Timing, known_inputs, signature_text
 from rlflow.env.state import Task
 from rlflow.graph.ir import Graph, TensorType
 from rlflow.graph.onnx_reader import load_graph
@@ -171,8 +171,8 @@ def test_operators_with_computed_shapes_run_by_themselves(tmp_path):
 
 
 def test_content_is_part_of_a_signature_but_timings_of_old_keep_theirs():
-    assert text((TensorType(1, (2, 3)), True)) == "((1,(2,3)),True)"
-    assert text(TensorType(7, (2,), (300, 4))) == "(7,(2),(300,4))"
+    assert signature_text((TensorType(1, (2, 3)), True)) == "((1,(2,3)),True)"
+    assert signature_text(TensorType(7, (2,), (300, 4))) == "(7,(2),(300,4))"
     view = symbolic().at(SIZES[0])
     assert known_inputs(view, (only(view, "Relu"),)) == {}
 

@@ -11,8 +11,8 @@ from rlflow.costs import COSTS, GraphCost, graph_cost, learned
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.database import MeasuredPair
 from rlflow.costs.learned import (
-    LEAST,
-    MOST,
+    MAX_FACTOR,
+    MIN_FACTOR,
     Correction,
     LearnedCost,
     MeasuredGraph,
@@ -79,13 +79,13 @@ def test_factors_stay_in_their_bounds():
         for m in measurements()
     ]
     result = fit(absurd)
-    assert result.factors["MatMul"] == MOST and result.overhead_ps >= 0
-    assert all(LEAST <= factor <= MOST for factor in (result.common, *result.factors.values()))
+    assert result.factors["MatMul"] == MAX_FACTOR and result.overhead_ps >= 0
+    assert all(MIN_FACTOR <= factor <= MAX_FACTOR for factor in (result.common, *result.factors.values()))
 
 
 def test_what_a_bound_takes_away_the_others_make_good():
     equations = np.array([[1.0, 0, 0], [1, 1, 0], [0, 0, 1]])  # x = 7, x + y = 9: with x = 5 at most, y is 4 and not 2
-    assert learned._bounded(equations, np.array([7.0, 9, 1])) == pytest.approx([MOST, 4, 1])
+    assert learned._bounded(equations, np.array([7.0, 9, 1])) == pytest.approx([MAX_FACTOR, 4, 1])
 
 
 def test_of_one_model_no_error_is_known():

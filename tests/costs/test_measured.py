@@ -25,7 +25,7 @@ def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
     """What `measure` says of sessions with these ratios, of which it stops taking more when the interval is clear."""
     for end in range(SESSION_PAIR * MIN_SESSION_PAIRS, len(groups) + 1, SESSION_PAIR):
         ratio = ratio_of(groups[:end], seed)
-        if ratio.clear:
+        if ratio.is_clear:
             break
     return ratio
 
@@ -92,7 +92,7 @@ def test_less_than_the_margin_is_never_claimed():
     assert Ratio(0.995, 0.994, 0.996).verdict == "no difference shown"
     assert Ratio(1.005, 1.004, 1.006).verdict == "no difference shown"
     assert Ratio(0.9, 0.8, 0.98).verdict == "faster" and Ratio(1.1, 1.02, 1.2).verdict == "slower"
-    assert Ratio(1.0, 0.995, 1.005).clear and not Ratio(1.0, 0.9, 1.1).clear
+    assert Ratio(1.0, 0.995, 1.005).is_clear and not Ratio(1.0, 0.9, 1.1).is_clear
 
 
 def test_disturbed_runs_do_not_count_where_enough_are_calm():

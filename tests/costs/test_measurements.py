@@ -17,7 +17,7 @@ from rlflow.costs.measurements import (
     Latencies,
     Measurements,
     from_bytes,
-    off,
+    log_ratio_deviation,
     sizes_text,
     to_bytes,
 )
@@ -134,5 +134,6 @@ def test_clear_forgets_them(database):
 
 def test_an_interval_that_says_nothing_is_infinitely_uncertain():
     surely = MeasuredPair(Pair("a", "b", "[]"), 1.0, 0.98, 1 / 0.98, 1.0)
-    assert off(surely) == pytest.approx(0.0103, abs=1e-4)
-    assert off(surely._replace(low=0.0)) == off(surely._replace(high=math.inf)) == math.inf
+    assert log_ratio_deviation(surely) == pytest.approx(0.0103, abs=1e-4)
+    for useless in (surely._replace(low=0.0), surely._replace(high=math.inf)):
+        assert log_ratio_deviation(useless) == math.inf

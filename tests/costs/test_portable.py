@@ -73,7 +73,7 @@ def test_timings_of_a_machine_drive_a_search_elsewhere_which_measures_nothing(
     words = ("optimise", MODEL, "--threads", 2, "--seconds", 4, *SHORT)
     out, results = tmp_path / "f.onnx", tmp_path / "f.json"
     done = run(capsys, *words, "--out", out, "--json", results, f"cost.database={recorded}")
-    assert f"on {THERE}; measured by nobody yet" in done.ending["result"] and not measurements
+    assert f"on {THERE}; not yet measured there" in done.ending["result"] and not measurements
     assert done.ending["next"].endswith(f"measure {MODEL} {out} --threads 2")
     outcome = json.loads(results.read_text())["eval"]
     assert outcome["target"] == THERE and outcome["delivered"] != "original"
@@ -117,7 +117,7 @@ def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, mo
     TimingDatabase(tmp_path / "used.sqlite").store("x", 1, Timing(1.0, 1.0, 1.0, 1))
     for name in ("own.sqlite", "used.sqlite"):
         with pytest.raises(RLFlowError, match=f"of {THERE} go into one of their own: --database FILE"):
-            TimingDatabase(tmp_path / name).take(machine, rows)
+            TimingDatabase(tmp_path / name).import_rows(machine, rows)
         assert TimingDatabase(tmp_path / name).machine == HERE
     at(THERE, None)
     assert not TimingDatabase(recorded).is_foreign  # brought back, it is at home

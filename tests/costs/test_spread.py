@@ -38,24 +38,24 @@ def test_alike_kernels_are_off_together_others_independently_and_what_is_shared_
 
 
 def test_a_timing_is_off_by_no_less_than_sessions_differ():
-    assert Timing.of([1000] * 10_000).off == pytest.approx(1000 * BETWEEN_SESSIONS)
-    assert Timing.of([900, 1000, 1100]).off == pytest.approx(math.hypot(100, 1000 * BETWEEN_SESSIONS))
+    assert Timing.of([1000] * 10_000).half_width == pytest.approx(1000 * BETWEEN_SESSIONS)
+    assert Timing.of([900, 1000, 1100]).half_width == pytest.approx(math.hypot(100, 1000 * BETWEEN_SESSIONS))
 
 
 def test_a_timing_that_is_taken_again_is_surer_unless_both_differ():
     first = Timing(1000.0, 970.0, 1030.0, 10)
-    alike = first.and_again(Timing(1010.0, 980.0, 1040.0, 20))
-    assert (alike.median, alike.repeats) == (pytest.approx(1005), 30) and alike.off == pytest.approx(30 / 2**0.5)
-    assert first.and_again(Timing(1200.0, 1170.0, 1230.0, 10)).off == pytest.approx(100)
-    surer = first.and_again(Timing(1030.0, 1029.0, 1031.0, 10))
+    alike = first.combined_with(Timing(1010.0, 980.0, 1040.0, 20))
+    assert (alike.median, alike.repeats) == (pytest.approx(1005), 30) and alike.half_width == pytest.approx(30 / 2**0.5)
+    assert first.combined_with(Timing(1200.0, 1170.0, 1230.0, 10)).half_width == pytest.approx(100)
+    surer = first.combined_with(Timing(1030.0, 1029.0, 1031.0, 10))
     assert 1029 < surer.median < 1030
 
 
 def test_a_kernel_is_off_by_its_own_timing_and_that_of_an_empty_run(profiled):
     alike = graph_spread(profiled, graph("g (float[9] x) => (float[9] y) {a = Exp(x) b = Exp(a) y = Exp(b)}"))
     (name,) = alike.keys() - {OVERHEAD}
-    assert alike[name] == pytest.approx(3000 * planted(None, name, None).off, abs=2)
-    assert alike[OVERHEAD] == pytest.approx(-3000 * planted(None, OVERHEAD, None).off, abs=2)
+    assert alike[name] == pytest.approx(3000 * planted(None, name, None).half_width, abs=2)
+    assert alike[OVERHEAD] == pytest.approx(-3000 * planted(None, OVERHEAD, None).half_width, abs=2)
 
 
 @pytest.mark.parametrize("kind", ["profiled", "learned", "at sizes"])
@@ -68,7 +68,7 @@ def test_a_timing_that_is_off_by_what_it_may_be_moves_the_total_by_what_its_spre
         cost = AtSizes(profiled, SIZES, g)
     before, spread = graph_cost(cost, g).runtime_ps, graph_spread(cost, g)
     for name in sorted(spread)[:5]:
-        off = {name: planted(None, name, None).off}
+        off = {name: planted(None, name, None).half_width}
         monkeypatch.setattr(ProfiledCost, "_timing", lambda self, name, build: planted(None, name, None, off))
         profiled._memo.clear()
         moved = graph_cost(cost, g).runtime_ps - before
