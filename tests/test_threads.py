@@ -121,7 +121,7 @@ def test_the_choice_follows_the_threads_and_what_one_thread_says_is_told(monkeyp
     assert receipt["costs"]["threads"] == 4
     said, shown = certainty_line(outcome), str(answer("a model", outcome, "greedy"))
     assert "24 pairs of runs in 6 sessions with 4 threads; with one thread measured" in said
-    assert said.endswith(": better run the original so.") == (verdict == "slower")
+    assert said.endswith(": with one thread run the original.") == (verdict == "slower")
     assert ('<p class="bad">With one thread measured 10.0 % slower' in shown) == (verdict == "slower")
 
 

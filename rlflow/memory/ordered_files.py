@@ -115,7 +115,7 @@ def order_shown(nodes: Sequence[onnx.NodeProto], ran: Sequence[str]) -> list[str
         return shown
     listed, known = [_name(node) for node in nodes], set(shown)
     if [name for name in listed if name in known] != shown:
-        raise RLFlowError("ONNX Runtime runs nodes without names in an order that nothing shows")
+        raise RLFlowError("ONNX Runtime runs nodes without names, and profile and saved file disagree on the order")
     return listed
 
 
@@ -247,7 +247,8 @@ def in_a_users_process(setup: Setup, act: Callable, *given):
         with fresh_processes(1, None if setup.arena else return_freed_memory) as process:
             return process.submit(act, *given).result()
     except BrokenProcessPool as error:
-        raise RLFlowError("the process that measured a model died; out of memory?") from error
+        text = "the process that measured a model died, possibly out of memory; free memory or pass a smaller --shape"
+        raise RLFlowError(text) from error
 
 
 def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], threads: int) -> bool:

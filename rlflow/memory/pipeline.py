@@ -87,7 +87,7 @@ class Optimised:
         self.source, self.path, self.original = source, folder / "model.onnx", original or source
         loaded, (self.sizes, *more) = load_at(source, shapes, fix)
         if more:
-            raise RLFlowError("an order is best at one size of each symbol: --shape NAME=SIZE")
+            raise RLFlowError("an order is best at one size of each symbol: pass one size with --shape NAME=SIZE")
         self.shapes = input_shapes(loaded.interface, self.sizes)
         ports = zip(loaded.interface.inputs, loaded.inputs, strict=True)
         frozen = [with_shape(value, loaded.types.get(tensor)) for value, tensor in ports] if fix else []
@@ -98,7 +98,7 @@ class Optimised:
         self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
         self.problem, self.nodes = problem_of(self.graph)
         if not self.nodes:
-            raise RLFlowError("there is nothing to order: all that the model computes is known before it runs")
+            raise RLFlowError("there is nothing to order: every result of the model is constant")
         self.at = {name: k for k, name in enumerate(names(self.graph, self.nodes))}
         self.usual = [[name for name in order if name in self.at] for order in orders]
         made = [tensor for node in self.graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
@@ -111,10 +111,10 @@ class Optimised:
     def positions(self, order: Sequence[str]) -> np.ndarray:
         """Return an order of names as numbers of the problem, int64 [n]. Raise RLFlowError if it is not valid."""
         if sorted(order) != sorted(self.at):
-            raise RLFlowError("the order is of other nodes than ONNX Runtime makes of the model here")
+            raise RLFlowError("the order has other nodes than this ONNX Runtime makes of the model; search again")
         result = np.array([self.at[name] for name in order], np.int64)
         if not self.problem.is_order(result):
-            raise RLFlowError("the order runs a node before another one that it needs")
+            raise RLFlowError("the order is not valid: a node comes before a node that it depends on")
         return result
 
     def peak(self, order: Sequence[str]) -> int:
@@ -199,7 +199,7 @@ def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list
     setup.apply(options)
     ran = order_run(str(model.path), options, model.inputs(0), model.path)
     if [name for name in ran if name in model.at] != simulated:
-        raise RLFlowError("this ONNX Runtime runs the written file in another order than was simulated")
+        raise RLFlowError("this ONNX Runtime does not run the reordered file in the simulated order; not written")
     sides = ((model.source, Setup()), (model.path, setup))
     if not same_bits(sides, [model.inputs(seed) for seed in SEEDS], threads):
         raise RLFlowError("the reordered file gives other bits than the model, which may draw at random; not written")
@@ -450,7 +450,7 @@ def repeat(receipt: dict, before: Optimised, model: Optimised, threads: int) -> 
     executed = write_in_order(model, order, threads)
     for name, size in claims(before, model, usual, executed).items():
         if claimed.get(name) != size:
-            raise RLFlowError(f"the receipt says {name} = {claimed.get(name)} bytes, its orders need {size}")
+            raise RLFlowError(f"the receipt says {name} = {claimed.get(name)} bytes, but its orders need {size}")
     if file_hash(*model_files(model.path)) != written:
-        raise RLFlowError(f"the same order gives another file here; the receipt was made with {made_by}")
+        raise RLFlowError(f"the same order gives another file here; use the versions of the receipt: {made_by}")
     return executed

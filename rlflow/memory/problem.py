@@ -187,7 +187,7 @@ class Problem:
     def peak(self, order: np.ndarray) -> int:
         """Return the peak of one order. Raise RLFlowError if the order is not valid."""
         if not self.is_order(np.asarray(order)):
-            raise RLFlowError("this is no order of the nodes in which each comes after all that it depends on")
+            raise RLFlowError("not a valid order: each node must come once, after all nodes that it depends on")
         return int(self.peaks(order)[0])
 
     def usage(self, orders: np.ndarray) -> np.ndarray:

@@ -301,9 +301,9 @@ def telling(what: Change) -> Safe | None:
     boxes = len(kind.drawing.kinds)
     if not small and boxes > FIRST_BOXES:
         regions_of = "one large region" if len(what.kinds) == 1 else f"{len(what.kinds)} large regions"
-        text = f"The change is {regions_of}, of no fewer than {boxes} operators; drawn below."
+        text = f"The change consists of {regions_of} with at least {boxes} operators, drawn below."
         return tag("p", text, class_="telling")
-    caption = f"{summary(what, kind)}. Red went, green came, grey stayed."
+    caption = f"{summary(what, kind)}. Red: removed. Green: added. Grey: unchanged."
     return tag(
         "figure", picture(what.before, what.after, kind.drawing), tag("figcaption", caption), class_="telling"
     )
@@ -325,7 +325,7 @@ def summary(what: Change, kind: Kind) -> str:
       kind: the kind.
     """
     rules = list(dict.fromkeys(what.steps[number].rule for number in kind.regions[0].steps))
-    alike = f" in {len(kind.regions)} alike regions" if len(kind.regions) > 1 else ""
+    alike = f" in {len(kind.regions)} similar regions" if len(kind.regions) > 1 else ""
     return f"{', '.join(rules)}: {time_text(kind.gain_ps, '+')}{alike}"
 
 
@@ -334,10 +334,10 @@ def pictures(what: Change) -> list[Safe]:
     gone = sum(len(region.removed) for kind in what.kinds for region in kind.regions)
     new = sum(len(region.added) for kind in what.kinds for region in kind.regions)
     about = (
-        f"{gone} operators went (red), {new} came (green), {operators(what.before).total() - gone} stayed. Only the "
-        "neighbours of what changed are drawn (grey; with a broken line where another region changes them), ⋯ stands "
-        "for a chain between them. Below its name is what an operator is estimated to cost; free is what runs within "
-        "another one's kernel, or is folded."
+        f"{gone} operators were removed (red), {new} were added (green), {operators(what.before).total() - gone} "
+        "stayed. Only neighbours of the change are drawn (grey; with a broken line if another region changes them). "
+        "⋯ stands for a chain between two neighbours. Below its name is an operator's estimated cost. An operator is "
+        "free if it runs inside another operator's kernel or is folded."
     )
     drawn, left = [], BOXES
     for number, kind in enumerate(what.kinds):

@@ -62,7 +62,7 @@ def _answer_line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, s
     """Return (the answer in a few words, a sentence about it, its CSS class)."""
     measured = candidate["measured"]
     if outcome["delivered"] == "original":
-        whose = f" The figures below are those of {name}, which was not delivered."
+        whose = f" The figures below belong to {name}, which was not delivered."
         beside = whose if candidate["substitutions"] else ""
         return "No gain: the original is returned", f"Why: {outcome['reason']}.{beside}", ""
     if not measured:
@@ -203,10 +203,9 @@ def _gains(name: str, steps: Sequence[Step]) -> Safe:
         for one in by_rule(steps)
     ]
     about = (
-        "Estimated gains of the rules, which add up to the whole. What one rule gains another one may have made "
-        "possible."
+        "Estimated gains by rule, which add up to the total. One rule may have made another rule's gain possible."
     )
-    grouped = table(("rule, and why it holds", "rewrites", "gain"), rows, numbers=(1, 2))
+    grouped = table(("rule and purpose", "rewrites", "gain"), rows, numbers=(1, 2))
     return join([tag("p", about, class_="faint"), grouped, _unfolding(name, steps)])
 
 
@@ -249,8 +248,8 @@ def _loss(later: list[int], gain_ps: int) -> Safe:
 
 def _candidates(outcome: dict) -> list[Safe | None]:
     candidates, head = outcome["candidates"], (
-        "found by", "estimated ms", "estimated gain", "measured", "of the original's latency (95 % interval)", "checks",
-        "rewrites", "real interactions", "seconds", "of measured rewards", "activations, MB",
+        "found by", "estimated ms", "estimated gain", "measured", "latency relative to the original (95 % interval)",
+        "checks", "rewrites", "real interactions", "seconds", "seconds of measured rewards", "activations, MB",
     )  # fmt: skip
     rows = [["original", f"{outcome['original']['estimated_ms']:.4f}", *[""] * (len(head) - 2)]]
     for name, candidate in candidates.items():
@@ -283,9 +282,9 @@ def _equal(candidate: dict) -> Safe:
 
 
 def _controls_note(candidates: dict) -> str:
-    notes, learned = ["Seconds are of acting or searching."], candidates.get("controller")
+    notes, learned = ["Seconds count acting or searching."], candidates.get("controller")
     if learned:
-        notes.append("random is the best graph of as many interactions of random play; greedy is steepest descent.")
+        notes.append("random is the best graph of random play with as many interactions; greedy is steepest descent.")
         better = [name for name in candidates if candidates[name]["estimated_ms"] < learned["estimated_ms"]]
         notes += [f"Better than the learned controller here: {', '.join(better)}."] if better else []
     return " ".join(notes)
@@ -361,10 +360,10 @@ def _next(results: dict) -> list[Safe]:
     commands = {
         "Search longer:": f"{program()} {again} --seconds 600",
         "Let a controller learn in the dream, too:": f"{program()} {again} --learn",
-        "How far from the best is this? (short graphs)": f"{program()} bound --model {model}",
+        "Bound the distance from the best graph (small graphs):": f"{program()} bound --model {model}",
     }
     if results["eval"]["delivered"] != "original":
-        made = "receipt.json, beside this page, makes the same file again, byte for byte:"
+        made = "Make the same file again, byte for byte, from receipt.json beside this page:"
         replay = {made: f"{program()} replay receipt.json --model ORIGINAL.onnx --out AGAIN.onnx"}
         commands = replay | commands
     return [join([tag("div", why), tag("pre", tag("code", command))]) for why, command in commands.items()]

@@ -18,10 +18,10 @@ from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text,
 from rlflow.reports import charts
 from rlflow.reports.markup import Safe, join, table, tag, time_text
 
-CONTEST_HEAD = ("candidate", "sessions", "of the original's latency (median)")
+CONTEST_HEAD = ("candidate", "sessions", "latency relative to the original (median)")
 CONTEST_NOTE = (
-    "Candidates that competed end to end: the worse half was dropped after each heat, and what came first was then "
-    "checked and measured by other runs, which are those that count."
+    "These candidates competed end to end, and the slower half was dropped after each heat. The winner was then "
+    "checked and measured in separate runs; only these runs count."
 )
 
 
@@ -63,15 +63,15 @@ def _earlier_measurements(outcome: Mapping) -> str:
     if not known:
         return ""
     return (
-        " Which of them took part was also decided by what was measured on this machine before: latency with the "
-        f"rewrites of a family, of that without them: {', '.join(known)}."
+        " Earlier measurements on this machine helped to choose the candidates. Latency with the rewrites of a family, "
+        f"relative to the latency without them: {', '.join(known)}."
     )
 
 
-SHARES_HEAD = ("rewrites", "estimated gain", "measured: of the latency without them (95 % interval)")
+SHARES_HEAD = ("rewrites", "estimated gain", "measured latency relative to the file without them (95 % interval)")
 SHARES_NOTE = (
-    "What the file gains by each group of alike rewrites: beside the same file without the group and what only the "
-    "group made possible. Groups that need one another gain together: their gains do not add up to the whole."
+    "The gain of each group of batched rewrites, relative to the same file without the group and without the rewrites "
+    "that only the group made possible. Groups that need one another gain together, so their gains do not add up."
 )
 
 
@@ -144,7 +144,7 @@ def summary_line(outcome: dict) -> str:
     result = outcome["candidates"][outcome["delivered"]]
     estimated = f"stimated {result['estimated_improvement_percent']:.1f} % faster, found by {outcome['delivered']}"
     if outcome.get("target"):
-        return f"E{estimated}, on {outcome['target']}; measured by nobody yet."
+        return f"E{estimated}, on {outcome['target']}; not yet measured there."
     if not result["measured"]:
         return f"E{estimated}; not measured."
     measured = measured_text(result["measured"])
@@ -203,7 +203,7 @@ def certainty_line(outcome: dict) -> str:
         threads = f"{measured['threads']} thread{'' if measured['threads'] == 1 else 's'}"
         runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions with {threads}"
     if outcome.get("target"):
-        runs = f"no measurement: `rlflow measure` on {outcome['target']} makes it"
+        runs = f"no measurement: run `rlflow measure` on {outcome['target']}"
     sizes = equal_sizes_text(result["findings"]), fixed_text(result["findings"])
     return "; ".join(filter(None, (equal + known, *sizes, runs, one_thread_text(outcome)))) + "."
 
@@ -213,7 +213,7 @@ def one_thread_text(outcome: dict) -> str | None:
     measured = outcome.get("measured_one_thread")  # older results lack it
     if not measured:
         return None
-    advice = ": better run the original so" if losses(measured) else ""
+    advice = ": with one thread run the original" if losses(measured) else ""
     return f"with one thread {measured_text(measured)}{advice}"
 
 
@@ -222,7 +222,7 @@ def _summary(outcome: dict) -> str:
         f"**{escaped(summary_line(outcome))}**\n\n{escaped(certainty_line(outcome))}\n\n"
         f"Delivered: `{Path(outcome['optimised']).name}`, chosen because: {escaped(outcome['reason'])}.\n\n"
         "*Estimated* is a sum of single-operator costs, *measured* the end-to-end latency in ONNX Runtime. "
-        "They are different things and are never mixed."
+        "The two are never mixed."
     )
 
 
@@ -237,7 +237,7 @@ def _rewrites(outcome: dict) -> str:
 def _candidates(outcome: dict) -> str:
     rows = [
         "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | rewrites | "
-        "real interactions | seconds of acting or search | of measured rewards | largest relative error |",
+        "real interactions | seconds of acting or search | seconds of measured rewards | largest relative error |",
         "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
         f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | | |",
     ]
@@ -263,7 +263,7 @@ def _error_text(error: float | str | None) -> str:
 
 def _controls_note(outcome: dict) -> str:
     learned = outcome["candidates"].get("controller")
-    lines = ["`random` is the best graph that random play of as many interactions met; `greedy` is steepest descent."]
+    lines = ["`random` is the best graph found by random play with as many interactions; `greedy` is steepest descent."]
     for name, result in outcome["candidates"].items():
         if learned and name != "controller" and result["estimated_ms"] < learned["estimated_ms"]:
             lines.append(f"The control `{name}` beats the learned controller here.")
@@ -283,7 +283,7 @@ def _dream(outcome: dict) -> str:
 def _fidelity(fidelity: dict) -> str:
     """Return a table of the world model's accuracy on held-out episodes."""
     rows = [
-        "Open loop on held-out random episodes, beside trivial baselines (`no_change`: nothing happens; "
+        "Open loop on held-out random episodes, compared with trivial baselines (`no_change`: nothing happens; "
         "`rule_mean`: each rule's mean reward):",
         "",
         "| steps | predictor | error of the summed reward | reward R² | masks exact | mask F1 | counts exact |",
@@ -312,7 +312,7 @@ def left_out_text(outcome: dict) -> str:
         f"{len(result['left_out'])} of {name}" for name, result in outcome["candidates"].items() if result["left_out"]
     ]
     return (
-        f"\n\nRewrites that were left out, since outputs part after them: {', '.join(counts)}; see fault-report.md."
+        f"\n\nRewrites that were left out because outputs differ after them: {', '.join(counts)}; see fault-report.md."
         if counts
         else ""
     )

@@ -11,10 +11,10 @@ from rlflow.reports.markup import page, short, table, tag
 
 MB = 1e6
 ABOUT = (
-    "Peak of activations: what an ideal allocator needs. Planned: the block that a session with the defaults lays out, "
-    "and the outputs. Resident: what runs add to the memory of a fresh process, as measured, with the session options "
-    "that are named. Latency: of the file, as a share of the model's as it is with the defaults, of options "
-    "that need less than all above."
+    "Peak of activations: the memory that an ideal allocator needs. Planned: the block that a session with the "
+    "defaults lays out, plus the outputs. Resident: the measured memory that runs add to a fresh process, with the "
+    "named session options. Latency: relative to the original model with the defaults, measured only for options that "
+    "need less memory than all options above."
 )
 
 

@@ -72,7 +72,7 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
       RLFlowError: if the folder has no finished `eval` or is damaged.
     """
     if not (folder / "eval.json").exists():
-        raise RLFlowError(f"{folder} has no finished 'eval'")
+        raise RLFlowError(f"{folder} has no finished 'eval'; finish the run first")
     outcome, task = read_json(folder / "eval.json"), read_json(folder / "model.json")
     try:
         config = OmegaConf.load(folder / "config.yaml")
@@ -105,7 +105,7 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
       RLFlowError: if a folder is named twice, or if runs of one model differ in options that estimates depend on.
     """
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise RLFlowError("a run is named twice")
+        raise RLFlowError("a run is named twice; name each run folder once")
     runs = sorted(
         (read_run(folder, read_curves) for folder in folders),
         key=lambda run: (run.model, run.controller, run.seed, str(run.folder)),
@@ -113,7 +113,7 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
     for one, other in zip(runs, runs[1:], strict=False):
         if one.model == other.model and one.task != other.task:
             different = next(key for key in one.task if one.task[key] != other.task[key])
-            raise RLFlowError(f"{one.folder} and {other.folder} cannot be compared: '{different}' differs")
+            raise RLFlowError(f"{one.folder} and {other.folder} cannot be compared: the option '{different}' differs")
     return runs
 
 
@@ -193,7 +193,7 @@ NOTE = (
     "end-to-end latency in ONNX Runtime; the two are never mixed. Both are improvements over the original, in percent."
 )
 RULES = (
-    "How often the learned controller applies each rule (where none was trained: what was delivered), the mean over "
+    "How often the learned controller (without training: the delivered candidate) applies each rule, as the mean over "
     "the runs of a model."
 )
 SHORTEST = 8  # characters that remain of a model's name
@@ -201,7 +201,7 @@ TIME_HEAD = ("model", "controller", "stage", "runs", "seconds")
 HEAD = (
     "model", "controller of the runs", "candidate", "runs", "estimated %", "measured %", "runs measured", "verdicts",
     "real interactions",
-    "seconds of acting or search", "of measured rewards",
+    "seconds of acting or search", "seconds of measured rewards",
 )  # fmt: skip
 
 

@@ -478,7 +478,7 @@ class _Planner:
         for name, value in op.attributes:
             pairs[name] = self.scope[value.name] if isinstance(value, Bind) else value.compute(self.scope)
             if double and not _fits_float32(pairs[name]):
-                raise Refused("the attribute has not so many digits")
+                raise Refused("float32 cannot hold the attribute exactly")
         return tuple(sorted(pairs.items()))
 
     def infer(self, op: Op, attributes: tuple, inputs: list[int], n_outputs: int) -> tuple[TensorType, ...]:

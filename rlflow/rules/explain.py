@@ -79,7 +79,7 @@ def _counts(entries: list[dict], applies: list[dict], misses: list[dict]) -> str
     matches = sum(len(entry["locations"]) for entry in applies)
     return (
         f"{_count(len(applies), 'rule')} of {len(entries)} can be applied, with {_count(matches, 'match')}; "
-        f"{len(misses)} nearly fit; of {silent} the model does not hold the operators."
+        f"{len(misses)} nearly fit; for {silent} the model lacks the operators."
     )
 
 
@@ -119,7 +119,7 @@ def _count(n: int, noun: str) -> str:
 
 def _nodes_text(nodes: list[dict], whole: bool) -> str:
     shown = nodes if whole or len(nodes) <= MAX_SHOWN else nodes[:1]
-    rest = f" and {len(nodes) - len(shown)} operators that it reads from" if len(shown) < len(nodes) else ""
+    rest = f" and {len(nodes) - len(shown)} operators before it" if len(shown) < len(nodes) else ""
     named = [f"{node['op']} {node['name'] or '→ ' + ' '.join(node['outputs'])}".rstrip() for node in shown]
     return " · ".join(named) + rest
 

@@ -92,7 +92,7 @@ class Side:
                         self.names[name] = Output(op, None if star else slot)
                         assigned.append((name, self.names[name]))
                 case _:
-                    raise RLFlowError(f"{self.where}: '{ast.unparse(statement)}' is no equation")
+                    raise RLFlowError(f"{self.where}: '{ast.unparse(statement)}' is not an equation")
             used |= names_in(statement.value)
         self.outputs = tuple((name, output) for name, output in assigned if name not in used)
 
@@ -113,10 +113,10 @@ class Side:
 
     def operator(self, node: ast.expr) -> Op:
         if not is_operator(node):
-            raise RLFlowError(f"{self.where}: '{ast.unparse(node)}' is no operator")
+            raise RLFlowError(f"{self.where}: '{ast.unparse(node)}' is not an operator")
         domain, dot, name = ast.unparse(node.func).rpartition(".")
         if dot and (domain != contrib.DOMAIN or name not in contrib.OPERATORS):
-            raise RLFlowError(f"{self.where}: '{domain}.{name}' is no operator that rules know")
+            raise RLFlowError(f"{self.where}: '{domain}.{name}' is not an operator that rules can use")
         attributes, rest = [], None
         for keyword in node.keywords:
             if keyword.arg is None:

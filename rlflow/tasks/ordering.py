@@ -270,6 +270,6 @@ class OrderingSpec(PlainSpec):
         """Return the problem of a layered graph."""
         named = LAYERED.fullmatch(self.problem)
         if not named:
-            raise RLFlowError(f"what is ordered is an ONNX file or a graph such as layered-500-0, not '{self.problem}'")
+            raise RLFlowError(f"cannot order '{self.problem}': pass an ONNX file or a graph such as layered-500-0")
         problem = layered(int(named[1]), int(named[2]))
         return OrderingTask(Orders(problem, depth_first(problem)), "units", UNIT)

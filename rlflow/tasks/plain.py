@@ -81,7 +81,7 @@ def summary(task, outcome: dict) -> str:
         return f"{before / task.per_unit:g} {task.unit}: {outcome['reason']}"
     after = outcome["candidates"][outcome["delivered"]]["objective"]
     bound = outcome.get("lower_bound")
-    known = f"; nothing is below {bound / task.per_unit:g}" if bound is not None else ""
+    known = f"; lower bound {bound / task.per_unit:g}" if bound is not None else ""
     return f"{before / task.per_unit:g} → {after / task.per_unit:g} {task.unit}, by {outcome['delivered']}{known}"
 
 
@@ -108,7 +108,7 @@ def _deliver(spec: TaskSpec, task, result: dict, actions: dict, original: int, f
         write_json(folder / "receipt.json", receipt)
     return {
         "original": {"objective": int(original)}, "candidates": result, "delivered": name,
-        "reason": "lowest objective of those that come out the same again" if better else "no gain", "actions": actions,
+        "reason": "lowest objective of all reproducible candidates" if better else "no gain", "actions": actions,
     }  # fmt: skip
 
 

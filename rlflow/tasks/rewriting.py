@@ -117,6 +117,6 @@ def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
     unit, _ = unit_of(cost)
     if unit != "ms":
         raise RLFlowError(
-            f"this delivers what is faster, and the cost counts {unit}; for less memory: "
+            f"the task rewriting delivers faster models, but the cost counts {unit}. For less memory run: "
             f"{program()} memory MODEL.onnx --out FILE --rewrite"
         )

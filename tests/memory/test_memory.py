@@ -147,7 +147,7 @@ def test_what_has_no_name_stands_where_the_file_has_it_if_all_else_does():
     assert order_shown(nodes, made) == made
     nodes[1].name = made[2]  # of two of one name neither is known
     assert order_shown(nodes, made) == made
-    with pytest.raises(RLFlowError, match="that nothing shows"):
+    with pytest.raises(RLFlowError, match="disagree on the order"):
         order_shown(nodes, made[::-1])
 
 
@@ -173,7 +173,7 @@ def test_other_bits_are_refused(opened):
 def test_another_order_than_was_simulated_is_refused(opened, monkeypatch):
     model = opened(irregular())
     monkeypatch.setattr("rlflow.memory.pipeline.priority_order", default_order)
-    with pytest.raises(RLFlowError, match="in another order"):
+    with pytest.raises(RLFlowError, match="in the simulated order"):
         write_in_order(model, best_order(model, 30).best, 1)
 
 
@@ -189,7 +189,7 @@ def test_bits_are_compared_and_not_values(tmp_path):
 @pytest.mark.parametrize("change, reason", [
     (lambda order: order[:-1], "other nodes"),
     (lambda order: [*order[:-1], "no such node"], "other nodes"),
-    (lambda order: order[::-1], "before another one"),
+    (lambda order: order[::-1], "before a node that it depends on"),
 ])  # fmt: skip
 def test_what_is_no_order_of_these_nodes_is_refused(opened, change, reason):
     model = opened(irregular())
@@ -216,11 +216,11 @@ def test_a_receipt_makes_the_same_file_again(opened):
 
 @pytest.mark.parametrize("damage, reason", [
     (lambda one: one.update(original_sha256="0" * 64), "belongs to another model"),
-    (lambda one: one["bytes"].update(peak=1), "says peak = 1 bytes, its orders need"),
+    (lambda one: one["bytes"].update(peak=1), "says peak = 1 bytes, but its orders need"),
     (lambda one: one["bytes"].pop("block"), "says block = None bytes"),
     (lambda one: one.update(usual_order=one["order"]), "says usual_peak"),
     (lambda one: one.update(order=one["usual_order"]), "says peak"),
-    (lambda one: one["order"].reverse(), "before another one"),
+    (lambda one: one["order"].reverse(), "before a node that it depends on"),
     (lambda one: one["order"].pop(), "other nodes"),
     (lambda one: one.update(order=5), "malformed"),
     (lambda one: one.pop("model_sha256"), "'model_sha256'"),

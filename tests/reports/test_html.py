@@ -183,7 +183,7 @@ def test_all_changes_of_a_known_rewrite_are_drawn_and_nothing_else(tmp_path):
     labels = [sorted(title for _, title in page.all("g", class_=kind)) for kind in ("removed", "added")]
     assert [len(result) for result in labels] == [4, 2]  # at a glance, and among all changes
     assert "BatchNormalization" in labels[0][0] and "Conv" in labels[0][2] and "Conv" in labels[1][0]
-    assert "2 operators went (red), 1 came (green)" in "".join(text for _, text in page.all("section"))
+    assert "2 operators were removed (red), 1 were added (green)" in "".join(text for _, text in page.all("section"))
 
 
 @pytest.mark.parametrize("name", MODELS)

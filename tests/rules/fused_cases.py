@@ -6,7 +6,7 @@ from tests.rules.instances import case
 
 single = partial(case, dtype="float32")
 NO_KERNEL = "the installed ONNX Runtime has no com.microsoft"
-DIGITS = "the attribute has not so many digits"  # of a number in float64, that is
+DIGITS = "float32 cannot hold the attribute exactly"
 EPSILON = 2.0**-17  # float32 holds it
 
 FUSED = [

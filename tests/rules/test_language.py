@@ -34,7 +34,7 @@ MISTAKES = [
      "rule a: every tensor that is not constant must occur under each output"),
     ("A b: why\n  Relu(x) => x", "t.rules: 'A b: why' does not begin a rule (name: why)"),
     ("  Relu(x) => x", "t.rules: an indented line before the first rule"),
-    ("a: why\n  amazon.Relu(x) => x", "rule a: 'amazon.Relu' is no operator that rules know"),
+    ("a: why\n  amazon.Relu(x) => x", "rule a: 'amazon.Relu' is not an operator that rules can use"),
 ]  # fmt: skip
 
 
