@@ -68,7 +68,7 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
     if options.learn:
         controller_config(config)  # what is wrong with it is said now
     budget = Budget.of(options.seconds, options.learn, started)
-    best = best_so_far.BestSoFar(run.task, run.path / best_so_far.FILE)
+    best = best_so_far.BestSoFar(run.task, run.path / best_so_far.BEST_SO_FAR_FILE)
 
     rewrites = rewrites_of(read_json(options.receipt)) if options.receipt else None
 
