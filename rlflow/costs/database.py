@@ -105,10 +105,11 @@ class TimingDatabase:
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(timings)")}
         if tables and not columns >= OURS:
-            raise RLFlowError(f"{self.path} is no cost database; name another")
+            raise RLFlowError(f"{self.path} is no cost database; name another file (cost.database=FILE)")
         if version > VERSION:
             raise RLFlowError(
-                f"the cost database {self.path} is of a newer RLFlow (format {version}, not {VERSION}); name another"
+                f"the cost database {self.path} was written by a newer RLFlow (format {version}, not {VERSION}); "
+                "update RLFlow or name another file (cost.database=FILE)"
             )
         if version < VERSION:
             self._renew(tables > 0)
@@ -136,7 +137,8 @@ class TimingDatabase:
             connection.execute(f"PRAGMA user_version = {VERSION}")
         if used:
             say(
-                f"the timings in {self.path} were of an older format of RLFlow; they are dropped and will be taken anew"
+                f"the timings in {self.path} were of an older format of RLFlow; they are deleted, and kernels are "
+                "timed again when they are needed"
             )
 
     def check_here(self) -> None:
@@ -146,7 +148,10 @@ class TimingDatabase:
           RLFlowError: the database belongs to another machine.
         """
         if self.is_foreign:
-            raise RLFlowError(f"{self.path} holds the timings of {self.machine}, and nothing is timed into it here")
+            raise RLFlowError(
+                f"{self.path} holds the timings of {self.machine}, and nothing is timed into it here; run "
+                "`costs record` on that machine, or name another file (cost.database=FILE)"
+            )
 
     def look_up(self, signature: str, threads: int) -> Timing | None:
         """Return the timing of a kernel with this number of threads; None if it was never timed."""
@@ -199,8 +204,8 @@ class TimingDatabase:
             if machine != self.machine:
                 if held or self.is_foreign or self.path == default_path():
                     raise RLFlowError(
-                        f"{self.path} is the database of {self.machine}; the timings of {machine} go into one of their "
-                        "own: --database FILE"
+                        f"{self.path} is the database of {self.machine}; import the timings of {machine} into another "
+                        "file: --database FILE"
                     )
                 connection.execute("INSERT INTO target VALUES (?)", (machine,))
             connection.executemany(f"INSERT OR REPLACE {INSERT}", rows)

@@ -283,7 +283,7 @@ def run_memory(
             with fresh_processes(1) as process:
                 return process.submit(_added_memory, path, inputs, threads, setup).result()
         except BrokenProcessPool as error:
-            raise RLFlowError("the process that measured a model's memory died; out of memory?") from error
+            raise RLFlowError("the process that measured a model's memory died, probably out of memory") from error
 
 
 def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:
@@ -291,7 +291,7 @@ def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Se
     try:
         return run_memory(model, inputs, threads, setup)
     except RLFlowError as error:
-        say(f"its memory is not known: {error}")
+        say(f"the memory of a model is not known: {error}")
         return None
 
 

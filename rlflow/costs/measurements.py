@@ -291,8 +291,11 @@ class Latencies:
         except LostMeasurement as error:
             self._lost_in_a_row += 1
             if self._lost_in_a_row == MOST_LOST:
-                raise RLFlowError(f"{MOST_LOST} measurements in a row were lost ({error})") from error
-            say(f"a measurement was lost ({error}); its step earns nothing")
+                raise RLFlowError(
+                    f"{MOST_LOST} measurements in a row were lost ({error}); raise env.measure_limit if the model "
+                    "needs more time"
+                ) from error
+            say(f"a measurement was lost ({error}); the reward of its step is 0")
             return Latency.lost_after(time.monotonic() - started)
         self._lost_in_a_row = 0
         self.database.keep_latency(*key, self.threads, latency)

@@ -88,7 +88,7 @@ def check_recorded(cost) -> None:
         record = f"rlflow costs record MODEL --threads {target.threads}"
         raise RLFlowError(
             f"{target.database} lacks {len(target.missing)} timings of this model's kernels with threads="
-            f"{target.threads}; on {target.machine}: {record}, then export and import again"
+            f"{target.threads}; run `{record}` on {target.machine}, then export and import again"
         )
 
 
@@ -125,7 +125,10 @@ def export_timings(database: TimingDatabase, path: Path | str, threads: int | No
     described = {"format": FORMAT, **_required_values(), "machine": database.machine}
     rows = [row for row in rows if all(row[name] == described[name] for name in FILE_COLUMNS)]
     if not rows:
-        raise RLFlowError(f"{database.path} holds no such timings of {database.machine} with this ONNX Runtime")
+        raise RLFlowError(
+            f"{database.path} holds no such timings of {database.machine} with this ONNX Runtime; take some with "
+            "`costs record MODEL.onnx`"
+        )
     write_json(path, described | {"timings": [{name: row[name] for name in ROW_COLUMNS} for row in rows]})
     return len(rows)
 
@@ -138,13 +141,16 @@ def read_timings(path: Path | str) -> tuple[str, list[dict]]:
     """
     path = Path(path)
     if path.is_file() and path.stat().st_size > MOST_BYTES:
-        raise RLFlowError(f"{path} is larger than any file of timings ({MOST_BYTES / 1e6:.0f} MB)")
+        raise RLFlowError(f"{path} is larger than any file of timings ({MOST_BYTES / 1e6:.0f} MB); name another file")
     held = read_json(path)
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise RLFlowError(f"{path} is no file of timings: `costs export NAME.json` writes one")
     for name, ours in _required_values().items():
         if held.get(name) != ours:
-            raise RLFlowError(f"{path} was recorded with {name}={held.get(name)!r}, here it is {ours!r}: other kernels")
+            raise RLFlowError(
+                f"{path} was recorded with {name}={held.get(name)!r}, but here it is {ours!r}, so the kernels differ; "
+                "both machines need the same RLFlow, ONNX Runtime and number of channels in a block"
+            )
     if not _is_text(held.get("machine"), LONGEST["machine"]):
         raise RLFlowError(f"{path} is damaged: 'machine' is not a name")
     timings = held.get("timings")

@@ -84,7 +84,7 @@ def test_timings_of_a_machine_drive_a_search_elsewhere_which_measures_nothing(
 
 def test_another_model_or_other_threads_must_be_recorded_first(recorded):
     for model, threads in (("tiny_bert_base", 2), (MODEL, 1)):
-        with pytest.raises(RLFlowError, match=f"on {THERE}: rlflow costs record MODEL --threads {threads}"):
+        with pytest.raises(RLFlowError, match=f"rlflow costs record MODEL --threads {threads}` on {THERE}"):
             _ = EnvSpec(model, threads=threads, database=str(recorded)).make_task().initial
 
 
@@ -116,7 +116,7 @@ def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, mo
     monkeypatch.setattr(database, "default_path", lambda: tmp_path / "own.sqlite")
     TimingDatabase(tmp_path / "used.sqlite").store("x", 1, Timing(1.0, 1.0, 1.0, 1))
     for name in ("own.sqlite", "used.sqlite"):
-        with pytest.raises(RLFlowError, match=f"of {THERE} go into one of their own: --database FILE"):
+        with pytest.raises(RLFlowError, match=f"import the timings of {THERE} into another file: --database FILE"):
             TimingDatabase(tmp_path / name).import_rows(machine, rows)
         assert TimingDatabase(tmp_path / name).machine == HERE
     at(THERE, None)
@@ -127,9 +127,9 @@ def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, mo
     "change, said",
     [
         ({"format": "other"}, "is no file of timings"),
-        ({"version": VERSION + 1}, f"recorded with version={VERSION + 1}, here it is {VERSION}"),
-        ({"onnxruntime": "0.1"}, "recorded with onnxruntime='0.1', here it is"),
-        ({"block": 3}, "recorded with block=3, here it is"),
+        ({"version": VERSION + 1}, f"recorded with version={VERSION + 1}, but here it is {VERSION}"),
+        ({"onnxruntime": "0.1"}, "recorded with onnxruntime='0.1', but here it is"),
+        ({"block": 3}, "recorded with block=3, but here it is"),
         ({"machine": "a\nb"}, "'machine' is not a name"),
         ({"timings": {}}, "'timings' is not a list"),
         ({"timings": [GOOD, 3]}, "timing 1: it does not have exactly signature, threads"),

@@ -83,7 +83,7 @@ def test_a_graph_is_measured_beside_the_session_of_its_original_that_is_kept(pro
     latency = probe(tiny_task().graph, rewritten(), ({},))
     assert 0 < latency.low <= latency.ratio <= latency.high and latency.original_ms > 0
     assert latency.pairs >= MIN_PAIRS and latency.seconds > 0
-    assert worker.is_running() and [job.__name__ for job in jobs] == ["_run"]
+    assert worker.is_running() and [job.__name__ for job in jobs] == ["_run_beside_original"]
 
 
 def test_symbols_get_their_sizes(probe):
@@ -94,9 +94,9 @@ def test_symbols_get_their_sizes(probe):
 
 def test_what_onnx_runtime_refuses_is_lost_and_as_an_original_an_error(probe):
     refused, plain = graph("g (float[4] x) => (float[4] y) {y = elsewhere.Twice(x)}"), tiny_task().graph
-    with pytest.raises(LostMeasurement, match="ONNX Runtime refuses"):
+    with pytest.raises(LostMeasurement, match="ONNX Runtime rejects"):
         probe(plain, refused, ({},))
-    with pytest.raises(RLFlowError, match="ONNX Runtime refuses"):
+    with pytest.raises(RLFlowError, match="ONNX Runtime rejects"):
         probe(refused, plain, ({},))
     assert probe(plain, plain, ({},)).pairs >= MIN_PAIRS
 
