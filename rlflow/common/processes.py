@@ -114,7 +114,7 @@ class Worker:
             result, failure = self._jobs.recv()
             answered = True
         except (EOFError, OSError) as error:
-            raise WorkerDied("killed, or out of memory?") from error
+            raise WorkerDied("the process was killed, perhaps because memory ran out") from error
         finally:
             if not answered:  # also after an interrupt: the result is no longer needed
                 self._kill()

@@ -68,7 +68,7 @@ def _conv(context) -> None:
     summand, result = _type(context, 3), context.get_output_type(0)
     sizes = [list(map(_size, kind.tensor_type.shape.dim)) for kind in (summand, result) if kind is not None]
     if summand is not None and sizes[0] != sizes[-1] and all(map(all, sizes)):
-        raise shape_inference.InferenceError("the summand has another shape than the convolution's result")
+        raise shape_inference.InferenceError("the summand and the convolution's result have different shapes")
 
 
 def _matmul(context) -> None:
@@ -92,9 +92,9 @@ def _attention(context) -> None:
     heads = _int_attribute(context, "num_heads")
     pairs = ((width, key_width), (keys, values), *((batch, k.tensor_type.shape.dim[0]) for k in (key, value)))
     if heads < 1 or any(_size(a) != _size(b) for a, b in pairs if _size(a) and _size(b)):
-        raise shape_inference.InferenceError("query, key and value do not belong together")
+        raise shape_inference.InferenceError("the shapes of query, key and value do not agree")
     if any(kind.tensor_type.shape.dim[2].dim_value % heads for kind in (query, value)):
-        raise shape_inference.InferenceError("the features are not so many heads")
+        raise shape_inference.InferenceError("the number of features is no multiple of the number of heads")
     result = TypeProto()
     result.CopyFrom(value)
     result.tensor_type.shape.dim[1].CopyFrom(length)

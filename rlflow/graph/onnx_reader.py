@@ -38,7 +38,9 @@ def read_model(path: Path | str) -> onnx.ModelProto:
         if not model.HasField("graph"):
             raise google.protobuf.message.DecodeError("it has no graph")
     except (google.protobuf.message.DecodeError, UnicodeDecodeError) as error:
-        raise RLFlowError(f"{path} is not an ONNX file: {error}") from error
+        raise RLFlowError(
+            f"{path} is not an ONNX file: {error}. Pass a model that torch.onnx.export wrote, or a name of the zoo"
+        ) from error
     try:
         onnx.checker.check_model(str(path))
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:

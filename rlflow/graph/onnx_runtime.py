@@ -89,7 +89,7 @@ def session(
     except (google.protobuf.message.EncodeError, ValueError) as error:
         raise RLFlowError(f"a model above 2 GB must be given as a path: {first_line(error)}") from error
     except Exception as error:  # ONNX Runtime raises its own undocumented classes.
-        raise RLFlowError(f"ONNX Runtime refuses {_label(model)}: {first_line(error)}") from error
+        raise RLFlowError(f"ONNX Runtime rejects {_label(model)}: {first_line(error)}") from error
 
 
 def run(

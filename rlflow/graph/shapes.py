@@ -43,11 +43,11 @@ def misfit(
     if shape is None:
         return None
     if op == "Reshape" and prod(shape) != prod(outputs[0].shape):
-        return "another number of elements"
+        return "the numbers of elements differ"
     if op == "Split" and any(type(size) is int and size < 0 for output in outputs for size in output.shape):
         return "a part of negative size"
     if op == "Transpose" and "perm" in attributes and sorted(attributes["perm"]) != list(range(len(shape))):
-        return "no permutation of the axes"
+        return "perm is no permutation of the axes"
     if (
         op == "Squeeze"
         and len(values) > 1
@@ -57,7 +57,7 @@ def misfit(
         return "an axis is named twice"
     bias = inputs[2] if op == "Gemm" and len(inputs) > 2 else None
     if bias is not None and not _broadcasts_to(bias.shape, outputs[0].shape):
-        return "the third input does not fit"
+        return "the third input does not broadcast to the result"
     return None
 
 

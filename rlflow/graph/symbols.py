@@ -163,11 +163,13 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
         if min(sizes, default=0) < 0:
             raise RLFlowError(f"--shape gives '{name}' a negative size")
         if max(sizes, default=0) >= MAX_NUMBER:
-            raise RLFlowError(f"--shape gives '{name}' a size that no tensor has: {max(sizes)}")
+            raise RLFlowError(f"--shape gives '{name}' a size that is too large for a tensor: {max(sizes)}")
     names, written = {value.name for value in inputs}, _written(inputs)
     for value in inputs:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
-            raise RLFlowError(f"input '{value.name}' has no declared rank; such models cannot be optimised")
+            raise RLFlowError(
+                f"input '{value.name}' has no declared rank; export the model again with declared input shapes"
+            )
         if value.name in shapes:
             dims = value.type.tensor_type.shape.dim
             sizes = shapes[value.name]
@@ -182,7 +184,9 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
                     continue
                 name = dim.dim_param or unnamed(value.name, axis, written)
                 if bindings.setdefault(name, size) != size:
-                    raise RLFlowError(f"dimension '{name}' is bound to {bindings[name]} and {size}")
+                    raise RLFlowError(
+                        f"--shape gives dimension '{name}' two sizes, {bindings[name]} and {size}; give it one size"
+                    )
     symbols = written | Symbols(inputs, (), {}).least.keys()
     for name in shapes:
         if name not in names and name not in symbols:

@@ -76,7 +76,7 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
     if count > MAX_COMBINATIONS:
         words = " × ".join(f"{len(sizes)} of {name}" for name, sizes in several.items())
         raise RLFlowError(
-            f"--shape names {count} combinations of sizes ({words}); {MAX_COMBINATIONS} at most are measured"
+            f"--shape names {count} combinations of sizes ({words}); give at most {MAX_COMBINATIONS}"
         )
     defaults = _defaults(interface)
     result = {}
@@ -178,7 +178,7 @@ def _check_sums(interface: Interface, named: Sizes, sizes: Sizes) -> None:
     for port, written, size in _named_axes(interface, named):
         if at(size, sizes) != named[written]:
             made = f"{named[written]} by --shape, but {sizes_text(sizes)}"
-            raise RLFlowError(f"'{written}' of input '{port}' is {made}")
+            raise RLFlowError(f"'{written}' of input '{port}' is {made}; give sizes that agree")
 
 
 def _named_axes(interface: Interface, named: Sizes) -> Iterator[tuple[str, str, Dim | int]]:
@@ -201,4 +201,4 @@ def _say_assumed(sizes: Sizes) -> None:
     if sizes:
         more = f" and {len(sizes) - MAX_LISTED} others" if len(sizes) > MAX_LISTED else ""
         said = sizes_text(dict(islice(sizes.items(), MAX_LISTED))) + more
-        say_once(f"sizes that nobody named: {said} (--shape {shlex.quote(next(reversed(sizes)))}=...)")
+        say_once(f"default sizes: {said}; set others with --shape {shlex.quote(next(reversed(sizes)))}=SIZE")

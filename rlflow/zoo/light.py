@@ -32,7 +32,9 @@ def light(name: str, seed: int, head_gain: float = 1.0) -> onnx.ModelProto:
     try:
         model = onnx.load(FOLDER / f"light_{name}.onnx")
     except FileNotFoundError as error:
-        raise RLFlowError(f"the installed onnx package lacks light_{name}.onnx ({FOLDER})") from error
+        raise RLFlowError(
+            f"the installed onnx package lacks light_{name}.onnx ({FOLDER}); install onnx with its test data"
+        ) from error
     graph = model.graph
     roles, shapes, weights = weight_roles(graph), weight_shapes(graph), Weights(seed)
     head = [weight for weight, role in roles.items() if role in ("Conv.weight", "Gemm.weight")][-1]

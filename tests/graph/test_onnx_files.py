@@ -373,8 +373,8 @@ BINDINGS = [
     ),
     ("float[N,2] x", {"x": (3,)}, "input 'x' has 2 dimensions, --shape gives 1"),
     ("float[N,2] x", {"x": (3, 3)}, "input 'x' has a fixed size 2, --shape gives 3"),
-    ("float[N,2] x", {"x": (3, 2), "N": 4}, "dimension 'N' is bound to 4 and 3"),
-    ("float[N,N] x", {"x": (3, 4)}, "dimension 'N' is bound to 3 and 4"),
+    ("float[N,2] x", {"x": (3, 2), "N": 4}, "--shape gives dimension 'N' two sizes, 4 and 3; give it one size"),
+    ("float[N,N] x", {"x": (3, 4)}, "--shape gives dimension 'N' two sizes, 3 and 4; give it one size"),
     (
         "float[N,2] x", {"M": 3, "N": 3},
         "--shape names 'M', which is neither an input nor a symbolic dimension; there are N, x",
