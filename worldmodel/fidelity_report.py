@@ -75,7 +75,7 @@ def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
 @charts.styled()
 def plot(outcome: dict[str, dict], path: Path) -> None:
     """The model's errors over the horizon beside the baselines', and dreamt against real returns; a colour an entry."""
-    figure = charts.new(13, 4)
+    figure = charts.new_figure(13, 4)
     rewards, masks, returns = figure.subplots(1, 3)
     for k, (name, result) in enumerate(outcome.items()):
         colour, horizons = f"C{k}", result["horizons"]

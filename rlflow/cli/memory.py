@@ -85,12 +85,12 @@ def source_of(name: str, folder: Path, out: Path) -> Path:
 
 def repeat_receipt(parsed, receipt: dict, before, shapes: dict, threads: int) -> dict:
     from rlflow.graph.onnx_writer import copy_model
-    from rlflow.memory.pipeline import again, repeat
+    from rlflow.memory.pipeline import repeat, repeat_rewrites
 
     model, fix, rewrites = before, receipt["fix"], receipt.get("rewrites")
     if rewrites is not None:
         given = (before.source, before.path.with_name("rewritten.onnx"), rewrites, shapes, fix, threads)
-        model = optimised_again(before, again(*given), shapes, fix)
+        model = optimised_again(before, repeat_rewrites(*given), shapes, fix)
     executed, out = repeat(receipt, before, model, threads), Path(parsed.out)
     copy_model(model.path, out, same=False)
     text = f"the order of {counted(len(executed), 'node')} repeated; the file is the same, byte for byte"
@@ -127,10 +127,10 @@ def improve(parsed, before, shapes: dict, threads: int) -> dict:
         SETUPS,
         best_of,
         best_order,
+        choose_setup,
         claims,
-        least,
         make_order_receipt,
-        rows,
+        measure_setups,
         snippet,
         write_in_order,
     )
@@ -147,8 +147,8 @@ def improve(parsed, before, shapes: dict, threads: int) -> dict:
         sizes = claims(before, model, ordered.usual, executed) | {"bound": ordered.bound}
         written = sizes["peak"] < sizes["usual_peak"]
         bar.update()
-        measured = rows(model, written, threads, parsed.seconds, bar)
-    best = least(measured, parsed.slowdown / 100)
+        measured = measure_setups(model, written, threads, parsed.seconds, bar)
+    best = choose_setup(measured, parsed.slowdown / 100)
     setup = SETUPS[best.setup]._replace(as_written=written)
     results = {
         "model": parsed.model, "written": written, "nodes": model.problem.n, "unknown_sizes": model.unknown,

@@ -25,15 +25,16 @@ from rlflow.memory.problem import Problem
 
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
+# These operators may overwrite their first input with their first output. ONNX Runtime does not register sums and
+# products so, although they could.
 OVERWRITES = frozenset(
     ("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign",
      "Tanh", "ThresholdedRelu")
 )  # fmt: skip
-"""They may write their first output over their first input; sums and products, which could, are not registered so."""
 
 BLOCKED = "com.microsoft.nchwc"  # domain of operators on blocked channels; the block width depends on the processor
+# These operators add to their fourth input, if it is given, and may overwrite it with their output.
 ADD_TO = frozenset((("com.microsoft", "FusedConv"), (BLOCKED, "Conv")))
-"""They add to their fourth input, where there is one, and may write their output over it."""
 
 Kernel = tuple[Node, ...]  # nodes that run as one kernel
 
@@ -68,7 +69,7 @@ def overwritten(graph: Graph, node: Node, output: int) -> int | None:
     slot = _overwrites(node)
     if slot is None or output != 0 or slot >= len(node.inputs) or node.inputs[slot] == ABSENT:
         return None
-    return node.inputs[slot] if alike(graph, node.inputs[slot], node.outputs[output]) else None
+    return node.inputs[slot] if need_same_memory(graph, node.inputs[slot], node.outputs[output]) else None
 
 
 def overwritten_by(graph: Graph, kernel: Kernel) -> int | None:
@@ -87,7 +88,7 @@ def overwritten_by(graph: Graph, kernel: Kernel) -> int | None:
     made = {tensor for node in kernel for tensor in node.outputs}
     sums = [node for node in kernel if node.op in ("Add", "Sum") and len(varying(graph, node)) == 2]
     others = [tensor for node in sums for tensor in node.inputs if tensor not in made]
-    return others[0] if others and alike(graph, others[0], kernel[-1].outputs[0]) else None
+    return others[0] if others and need_same_memory(graph, others[0], kernel[-1].outputs[0]) else None
 
 
 def _overwrites(node: Node) -> int | None:
@@ -97,7 +98,7 @@ def _overwrites(node: Node) -> int | None:
     return 0 if node.op in OVERWRITES and not node.domain else None
 
 
-def alike(graph: Graph, one: int, other: int) -> bool:
+def need_same_memory(graph: Graph, one: int, other: int) -> bool:
     """Return whether ONNX Runtime can tell that two tensors need the same memory.
 
     ONNX Runtime compares shapes and element sizes, not numbers of elements.
@@ -201,7 +202,7 @@ def _pairs(pairs: set[tuple[int, int]]) -> np.ndarray:
 
 
 ALIGNMENT = 256  # bytes; the size of every buffer is a multiple of it
-FIRST = ("Shape", "Size")  # operators that run first in an order by priority
+RUN_FIRST = ("Shape", "Size")  # operators that run first in an order by priority
 
 
 class Lifetime(NamedTuple):
@@ -250,7 +251,7 @@ def priority_order(graph: Graph) -> list[int]:
     """Return all node ids in ExecutionOrder.PRIORITY_BASED: of the ready nodes, the first in the file runs next."""
 
     def rank(node: int) -> tuple[bool, int]:
-        return graph.nodes[node].op not in FIRST, node
+        return graph.nodes[node].op not in RUN_FIRST, node
 
     waiting = {node: len(_sources(graph, node)) for node in graph.nodes}
     ready = [rank(node) for node, count in waiting.items() if not count]
@@ -325,7 +326,7 @@ class _Planner:
         if given is None and (source := overwritten(self.graph, node, slot)) is not None:
             given = source if self.uses[self.origin(source)] == 1 else None
         if given is None and (kind := self.graph.types.get(tensor)) is not None and kind.shape:
-            given = next((other for other in self.free if alike(self.graph, other, tensor)), None)
+            given = next((other for other in self.free if need_same_memory(self.graph, other, tensor)), None)
             if given is not None:
                 self.free.remove(given)
         if given is None:

@@ -26,7 +26,7 @@ from rlflow.memory.order_search import quick, segments
 from rlflow.memory.problem import Problem
 
 WIDTH = 8  # beam width for one segment
-REMEMBERED = 20_000  # segments in the cache
+MAX_SEGMENTS = 20_000  # segments in the cache
 FRACTIONS = 1 << 28  # units of cost per byte
 LEVELS = 64  # steps of memory in use as a share of the peak
 
@@ -40,7 +40,7 @@ class MemoryCost:
 
     def __init__(self) -> None:
         self._analytic = AnalyticCost()
-        self._known: dict[bytes, np.ndarray] = {}
+        self._segment_orders: dict[bytes, np.ndarray] = {}
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | None = None) -> "MemoryCost":
@@ -84,14 +84,15 @@ class MemoryCost:
     def _order(self, problem: Problem) -> np.ndarray:
         """Return the order that the quick search finds, int64 [n]."""
         parts = segments(problem)
-        return np.concatenate([np.zeros(0, np.int64), *(part.nodes[self._best(part.problem)] for part in parts)])
+        ordered = [part.nodes[self._segment_order(part.problem)] for part in parts]
+        return np.concatenate([np.zeros(0, np.int64), *ordered])
 
-    def _best(self, part: Problem) -> np.ndarray:
+    def _segment_order(self, part: Problem) -> np.ndarray:
         """Return the order of a segment, int64 [n]."""
         key = part.content
-        order = self._known.get(key)
+        order = self._segment_orders.get(key)
         if order is None:
-            if len(self._known) == REMEMBERED:
-                self._known.clear()
-            order = self._known[key] = quick(part, WIDTH).order
+            if len(self._segment_orders) == MAX_SEGMENTS:
+                self._segment_orders.clear()
+            order = self._segment_orders[key] = quick(part, WIDTH).order
         return order

@@ -264,7 +264,7 @@ def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
     for k in sorted(range(len(parts)), key=lambda k: -known[k].peak):
         proved = max(one.bound for one in known)
         if known[k].peak > proved:
-            known[k] = _closed(parts[k].problem, known[k], proved, deadline, widest)
+            known[k] = _narrowed(parts[k].problem, known[k], proved, deadline, widest)
     order = np.concatenate([part.nodes[one.order] for part, one in zip(parts, known, strict=True)])
     return Optimum(order, max(one.peak for one in known), max(one.bound for one in known))
 
@@ -284,7 +284,7 @@ def quick(problem: Problem, width: int = NARROW) -> Optimum:
     return Optimum(orders[int(peaks.argmin())], int(peaks.min()), bound)
 
 
-def _closed(problem: Problem, known: Optimum, enough: int, deadline: float, widest: int) -> Optimum:
+def _narrowed(problem: Problem, known: Optimum, enough: int, deadline: float, widest: int) -> Optimum:
     """Return `known` with peak and bound moved together until the deadline; a peak of `enough` need not be lowered."""
     order, peak, bound, width = known.order, known.peak, max(known.bound, enough), NARROW
     asked, first = bound, True  # Most real graphs reach the first bound.
@@ -378,7 +378,7 @@ def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
 
 
 NAT = 0.2  # live memory that weighs as much as one nat, as a share of the mean size that a node makes
-NEAR = 0.005  # share of a peak that does not justify another walk
+MIN_GAIN = 0.005  # share of a peak that does not justify another walk
 
 
 def probable(problem: Problem, priorities: np.ndarray, width: int) -> np.ndarray:
@@ -405,7 +405,7 @@ def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndar
       order: int64 [n], the order to improve.
     """
     peak, least = problem.peak(order), lower_bound(problem)
-    while peak - least > NEAR * peak:
+    while peak - least > MIN_GAIN * peak:
         asked = (peak + least) // 2
         result = below(problem, priorities, width, asked)
         if result is None:

@@ -6,7 +6,7 @@ the peak of the model in its best order. Rewrites round differently, so the rewr
 tolerance of `optimise`. `write_in_order` writes the file. It raises RLFlowError unless the file gives the same bits as
 its source in a session with the defaults, and sessions run the file in the simulated order.
 
-`rows` measures the memory that runs add with each of SETUPS, and the latency of setups that need less memory.
+`measure_setups` measures the memory that runs add with each of SETUPS, and the latency of setups that need less memory.
 `make_order_receipt` and `repeat` write and replay the receipt: the same file, byte for byte.
 
 A node with subgraphs (If, Loop, Scan) is one node; the memory inside its subgraphs is not counted. The order is best at
@@ -61,10 +61,10 @@ SETUPS = {  # from the fewest changes to the most
     "no pattern, no arena": Setup(pattern=False, arena=False),
     "no pattern, arena or reuse": Setup(pattern=False, arena=False, reuse=False),
 }
-ASKED = 3  # sessions of the unmodified model, whose orders may differ
+SESSIONS_OBSERVED = 3  # sessions of the unmodified model, whose orders may differ
 SEEDS = (0, 1, 2)  # seeds of the inputs for the comparison of bits
-NOISE, FEW = 0.02, 100_000  # smallest real difference, as a share and in bytes
-SESSIONS = 6  # pairs of sessions per latency measurement
+MIN_SHARE, MIN_BYTES = 0.02, 100_000  # smallest real difference, as a share and in bytes
+SESSION_PAIRS = 6  # pairs of sessions per latency measurement
 
 
 class Optimised:
@@ -93,7 +93,7 @@ class Optimised:
         frozen = [with_shape(value, loaded.types.get(tensor)) for value, tensor in ports] if fix else []
         orders = [save_optimised(source, self.path, self.inputs(0), frozen)]
         if is_blocked(self.path):  # Without blocked channels all sessions have one order.
-            for _ in range(ASKED - 1):
+            for _ in range(SESSIONS_OBSERVED - 1):
                 orders.append(save_optimised(source, folder / "other.onnx", self.inputs(0), frozen))
         self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
         self.problem, self.nodes = problem_of(self.graph)
@@ -225,7 +225,7 @@ class Row(NamedTuple):
     latency: dict | None
 
 
-def rows(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
+def measure_setups(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
     """Measure each of SETUPS.
 
     Args:
@@ -243,8 +243,8 @@ def rows(model: Optimised, written: bool, threads: int, seconds: float, progress
         after = added_by_runs(path, inputs, threads, setup) if written else before
         latency = None
         if all(needs_less(after, row.bytes) for row in result) and setup != Setup():
-            given = (model.original, path, threads, seconds / len(SETUPS), SESSIONS, 0, sizes, False, (Setup(), setup))
-            latency = in_a_users_process(setup, measure, *given)
+            options = (threads, seconds / len(SETUPS), SESSION_PAIRS, 0, sizes, False, (Setup(), setup))
+            latency = in_a_users_process(setup, measure, model.original, path, *options)
         result.append(Row(name, before, after, latency))
         progress.update()
     return result
@@ -256,10 +256,10 @@ def needs_less(size: int | None, other: int | None) -> bool:
     Args:
       size, other: bytes, or None if not measured.
     """
-    return size is not None and other is not None and size < other - max(NOISE * other, FEW)
+    return size is not None and other is not None and size < other - max(MIN_SHARE * other, MIN_BYTES)
 
 
-def least(candidates: Sequence[Row], slowdown: float) -> Row:
+def choose_setup(candidates: Sequence[Row], slowdown: float) -> Row:
     """Return the setup that needs the least memory; of about equal setups the one with the fewest changes.
 
     Args:
@@ -340,10 +340,10 @@ def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float,
     costs = {"peak": graph_cost(task.cost, graph).runtime_ps // FRACTIONS, "after": result.state.objective // FRACTIONS}
     bound = shapes if fix else {}
     receipt = make_receipt(graph, task.rules, FAMILIES, result.actions, result.state.graph, costs, bound, sizes=sizes)
-    return Rewritten(path, receipt, checked(source, path, receipt, shapes, fix, threads))
+    return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads))
 
 
-def again(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> Rewritten:
+def repeat_rewrites(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> Rewritten:
     """Write the file that a receipt makes of a model, with the same bytes as before.
 
     Args:
@@ -356,10 +356,10 @@ def again(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, th
       RLFlowError: as `rewrite` and `replay` do.
     """
     save_graph(replay(receipt, source), path)
-    return Rewritten(path, receipt, checked(source, path, receipt, shapes, fix, threads))
+    return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads))
 
 
-def checked(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> str:
+def _passed_checks(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> str:
     """Return the checks of equality that passed, as text. Raise RLFlowError if one fails."""
     findings = validate(source, path, shapes=shapes, threads=threads, receipt=receipt, fix=fix)
     if not findings.ok:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 
-AT_ONCE = 1 << 22  # elements of one array while orders are evaluated (32 MB)
+MAX_ELEMENTS = 1 << 22  # elements of one array while orders are evaluated (32 MB)
 
 
 class Rows(NamedTuple):
@@ -180,7 +180,7 @@ class Problem:
 
     def peaks(self, orders: np.ndarray) -> np.ndarray:
         """Return int64 [B]: the peak of each order in int64 [B, n]. The orders must be valid; this is not checked."""
-        orders, step = np.atleast_2d(orders), max(1, AT_ONCE // (self.n + len(self.size) + len(self.reads) + 1))
+        orders, step = np.atleast_2d(orders), max(1, MAX_ELEMENTS // (self.n + len(self.size) + len(self.reads) + 1))
         parts = [self.usage(orders[first : first + step]).max(axis=1) for first in range(0, len(orders), step)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 

@@ -59,7 +59,7 @@ def draw(before: RewriteState, after: RewriteState, region: Region) -> Drawing:
     return Drawing(kinds, was, now, layout(members, [*was, *now], gone, new))
 
 
-def look(before: RewriteState, after: RewriteState, drawing: Drawing) -> tuple:
+def appearance(before: RewriteState, after: RewriteState, drawing: Drawing) -> tuple:
     """Return a key that is equal for two regions whose pictures differ only in costs and names.
 
     Args:
@@ -103,7 +103,7 @@ def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int])
     column = _columns(layers)
     for sweep in range(SWEEPS):
         for k in range(len(layers)) if sweep % 2 == 0 else reversed(range(len(layers))):
-            layers[k].sort(key=lambda slot: _middle([column[m] for n in slot for m in near[n]], column[slot[0]]))
+            layers[k].sort(key=lambda slot: _mean_or([column[m] for n in slot for m in near[n]], column[slot[0]]))
             column |= _columns([layers[k]])
     left = min(column.values(), default=0.0)
     return {n: (column[n] - left, row[n]) for n in sorted(node_ids)}
@@ -135,7 +135,7 @@ def _columns(layers: list[list[list[int]]]) -> dict[int, float]:
     return {n: k - (len(layer) - 1) / 2 for layer in layers for k, slot in enumerate(layer) for n in slot}
 
 
-def _middle(values: list[float], otherwise: float) -> float:
+def _mean_or(values: list[float], otherwise: float) -> float:
     """Return the mean of the values, or `otherwise` if the list is empty."""
     return sum(values) / len(values) if values else otherwise
 
@@ -151,7 +151,8 @@ def picture(before: RewriteState, after: RewriteState, drawing: Drawing) -> Safe
       drawing: of the region.
     """
     columns, rows = drawing.size
-    aside = COLUMN // 2 if any(_passes(drawing.positions, edge) for edge in [*drawing.before, *drawing.after]) else 0
+    is_bent = any(_has_box_between(drawing.positions, edge) for edge in [*drawing.before, *drawing.after])
+    aside = COLUMN // 2 if is_bent else 0
     size = round((columns - 1) * COLUMN) + WIDE + aside + 2 * MARGIN, (rows - 1) * ROW + HIGH + 2 * MARGIN
     panels = [
         tag("div", tag("div", title, class_="faint"), _panel(state, drawing, links, size, title))
@@ -191,7 +192,7 @@ def _corner(position: tuple[float, int]) -> tuple[int, int]:
     return round(MARGIN + position[0] * COLUMN), MARGIN + position[1] * ROW
 
 
-def _passes(positions: Mapping[int, tuple[float, int]], edge: Edge) -> bool:
+def _has_box_between(positions: Mapping[int, tuple[float, int]], edge: Edge) -> bool:
     """Return whether a box lies between the ends of an edge."""
     (column, first), (last_column, last) = positions[edge.source], positions[edge.target]
     middle = (column + last_column) / 2
@@ -202,7 +203,7 @@ def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
     """Return the arrow from the foot of a box to the head of another box, bent around a box between them."""
     (x, y), (end, below) = _corner(positions[edge.source]), _corner(positions[edge.target])
     x, y, end = x + WIDE // 2, y + HIGH, end + WIDE // 2
-    aside, bend = (COLUMN, (below - y) // 3) if _passes(positions, edge) else (0, (below - y) // 2)
+    aside, bend = (COLUMN, (below - y) // 3) if _has_box_between(positions, edge) else (0, (below - y) // 2)
     drawn = [
         tag(
             "path",
@@ -261,12 +262,12 @@ def change(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> 
       before, after: the two states.
       steps: as `trace` returns them.
     """
-    alike: dict[tuple, Kind] = {}
+    kinds: dict[tuple, Kind] = {}
     for region in regions(before, after, steps):
         if region.removed or region.added:
             drawing = draw(before, after, region)
-            alike.setdefault(look(before, after, drawing), Kind([], drawing)).regions.append(region)
-    return Change(before, after, steps, sorted(alike.values(), key=lambda kind: -kind.gain_ps))
+            kinds.setdefault(appearance(before, after, drawing), Kind([], drawing)).regions.append(region)
+    return Change(before, after, steps, sorted(kinds.values(), key=lambda kind: -kind.gain_ps))
 
 
 def operators(state: RewriteState) -> Counter:
@@ -288,7 +289,7 @@ def operators_text(what: Change) -> str:
     return f"{text}: {counts}{more}" if counts else text
 
 
-def telling(what: Change) -> Safe | None:
+def first_drawing(what: Change) -> Safe | None:
     """Return the drawing for the first screen: of the kinds that are readable at once, the one with the highest gain.
 
     If no kind is readable at once, the smallest kind is drawn; if that kind is too large, a sentence replaces the

@@ -48,7 +48,7 @@ def styled():
         yield
 
 
-def new(width: float, height: float):
+def new_figure(width: float, height: float):
     """Return an empty figure.
 
     Args:
@@ -82,7 +82,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
       x_label, y_label: the titles of the axes.
     """
     legend = min(len(series), NAMES + 1) if len(series) > 1 else 0
-    figure = new(WIDTH, 2.4 + 0.09 * legend)
+    figure = new_figure(WIDTH, 2.4 + 0.09 * legend)
     axes = figure.subplots()
     for position, line in enumerate(series.values()):
         known = thinned([point for point in line if isfinite(point[1])])
@@ -123,7 +123,7 @@ def bars(values: Mapping[str, float], x_label: str):
       values: name → value.
       x_label: the title of the axis.
     """
-    figure = new(WIDTH, ROW * len(values) + 0.7)
+    figure = new_figure(WIDTH, ROW * len(values) + 0.7)
     axes = figure.subplots()
     drawn = axes.barh(range(len(values)), list(values.values()), height=0.6)
     axes.bar_label(drawn, [f"{value:.1f}" for value in values.values()], padding=3)
@@ -143,7 +143,7 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mapping]]], x_labels: Sequence[
       rows: (name, one {mean, low, high} per panel) pairs; None is not drawn.
       x_labels: the titles of the panels' axes.
     """
-    figure = new(1.2 * WIDTH, ROW * len(rows) + 0.8)
+    figure = new_figure(1.2 * WIDTH, ROW * len(rows) + 0.8)
     planes = figure.subplots(1, len(x_labels), sharey=True, squeeze=False)[0]
     for column, (axes, x_label) in enumerate(zip(planes, x_labels, strict=True)):
         axes.axvline(0, color=LIGHT["faint"], linewidth=0.8)
@@ -171,7 +171,7 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
 
     names = [label(column) for column in columns]
     slanting = 0.04 * max(map(len, names), default=0)  # inches, for the longest name
-    figure = new(max(WIDTH, 0.5 * len(columns) + 2.5), ROW * len(rows) + 0.5 + slanting)
+    figure = new_figure(max(WIDTH, 0.5 * len(columns) + 2.5), ROW * len(rows) + 0.5 + slanting)
     axes = figure.subplots()
     most = max(counts.values(), default=0)
     for y, row in enumerate(rows):

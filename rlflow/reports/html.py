@@ -15,7 +15,7 @@ from rlflow.optimisation.candidates import measurement_seconds
 from rlflow.optimisation.choice import losses
 from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
-from rlflow.reports.changes import Change, change, operators_text, pictures, telling
+from rlflow.reports.changes import Change, change, first_drawing, operators_text, pictures
 from rlflow.reports.markdown import (
     SAME,
     at_sizes_text,
@@ -27,7 +27,7 @@ from rlflow.reports.markdown import (
     verdict_text,
 )
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
-from rlflow.reports.regions import RuleGain, Step, by_rule, opened, trace
+from rlflow.reports.regions import RuleGain, Step, by_rule, opened_gains, trace
 from rlflow.zoo import ZOO
 
 FIRST_RULES = 5  # rules on the first screen
@@ -54,7 +54,7 @@ def answer(model: str, outcome: dict, name: str) -> Safe:
     line, about, mood = _answer_line(outcome, candidate, name)
     return tag(
         "header", tag("h1", short(model)), tag("p", line, class_=f"answer {mood}".strip()), tag("p", about),
-        _one_thread(outcome), tag("div", drawn, class_="cards"), id="answer",
+        _one_thread_note(outcome), tag("div", drawn, class_="cards"), id="answer",
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _answer_line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, s
     return verdict_text(measured).capitalize(), f"{about} Delivered for this reason: {outcome['reason']}.", ""
 
 
-def _one_thread(outcome: dict) -> Safe | None:
+def _one_thread_note(outcome: dict) -> Safe | None:
     """Return a sentence about the latency with one thread, or None."""
     text = one_thread_text(outcome)
     if text is None:
@@ -132,7 +132,7 @@ def at_a_glance(what: Change) -> Safe:
     ]
     return tag(
         "section", tag("h2", f"What was changed: {len(what.steps)} rewrites"), tag("div", grouped, id="rewrites"),
-        telling(what), class_="glance",
+        first_drawing(what), class_="glance",
     )  # fmt: skip
 
 
@@ -168,11 +168,11 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
         answer(model, outcome, best), at_a_glance(what),
         _section("Where the gains come from", shares_table(outcome), _gains(best, what.steps)),
         _section("The graph before and after", *pictures(what)) if what.kinds else None,
-        _section("How each candidate did", *_candidates(outcome), contest_table(outcome), *_others(steps, best)),
+        _section("How each candidate did", *_candidates(outcome), contest_table(outcome), *_other_steps(steps, best)),
         _training(results["curves"], outcome["dreamt"]),
         _section("Time", _times(results["stages"], outcome)),
         _section("Equality", _equality(outcome)), _section("Conditions", _conditions(results)),
-        _section("What to do next", _next(results)),
+        _section("What to do next", _next_commands(results)),
     ]  # fmt: skip
     path = folder / "report.html"
     write_text(path, page(f"RLFlow: {model}", *sections))
@@ -206,20 +206,20 @@ def _gains(name: str, steps: Sequence[Step]) -> Safe:
         "Estimated gains by rule, which add up to the total. One rule may have made another rule's gain possible."
     )
     grouped = table(("rule and purpose", "rewrites", "gain"), rows, numbers=(1, 2))
-    return join([tag("p", about, class_="faint"), grouped, _unfolding(name, steps)])
+    return join([tag("p", about, class_="faint"), grouped, _folded_steps(name, steps)])
 
 
-def _others(steps: Mapping[str, Sequence[Step]], best: str) -> list[Safe]:
-    return [_unfolding(name, some) for name, some in steps.items() if name != best and some]
+def _other_steps(steps: Mapping[str, Sequence[Step]], best: str) -> list[Safe]:
+    return [_folded_steps(name, some) for name, some in steps.items() if name != best and some]
 
 
-def _unfolding(name: str, steps: Sequence[Step]) -> Safe:
+def _folded_steps(name: str, steps: Sequence[Step]) -> Safe:
     return tag("details", tag("summary", f"The {len(steps)} steps of {name}, one by one"), _one_by_one(steps))
 
 
 def _one_by_one(steps: Sequence[Step]) -> Safe:
     head = ("step", "rule", "where", "before, ms", "after, ms", "gain", "in all")
-    losses, first, rows = opened(steps), steps[0].before_ps, []
+    losses, first, rows = opened_gains(steps), steps[0].before_ps, []
     for number, step in enumerate(steps[:STEPS]):
         loss = _loss(*losses[number]) if number in losses else None
         cells = [
@@ -255,9 +255,10 @@ def _candidates(outcome: dict) -> list[Safe | None]:
     for name, candidate in candidates.items():
         rows.append([
             tag("b", name) if name == outcome["delivered"] else name, f"{candidate['estimated_ms']:.4f}",
-            f"{candidate['estimated_improvement_percent']:.2f} %", *_measured(candidate), _equal(candidate),
-            candidate["substitutions"], candidate["interactions"], f"{candidate['seconds']:.1f}",
-            f"{measurement_seconds(candidate):.1f}", f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
+            f"{candidate['estimated_improvement_percent']:.2f} %", *_measurement_cells(candidate),
+            _equality_mark(candidate), candidate["substitutions"], candidate["interactions"],
+            f"{candidate['seconds']:.1f}", f"{measurement_seconds(candidate):.1f}",
+            f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
         ])  # fmt: skip
     return [
         tag("p", f"Delivered: {outcome['delivered']}, for this reason: {outcome['reason']}. {NOTE}"),
@@ -266,7 +267,7 @@ def _candidates(outcome: dict) -> list[Safe | None]:
     ]  # fmt: skip
 
 
-def _measured(candidate: dict) -> tuple[str, str]:
+def _measurement_cells(candidate: dict) -> tuple[str, str]:
     """Return (the verdict, the measured ratio with its interval)."""
     measured = candidate["measured"]
     if not measured:
@@ -275,7 +276,7 @@ def _measured(candidate: dict) -> tuple[str, str]:
     return verdict_text(measured), f"{measured['ratio']:.3f} ({low:.3f} – {high:.3f})"
 
 
-def _equal(candidate: dict) -> Safe:
+def _equality_mark(candidate: dict) -> Safe:
     if candidate["equal"]:
         return tag("span", "equal", class_="good")
     return tag("span", "NOT EQUAL, dropped", class_="bad")
@@ -351,7 +352,7 @@ def _conditions(results: dict) -> Safe:
     return table(("what", "which"), rows)
 
 
-def _next(results: dict) -> list[Safe]:
+def _next_commands(results: dict) -> list[Safe]:
     """Return commands for the next steps. ORIGINAL.onnx stands for the model's path, which differs elsewhere."""
     name = results["model"] if results["model"] in ZOO else "ORIGINAL.onnx"
     sizes = shape_words(results["shapes"], results["fix"])

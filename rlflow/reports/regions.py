@@ -1,7 +1,7 @@
 """Find the effect of each rewrite, and group rewrites that need one another into regions.
 
-`trace` replays the actions and records the effect of each step and the earlier steps that it needs. `opened` returns
-the later gains that a losing step made possible. A `Region` is a group of steps that need one another, with the
+`trace` replays the actions and records the effect of each step and the earlier steps that it needs. `opened_gains`
+returns the later gains that a losing step made possible. A `Region` is a group of steps that need one another, with the
 surrounding operators. A removed or added node belongs to exactly one region, so the gains of the regions add up to the
 whole. Constant operators are folded at export, cost nothing, and are not shown.
 """
@@ -90,7 +90,7 @@ def position_of(graph: Graph, nodes: Sequence[int]) -> str:
     return node.name or " ".join(graph.interface.names.get(t, f"t{t}") for t in node.outputs if t >= 0)
 
 
-def opened(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
+def opened_gains(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
     """Find the later steps that each losing step made possible.
 
     Returns:
@@ -237,13 +237,13 @@ def edges(graph: Graph, node_ids: frozenset[int]) -> list[Edge]:
     result = []
     for node_id in sorted(node_ids & graph.nodes.keys()):
         for reader in readers(graph, node_id):
-            end, folded = (reader, 0) if reader in node_ids else _follow(graph, reader, node_ids)
+            end, folded = (reader, 0) if reader in node_ids else _chain_end(graph, reader, node_ids)
             if end is not None:
                 result.append(Edge(node_id, end, folded))
     return result
 
 
-def _follow(graph: Graph, node_id: int, ends: frozenset[int]) -> tuple[int | None, int]:
+def _chain_end(graph: Graph, node_id: int, ends: frozenset[int]) -> tuple[int | None, int]:
     """Return (the first of `ends` down an unbranched chain or None, the number of operators on the chain)."""
     for folded in range(1, FOLDED):
         following = readers(graph, node_id)

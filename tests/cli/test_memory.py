@@ -27,7 +27,7 @@ def short(monkeypatch):
 @pytest.fixture
 def unmeasured(monkeypatch):
     """As on a system that does not say what is resident, without latencies."""
-    monkeypatch.setattr(pipeline, "rows", lambda *_: [pipeline.Row("defaults", None, None, None)])
+    monkeypatch.setattr(pipeline, "measure_setups", lambda *_: [pipeline.Row("defaults", None, None, None)])
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlflow.memory.order_search import NEAR, lowered, probable
+from rlflow.memory.order_search import MIN_GAIN, lowered, probable
 from rlflow.memory.problem import by_priority, depth_first, random_orders
 from rlflow.tasks.ordering import layered
 from tests.memory.small import all_orders, small
@@ -15,7 +15,7 @@ ALL = 10**6
 def test_what_is_not_cut_is_the_best_of_all_orders(seed):
     problem = small(seed)
     priorities, best = np.random.default_rng(seed).normal(0, 5, problem.n), problem.peaks(all_orders(problem)).min()
-    assert best * NEAR < 1  # of whole numbers none is that near
+    assert best * MIN_GAIN < 1  # of whole numbers none is that near
     assert problem.peak(probable(problem, priorities, ALL)) == best
     assert problem.peak(lowered(problem, priorities, ALL, depth_first(problem))) == best
 

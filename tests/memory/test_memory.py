@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.sessions import observe
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph, model_files
 from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
@@ -19,7 +18,7 @@ from rlflow.memory.pipeline import (
     Optimised,
     Row,
     best_order,
-    least,
+    choose_setup,
     make_order_receipt,
     named_sizes,
     repeat,
@@ -29,6 +28,7 @@ from rlflow.memory.pipeline import (
 from rlflow.zoo import load
 from tests.docs.test_commands import with_open_batch
 from tests.memory.irregular import irregular, peaks, residual
+from tests.memory.sessions import observe
 
 AS_WRITTEN = Setup(as_written=True)
 
@@ -264,7 +264,7 @@ def test_of_the_setups_the_least_is_chosen_that_is_not_slow(sizes, lows, chosen)
     rows = []
     for size, low in zip(sizes, lows, strict=True):
         rows.append(Row(str(len(rows)), None, size, {"interval": [low, low + 0.1]} if low else None))
-    assert least(rows, 0.05) is rows[chosen]
+    assert choose_setup(rows, 0.05) is rows[chosen]
 
 
 def test_the_snippet_loads_the_file_as_the_setup_does(tmp_path):

@@ -5,10 +5,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.sessions import observe
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.memory.allocation import Lifetime, best_fit, default_order, plan, priority_order, problem_of
 from rlflow.zoo import load
+from tests.memory.sessions import observe
 
 ORDERS = {"default": default_order, "priority": priority_order}
 

@@ -18,7 +18,7 @@ from rlflow.reports import charts
 from rlflow.reports.changes import change, draw, operators
 from rlflow.reports.html import write_html
 from rlflow.reports.markup import VOID, Safe, tag
-from rlflow.reports.regions import Step, by_rule, groups, opened, regions, shown, trace
+from rlflow.reports.regions import Step, by_rule, groups, opened_gains, regions, shown, trace
 from rlflow.search.descents import greedy
 from rlflow.zoo import load
 from tests.toys.tiny import tiny_task
@@ -164,7 +164,7 @@ def step(gain: int, needs: tuple = ()) -> Step:
 
 def test_what_a_loss_opened_is_what_needs_it_directly_or_not():
     steps = [step(5), step(-3), step(7, (1,)), step(100), step(11, (0, 2)), step(-1)]
-    assert opened(steps) == {1: ([2, 4], 18), 5: ([], 0)}
+    assert opened_gains(steps) == {1: ([2, 4], 18), 5: ([], 0)}
     assert groups(steps) == [[0, 1, 2, 4], [3], [5]]
 
 

@@ -131,7 +131,7 @@ def _value(value) -> str:
 @charts.styled()
 def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
     """Dreamt and real return and improvement over the parameter: every run a dot; mean ± sd where there are several."""
-    figure = charts.new(9, 3.5)
+    figure = charts.new_figure(9, 3.5)
     values = list(dict.fromkeys(trial.values[parameter.name] for trial in trials))
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     for axes, shown, label in zip(
