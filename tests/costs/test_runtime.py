@@ -42,7 +42,7 @@ def test_a_type_without_numbers_is_refused():
 
 
 def test_errors_are_one_line(tmp_path, capfd):
-    with pytest.raises(RLFlowError, match="ONNX Runtime refuses the model: .*NoSuchThing") as refused:
+    with pytest.raises(RLFlowError, match="ONNX Runtime rejects the model: .*NoSuchThing") as refused:
         session(model("g (float[2] x) => (float[2] y) {y = com.microsoft.NoSuchThing(x)}"), 1)
     (tmp_path / "junk.onnx").write_bytes(b"junk")
     with pytest.raises(RLFlowError, match="junk.onnx"):
