@@ -17,15 +17,15 @@ from rlflow.common.options import option
 class CollectOptions:
     """`python run.py collect`."""
 
-    episodes: int = option(96, "random episodes to play (offline mode)", at_most=10**7)
+    episodes: int = option(96, "number of random episodes (offline mode)", at_most=10**7)
     by_rule: float = option(
         0.5,
-        "share of the steps of random play for which a rule is drawn first, each as probable, and then a location; of "
-        "0, all actions are as probable, as in the paper, and rules of few locations are hardly ever seen",
+        "share of the steps of random play that draw a rule first and then one of its locations; with 0, all actions "
+        "are equally probable, as in the paper, and rules with few locations are hardly ever seen",
         at_least=0, at_most=1,
     )  # fmt: skip
-    executor: str = option("local", "where the workers run: local (this machine) or ray (a cluster: docs/EXTENDING.md)")
+    executor: str = option("local", "where workers run: local (this machine) or ray (a cluster, see docs/EXTENDING.md)")
     also: tuple[str, ...] = option(
         (),
-        "folders of other runs, from whose random episodes the world model learns too: one dream for all their models",
+        "folders of other runs whose random episodes the world model also learns from: one dream for all their models",
     )

@@ -263,7 +263,7 @@ def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
         taken = [match if match.xfer_id >= 0 else None for match in taken]
         whole = _hang_together(edits, taken)
     if not whole:
-        raise RLFlowError(f"the edits of an episode are damaged, or not of format {FORMAT}; collect it anew")
+        raise RLFlowError(f"the edits of an episode are damaged, or not of format {FORMAT}; collect the episodes again")
     return edits, taken
 
 

@@ -235,7 +235,7 @@ def _check(arrays: dict[str, np.ndarray]) -> None:
     """Raise ValueError, KeyError or TypeError if the arrays of a shard do not fit together."""
     for name in COUNTED:
         if arrays[name].dtype.kind not in "iu" or (arrays[name] < 0).any():
-            raise ValueError(f"{name} is not of whole numbers from 0 on")
+            raise ValueError(f"{name} contains a negative number or a fraction")
     steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
     for names, length in (
         (("index", "copied", "version"), len(steps)),
@@ -253,13 +253,13 @@ def _check(arrays: dict[str, np.ndarray]) -> None:
             if len(arrays[name]) != length:
                 raise ValueError(f"{name} has {len(arrays[name])} entries, not {length}")
     if (arrays["copied"] > steps).any():
-        raise ValueError("more steps were copied than there are")
+        raise ValueError("an episode has more copied steps than steps")
     for rows, table in (("node_rows", "nodes"), ("edge_rows", "edges")):
         if (arrays[rows] >= len(arrays[table])).any():
-            raise ValueError(f"{rows} names a row that is not among {table}")
+            raise ValueError(f"{rows} contains a row that {table} lacks")
     for ends in ("senders", "receivers"):
         if (arrays[ends] >= np.repeat(n_node, n_edge)).any():
-            raise ValueError(f"{ends} names a node that its graph does not have")
+            raise ValueError(f"{ends} contains a node that its graph lacks")
 
 
 def _signatures(arrays: dict[str, np.ndarray]) -> SignatureFeatures | None:
@@ -268,7 +268,7 @@ def _signatures(arrays: dict[str, np.ndarray]) -> SignatureFeatures | None:
         return None
     result = SignatureFeatures(*[arrays[name] for name in SignatureFeatures._fields])
     if len(result.operators) != len(result.operator_features) or len(result.tensors) != len(result.tensor_features):
-        raise ValueError("its signatures have not as many features")
+        raise ValueError("the numbers of signatures and feature rows differ")
     return result
 
 
@@ -287,10 +287,10 @@ def read_episodes(folder: Path | str, count: int | None = None) -> list[Episode]
         for shard in sorted(Path(folder).glob("shard-*.npz")):
             episodes += read_shard(shard)
     except RLFlowError as error:
-        raise RLFlowError(f"{error}; `collect` plays what is missing or damaged again") from error
+        raise RLFlowError(f"{error}; run `collect` again to replace the shard") from error
     episodes.sort(key=lambda episode: episode.index)
     if count is not None:
         episodes = episodes[:count]
         if [episode.index for episode in episodes] != list(range(count)):
-            raise RLFlowError(f"{folder} lacks some of {count} episodes; `collect` plays what is missing again")
+            raise RLFlowError(f"{folder} lacks some of {count} episodes; run `collect` again to play them")
     return episodes

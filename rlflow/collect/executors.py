@@ -103,8 +103,11 @@ class Workers:
                     raise
                 cause = error
                 if tries < TRIES:
-                    say(f"the worker of {job.name} died ({cause}); another one does it again")
-        raise RLFlowError(f"{job.name} killed its worker {TRIES} times ({cause}); what is finished is kept")
+                    say(f"the worker of {job.name} died ({cause}); another worker does the job again")
+        raise RLFlowError(
+            f"{job.name} killed its worker {TRIES} times ({cause}); finished jobs are kept: "
+            "free memory, then run the command again to continue"
+        )
 
     def __enter__(self) -> "Workers":
         return self
@@ -168,7 +171,10 @@ class RayExecutor:
                 _knock(address)
                 ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
             except (OSError, RuntimeError, ValueError) as error:
-                raise RLFlowError(f"cannot reach the Ray cluster {address}: {first_line(error)}") from error
+                raise RLFlowError(
+                    f"cannot reach the Ray cluster {address}: {first_line(error)}; set RAY_ADDRESS, or pass "
+                    "collect.executor=local"
+                ) from error
         # Ray must not retry by itself: `Workers` retries with a message and the same limit for all executors.
         self._remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(call_with_traceback)
 

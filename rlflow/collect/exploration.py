@@ -108,7 +108,7 @@ def play_novel(
         carry_out(*valid[rng.integers(len(valid))])
     if not actions:  # no rule applies anywhere
         if not task.encoding_spec.stop:
-            raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
+            raise RLFlowError("no episode can be played, because no rule applies; choose another model or more rules")
         actions.append((task.encoding_spec.n_rules, 0))
         states.append(task.initial)
     return record(task, reward, states, actions, index, max(0, len(restored) - 1))

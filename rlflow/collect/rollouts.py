@@ -61,7 +61,7 @@ def play_random(
             states.append(after)
         state.arrays()  # Encoding each state at once is incremental; at the end, it would span all changes.
     if not actions:
-        raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
+        raise RLFlowError("no episode can be played, because no rule applies; choose another model or more rules")
     return record(task, reward, states, actions, index)
 
 
@@ -272,7 +272,7 @@ def _await_file(path: Path, written: str) -> None:
     deadline = time.monotonic() + ARRIVAL_SECONDS
     while not path.exists() or file_hash(path) != written:
         if time.monotonic() > deadline:
-            raise RLFlowError(f"a worker wrote {path}, but it did not arrive here: all nodes must share {path.parent}")
+            raise RLFlowError(f"a worker wrote {path}, but it did not arrive here; all nodes must share {path.parent}")
         time.sleep(0.1)
 
 

@@ -18,13 +18,13 @@ class EnvOptions:
 
     rules: tuple[str, ...] = option((), "rule families (files in rlflow/rules/); empty for all but `memory`")
     exact: bool = option(
-        False, "of those, only the rules that change no rounding; results are compared bit for bit (`optimise --exact`)"
+        False, "use only the rules that change no rounding; results are compared bit for bit (`optimise --exact`)"
     )
     standard_operators_only: bool = option(
         False, "leave out the rules that introduce operators of other domains, such as com.microsoft"
     )
-    max_locations: int = option(200, "locations a rule may have (L of the paper)")
-    max_steps: int = option(60, "steps after which a random episode is cut")
+    max_locations: int = option(200, "largest number of locations of a rule (L of the paper)")
+    max_steps: int = option(60, "number of steps after which a random episode is truncated")
     moves: str = option(
         SINGLE,
         "the unit of one action: single (one rewrite) or batched (the same rewrite at all matches of equal match class "
@@ -33,21 +33,23 @@ class EnvOptions:
     )
     reward: str = option(
         "relative",
-        "incremental (paper, eq. 2), combined (eq. 3), relative (percent of the initial runtime), new-runtime (its "
-        "level) or measured (percent of the initial latency, end to end on this machine); the world model `edits` "
-        "refuses combined and measured: it knows estimated runtimes alone",
+        "incremental (paper, eq. 2), combined (eq. 3), relative (percent of the initial runtime), new-runtime (initial "
+        "minus new runtime) or measured (percent of the initial latency, end to end on this machine); the world model "
+        "`edits` refuses combined and measured, because it predicts only estimated runtimes",
     )
     alpha: float = option(
         0.8, "weight of the runtime in `combined`; the best of the paper's grid (section 4.3)", at_least=0
     )
     beta: float = option(0.2, "weight of the memory accesses in `combined`", at_least=0)
     measure_every: int | None = option(
-        5, "steps after which `measured` measures, besides at an episode's end (N of X-RLflow); null: there alone"
+        5,
+        "steps between two measurements of `measured` (N of X-RLflow); the end of an episode is always measured; "
+        "null: only the end",
     )
     unmeasured_reward: float = option(
-        0.0, "what `measured` pays for a step that is not measured (0.1 in X-RLflow's code)", at_least=0
+        0.0, "reward of `measured` for a step that is not measured (0.1 in X-RLflow's code)", at_least=0
     )
-    measure_seconds: float = option(0.5, "seconds that the runs of one measurement take; making sessions comes on top")
+    measure_seconds: float = option(0.5, "seconds of the runs of one measurement, without the creation of sessions")
     measure_limit: float = option(
-        60.0, "seconds after which a measurement that has not ended is given up; its step then earns nothing"
+        60.0, "seconds after which an unfinished measurement is given up; its step then earns 0"
     )

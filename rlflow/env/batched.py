@@ -273,7 +273,7 @@ class BatchedState(LocalState):
 
     def apply(self, sort: int, index: int) -> "BatchedState":
         if not (0 <= sort < len(self.counts) and 0 <= index < self.counts[sort]):
-            raise RLFlowError(f"rule {sort} has no move {index} in this graph")
+            raise RLFlowError(f"rule {sort} has no move {index} in this graph; see `valid_actions`")
         return self.follow(self.match(sort, index))
 
     def follow(self, match: Move) -> "BatchedState":

@@ -362,7 +362,7 @@ class CandidateEnv(gymnasium.Wrapper):
         super().__init__(env)
         initial, self._gains = env.unwrapped.initial, gains
         if not isinstance(initial, RewriteState):
-            raise RLFlowError("candidates are single rewrites of a model: task.name=rewriting, env.moves=single")
+            raise RLFlowError("candidates are single rewrites of a model; pass task.name=rewriting env.moves=single")
         self._initial = self.table = CandidateTable.of(initial, reach)
         rows = np.iinfo(np.int32).max
         number = spaces.Sequence(spaces.Box(0, rows, (), np.int32), stack=True)

@@ -171,7 +171,7 @@ class RewriteState(LocalState):
           RLFlowError: the rule has no such location in this graph.
         """
         if not self.is_valid(xfer_id, location):
-            raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph")
+            raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph; see `valid_actions`")
         return self.follow(self.table.location(xfer_id, location))
 
     def match(self, xfer_id: int, location: int) -> Match:

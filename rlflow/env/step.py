@@ -91,7 +91,8 @@ class StepEnv(gym.Env):
         self.max_edges = max_edges or ROOM * len(first.senders) + 128
         if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
             raise RLFlowError(
-                f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges; raise max_nodes/max_edges"
+                f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges, more than the padding of "
+                f"{self.max_nodes} and {self.max_edges}; raise max_nodes and max_edges"
             )
         n, limit = self.encoding_spec.n_rules, self.encoding_spec.max_locations
         self.action_space = spaces.MultiDiscrete([n + 1, limit])

@@ -39,66 +39,66 @@ SEARCHES = Registry(
 class RandomOptions:
     """The paper's random agent."""
 
-    max_steps: int = option(60, "rewrites of an episode")
-    episodes: int = option(1000, "random episodes from the start")
+    max_steps: int = option(60, "largest number of rewrites of an episode")
+    episodes: int = option(1000, "number of random episodes")
 
 
 @dataclass(frozen=True)
 class GreedyOptions:
     """Steepest descent."""
 
-    max_steps: int = option(10_000, "rewrites")
+    max_steps: int = option(10_000, "largest number of rewrites")
 
 
 @dataclass(frozen=True)
 class TasoOptions:
     """TASO's backtracking search."""
 
-    alpha: float = option(1.05, "a graph is kept while it costs less than this times the best")
-    budget: int = option(1000, "graphs whose neighbours are all tried")
+    alpha: float = option(1.05, "a graph is queued if it costs less than this times the best")
+    budget: int = option(1000, "number of graphs whose neighbours are all tried")
 
 
 @dataclass(frozen=True)
 class BestFirstOptions:
-    """First the graph that could become the cheapest."""
+    """Best-first search by the cost after all independent gains."""
 
-    budget: int = option(1000, "graphs whose neighbours are all tried")
+    budget: int = option(1000, "number of graphs whose neighbours are all tried")
 
 
 @dataclass(frozen=True)
 class BeamOptions:
-    """Chains of rewrites at one match; the planner's too."""
+    """Beam search over chains of neighbouring rewrites; also for the planner."""
 
-    width: int = option(8, "graphs that are kept at each depth")
-    depth: int = option(8, "rewrites of a chain")
-    radius: int = option(1, "edges between what a chain touched and its next rewrite", at_least=0)
+    width: int = option(8, "number of graphs kept at each depth")
+    depth: int = option(8, "largest number of rewrites of a chain")
+    radius: int = option(1, "largest distance in edges between a chain's next rewrite and its earlier ones", at_least=0)
 
 
 @dataclass(frozen=True)
 class AnnealingOptions:
-    """Random rewrites, losses accepted less and less; the planner's too."""
+    """Simulated annealing with restarts; also for the planner."""
 
-    restarts: int = option(1000, "coolings, each from the best graph so far")
-    steps: int = option(50, "draws of a cooling")
-    hot: float = option(0.5, "first temperature, in mean gains or losses of a rewrite; 0 accepts no loss", at_least=0)
-    cold: float = option(0.01, "last temperature")
-    focus: float = option(0.9, "share of draws near what was rewritten before", at_least=0, at_most=1)
+    restarts: int = option(1000, "number of coolings, each from the best graph so far")
+    steps: int = option(50, "number of draws of a cooling")
+    hot: float = option(0.5, "first temperature, in mean absolute gains of a rewrite; 0 accepts no loss", at_least=0)
+    cold: float = option(0.01, "last temperature, in the same unit")
+    focus: float = option(0.9, "share of draws near the last accepted rewrite", at_least=0, at_most=1)
 
 
 @dataclass(frozen=True)
 class DescentOptions:
     """First-improvement descent."""
 
-    max_steps: int = option(10_000, "rewrites")
+    max_steps: int = option(10_000, "largest number of rewrites")
 
 
 @dataclass(frozen=True)
 class GraspOptions:
     """Greedy randomised descents."""
 
-    unit: float = option(1e-5, "a gain drawn a few times as often as none; a share of the start's estimate")
-    max_steps: int = option(2000, "rewrites of a descent that are drawn")
-    patience: int = option(50, "descents in a row that end no cheaper, after which it ends")
+    unit: float = option(1e-5, "share of the start's estimate; this gain is drawn a few times as often as no gain")
+    max_steps: int = option(2000, "largest number of random rewrites of a descent")
+    patience: int = option(50, "number of successive descents without improvement after which the search ends")
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class SearchOptions:
         "grasp": GraspOptions,
     }
 
-    seconds: float = option(60.0, "after which a search ends with the best so far; those of `optimise` share its time")
-    interactions: int = option(10_000_000, "rewrites after which it ends; a move is carried out whole")
-    memory_mb: int = option(4096, "by which it may grow")
+    seconds: float = option(60.0, "time limit of a search; the searches of `optimise` share its time")
+    interactions: int = option(10_000_000, "largest number of rewrites of a search; a move that has begun is completed")
+    memory_mb: int = option(4096, "MiB by which the memory of the process may grow")
     moves: str = option(
         BATCHED,
         "the unit of one search step, as in `env.moves`: batched (the same rewrite at all equal matches) or single "

@@ -21,7 +21,7 @@ from rlflow.rules.language import load_rules
 from rlflow.rules.match import attributes_of
 from tests.toys.tiny import tiny_task
 
-DAMAGED = "^the edits of an episode are damaged, or not of format 2; collect it anew$"
+DAMAGED = "^the edits of an episode are damaged, or not of format 2; collect the episodes again$"
 TINY = ("tiny_squeezenet1_1", "tiny_bert_base")
 
 

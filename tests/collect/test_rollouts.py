@@ -143,7 +143,7 @@ def test_a_damaged_shard_is_not_read_but_played_again(collected, tmp_path, damag
     }[damage])  # fmt: skip
     if damage == "missing":
         path.unlink()
-    with pytest.raises(RLFlowError, match="`collect` plays"):
+    with pytest.raises(RLFlowError, match="run `collect` again"):
         read_episodes(folder, 6)
     results = collect(spec, folder, 6, 1, seed=3)
     assert shards(folder) == shards(collected[1])
@@ -249,7 +249,7 @@ def test_a_shard_that_always_kills_its_worker_is_named_and_the_others_stay(colle
     spec, folder = collected[0], tmp_path / "episodes"
     with monkeypatch.context() as patch:
         patch.setattr(rollouts, "_play_shard", broken.dies_of_shard_1)
-        with pytest.raises(RLFlowError, match="^shard 1 killed its worker 3 times .*finished is kept$"):
+        with pytest.raises(RLFlowError, match="^shard 1 killed its worker 3 times .*run the command again"):
             collect(spec, folder, 6, 2, seed=3)
     assert (tmp_path / "tries").read_text() == "xxx"
     survivors = shards(folder)
@@ -262,7 +262,7 @@ def test_a_shard_that_always_kills_its_worker_is_named_and_the_others_stay(colle
 def test_a_shard_that_does_not_arrive_is_an_error(collected, tmp_path, monkeypatch):
     monkeypatch.setattr(rollouts, "_play_shard", broken.writes_elsewhere)
     monkeypatch.setattr(rollouts, "ARRIVAL_SECONDS", 0.0)
-    with pytest.raises(RLFlowError, match="shard-00000.npz, but it did not arrive here: all nodes must share"):
+    with pytest.raises(RLFlowError, match="shard-00000.npz, but it did not arrive here; all nodes must share"):
         collect(collected[0], tmp_path, 6, 1, seed=3)
 
 

@@ -211,7 +211,7 @@ def test_all_normalisations_can_be_folded_within_the_usual_padding():
 
 
 def test_a_graph_that_does_not_fit_is_refused():
-    with pytest.raises(RLFlowError, match="raise max_nodes/max_edges"):
+    with pytest.raises(RLFlowError, match="raise max_nodes and max_edges"):
         GraphRewriteEnv(tiny_task(), max_nodes=3)
 
 
@@ -372,7 +372,7 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
         state, task = env.state, env.task
         anew = GraphCost.of(task.cost, state.graph)
         assert state.graph_cost.total == anew.total and state.graph_cost.nodes == anew.nodes
-        entries = observed.update_entries(observed.NOTHING, state.graph.nodes, state.graph, anew, {})
+        entries = observed.update_entries(observed.NO_ENTRIES, state.graph.nodes, state.graph, anew, {})
         again = arrays_of(entries, state.graph, state.graph, anew, task.initial_totals, task.size_features)
         for left, right in zip(env._arrays, again, strict=True):
             assert np.array_equal(left, right)

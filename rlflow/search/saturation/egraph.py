@@ -182,7 +182,10 @@ class EGraph:
         if keep == gone:
             return
         if self.types[keep] != self.types[gone] or (gone in self._constant) != (keep in self._constant):
-            raise RLFlowError("a tensor that is known in advance, or of another type, would replace one that is not")
+            raise RLFlowError(
+                "a rule is wrong: it replaces a tensor by one of another type, or a tensor known in advance by one "
+                "that is not; report it with the model"
+            )
         self._parent[gone] = keep
         self._united.append(keep)
         self.makers[keep].update(self.makers.pop(gone))

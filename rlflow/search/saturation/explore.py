@@ -140,7 +140,7 @@ class Explorer:
         for rule in rules:
             if rule.counts_readers:
                 raise RLFlowError(
-                    f"rule {rule.name} asks who reads a tensor, which has no answer for many graphs at once"
+                    f"rule {rule.name} depends on the readers of a tensor, which an e-graph does not define; drop it"
                 )
         self.egraph = egraph
         self._plans: dict[tuple, Plan | str] = {}

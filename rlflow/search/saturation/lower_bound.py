@@ -37,11 +37,11 @@ def extraction_options(egraph: EGraph, cost: CostModel) -> list[Option]:
     Raises:
       RLFlowError: the cost of an operator depends on its surroundings, or the cost is a quantity of the whole graph.
     """
-    why = "a bound needs a cost that is a sum over single operators, as the analytic one is; this one"
+    why = "a bound needs a cost that is a sum over single operators, such as the analytic cost; this cost"
     if hasattr(cost, "whole"):
-        raise RLFlowError(f"{why} counts a quantity of the whole graph")
+        raise RLFlowError(f"{why} is a quantity of the whole graph")
     if cost.reach:
-        raise RLFlowError(f"{why} charges an operator according to what stands around it")
+        raise RLFlowError(f"{why} charges an operator according to its surroundings")
     given = set(egraph.inputs)
     return [
         Option(
@@ -152,7 +152,7 @@ def lower_bound(
     """
     if task.graph.interface.symbols:
         names = " ".join(f"--shape {name}=SIZE" for name in task.graph.interface.symbols)
-        raise RLFlowError(f"a bound speaks of fixed sizes; fix them: {names} --fix")
+        raise RLFlowError(f"a bound holds only for fixed sizes, and the model has symbolic ones; pass {names} --fix")
     started = time.monotonic()
     end = started + seconds
     egraph = EGraph(task.graph)
