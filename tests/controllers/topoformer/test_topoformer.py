@@ -84,7 +84,7 @@ def test_sizes_take_turns_from_batch_to_batch_and_epoch_to_epoch(monkeypatch):
         sizes.append(nodes)
         return draw(self, nodes, seed)
 
-    monkeypatch.setattr(type(one), "drawn", watched)
+    monkeypatch.setattr(type(one), "random_instance", watched)
     controller = new(config)
     monkeypatch.setattr(controller.networks, "step", lambda *_: {})
     controller.evaluation(one, 0)
