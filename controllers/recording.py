@@ -123,7 +123,7 @@ def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator
     return (player.episode(k, seed + k) for k in count())
 
 
-def collect(
+def play_iteration(
     player: Player, folder: Path | str, interactions: int, most: int, seed: tuple[int, ...], progress=None
 ) -> list[Episode]:
     """Episodes of the controller, as shards in the folder; those that are there already are not played again.

@@ -22,7 +22,7 @@ each of which imports only lower ones (docs/ARCHITECTURE.md); without the roof t
   reports             pages about runs
   tasks               one file a task
   runs                options, configs, the folder of a run; sweeps/
-  cli                 one file a command; cli/library.py: optimise and load_task
+  cli                 one file a command; library.py: optimise and load_task
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env import registration
 
 if TYPE_CHECKING:  # what an editor sees of what `__getattr__` gives
-    from rlflow.cli.library import Optimised, load_task, optimise
+    from rlflow.library import Optimised, load_task, optimise
 
     __version__: str
 
@@ -42,7 +42,7 @@ registration.register()
 
 def __getattr__(name: str):
     if name in __all__:
-        from rlflow.cli import library
+        from rlflow import library
 
         return getattr(library, name)
     if name == "__version__":

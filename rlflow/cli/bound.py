@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 from rlflow.cli.command import add_command, add_sizes, ending
-from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import progress_bar, shape_words
 
@@ -32,6 +31,7 @@ def run(parsed) -> dict:
     from rlflow.runs.config import parse_shapes
     from rlflow.search.descents import greedy
     from rlflow.search.saturation.lower_bound import lower_bound
+    from rlflow.zoo import zoo_or_path
 
     if not parsed.seconds > 0 or parsed.iterations < 1:
         raise RLFlowError("--seconds is above 0, --iterations at least 1")

@@ -1,7 +1,6 @@
 """`collect`: random episodes of the real environment, on disk."""
 
-from rlflow.cli.command import add_stage, ending
-from rlflow.cli.wiring import open_run
+from rlflow.cli.command import add_stage, ending, open_run
 
 TEXT = "play random episodes of the real environment and store them"
 PAGE = """\
@@ -17,11 +16,11 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.cli import stages
-    from rlflow.cli.stage_lines import collect_lines
+    from controllers.stages import learn
+    from controllers.stages.learn import collect_lines
 
     chosen = [f"collect.executor={parsed.executor}"] if parsed.executor else []
     opened = open_run(parsed, parsed.run, chosen)
-    results = stages.collect(opened)
+    results = learn.collect(opened)
     ending(collect_lines(opened, results), "train-wm", "--run", opened.path)
     return results

@@ -5,11 +5,11 @@ next, always in the same form.
 """
 
 import argparse
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import command, say
+from rlflow.common.messages import command, say_lines, shape_words
 
 ITERATIONS = """.
 
@@ -49,18 +49,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_sizes(command, example=", e.g. input_ids=1x128, batch=1, or several: seq=16,128")
     command.add_argument("--seed", type=int, help="decides every random choice")
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
-
-
-def setting(key: str, value) -> str:
-    """KEY=VALUE where VALUE is read as what it is: the text "run #1" whole, and "2024" as a text.
-
-    value: what JSON knows, paths, and numbers and arrays of NumPy.
-    """
-
-    def plain(other):
-        return other.tolist() if hasattr(other, "tolist") else str(other)
-
-    return f"{key}={json.dumps(value, ensure_ascii=False, default=plain)}"
 
 
 def add_shapes(command: argparse.ArgumentParser, example: str = "") -> None:
@@ -129,10 +117,6 @@ def chosen_iterations(parsed) -> list[str]:
 EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx")  # where no model was named
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def ending(lines: Mapping[str, object], *following: object) -> None:
     """Says the last lines of a command.
 
@@ -144,6 +128,46 @@ def ending(lines: Mapping[str, object], *following: object) -> None:
     say_lines({**lines, "next": command(*following)})
 
 
-def say_lines(lines: Mapping[str, object]) -> None:
-    for name, text in lines.items():
-        say(f"{name + ':':8} {text}")
+def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
+    """The run folder of a command that has the arguments of `add_options`.
+
+    chosen: options that further arguments of the command change, as KEY=VALUE; they win over `parsed.overrides`.
+    """
+    from controllers.stages.parts import check_names
+    from rlflow.runs.config import parse_shapes
+    from rlflow.runs.folder import RunFolder
+
+    overrides = [*parsed.overrides, *chosen, *chosen_sizes(parsed)]
+    return RunFolder.open(
+        folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
+    )
+
+
+def following(run, outcome: dict, out: Path | str) -> tuple:
+    """The words of the command after a delivery: it checks the file, measures it on the machine that it is for, or says
+    how much there was to gain at all.
+
+    out: the delivered file.
+    """
+    from rlflow.common.task import ONE_SHOT
+
+    if run.spec.shape == ONE_SHOT:
+        seed = run.config.seed + 1
+        again = f"{run.path}-seed-{seed}"
+        return ("train-controller", "--run", again, "--config", run.path / "config.yaml", "--seed", seed)
+    if run.config.task.name != "rewriting":
+        return ("eval", "--run", run.path, "--what", "world-model")
+    model, *shapes = model_words(run.config, run.source)
+    if outcome["delivered"] == "original":
+        return ("bound", "--model", model, *shapes)
+    if outcome["target"] is not None:
+        sizes = shape_words(run.config.shapes, fix=False)
+        return ("measure", model, out, *sizes, "--threads", run.config.cost.threads)
+    return ("validate", model, out, *shapes, *(["--exact"] if run.config.env.exact else []))
+
+
+def model_words(config: Mapping, source: Path) -> list:
+    """The model of a run and its sizes, for another command. source: its file, named where the zoo has none."""
+    from rlflow.zoo import ZOO
+
+    return [config.model if config.model in ZOO else source, *shape_words(config.shapes, config.fix)]

@@ -3,9 +3,9 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import EXAMPLE, add_command, add_sizes, add_threads, counted, ending, threads_of
+from rlflow.cli.command import EXAMPLE, add_command, add_sizes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import say
+from rlflow.common.messages import counted, say
 
 TEXT = "timings of the profiled cost: show, record, export, import, clear, calibrate; learn from measurements"
 SHOW = "how many kernels of each operator have a timing, and how long they take"
@@ -143,11 +143,11 @@ def run_record(parsed) -> dict:
 
 def _search(parsed, threads: int, database: Path) -> str | None:
     """Searches as `optimise` does, so that all kernels are timed that it asks for. What stopped that, if anything."""
-    from rlflow.cli.wiring import zoo_or_path
     from rlflow.env.graph_rewrite import EnvSpec
     from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar, search_all
     from rlflow.optimisation.budget import Stop
     from rlflow.runs.config import load_config, parse_shapes
+    from rlflow.zoo import zoo_or_path
 
     sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in parse_shapes(parsed.shape).items()}
     spec = EnvSpec("", tuple(sizes.items()), fix=parsed.fix, threads=threads, database=str(database))

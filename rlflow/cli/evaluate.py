@@ -1,7 +1,6 @@
 """`eval`: the controller acts on the real graph; or the world model is judged."""
 
-from rlflow.cli.command import add_accept, add_stage, chosen_accept, ending
-from rlflow.cli.wiring import open_run
+from rlflow.cli.command import add_accept, add_stage, chosen_accept, ending, open_run
 
 TEXT = "let the controller act on the real graph, with controls, checks and a report; or judge the world model"
 PAGE = """\
@@ -28,20 +27,21 @@ def run(parsed) -> dict:
 
 
 def judge_controllers(run) -> dict:
-    from rlflow.cli import stages
-    from rlflow.cli.outcome import following, write_up
+    from controllers.stages import acting
+    from rlflow.cli.command import following
+    from worldmodel.run_pages import write_up
 
-    outcome = stages.evaluate(run)
+    outcome = acting.evaluate(run)
     lines = write_up(run, outcome)
     ending(lines, *following(run, outcome, outcome.get("optimised")))
     return outcome
 
 
 def judge_world_model(run) -> dict:
-    from rlflow.cli import stages
+    from controllers.stages import acting
     from worldmodel.fidelity_report import PAGE_NAME, sentence
 
-    result = stages.evaluate_world_model(run)
+    result = acting.evaluate_world_model(run)
     lines = {"result": sentence(result["held-out random"]), "report": run.path / "eval" / PAGE_NAME}
     ending(lines, "eval" if run.results("train-controller") else "train-controller", "--run", run.path)
     return result

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from rlflow.cli.command import add_command, add_shapes, add_threads, counted, ending, threads_of
-from rlflow.cli.wiring import zoo_or_path
+from rlflow.cli.command import add_command, add_shapes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import say, shape_words
+from rlflow.common.messages import counted, say, shape_words
 
 TEXT = "which of two files is faster on this machine, with an interval"
 PAGE = """\
@@ -40,6 +39,7 @@ def run(parsed) -> dict:
     from rlflow.optimisation.validate.findings import json_number
     from rlflow.optimisation.validate.onnx_model import Model, is_low
     from rlflow.runs.config import parse_shapes
+    from rlflow.zoo import zoo_or_path
 
     if parsed.sessions < 1 or not parsed.seconds > 0 or parsed.seed < 0:
         raise RLFlowError("--sessions is at least 1, --seconds is above 0, --seed at least 0")

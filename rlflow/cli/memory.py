@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import add_command, add_sizes, add_threads, counted, ending, threads_of
-from rlflow.cli.wiring import check_apart, zoo_or_path
+from rlflow.cli.command import add_command, add_sizes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
-from rlflow.common.messages import progress_bar, shape_words
+from rlflow.common.messages import counted, progress_bar, shape_words
 
 TEXT = "make a model need less memory: the best order of its nodes, and the best session options"
 PAGE = """\
@@ -73,7 +72,8 @@ def run(parsed) -> dict:
 
 def source_of(name: str, folder: Path, out: Path) -> Path:
     """The model as a file."""
-    from rlflow.graph.onnx_writer import save_model
+    from rlflow.graph.onnx_writer import check_apart, save_model
+    from rlflow.zoo import zoo_or_path
 
     model = zoo_or_path(name)
     if isinstance(model, str):

@@ -12,9 +12,11 @@ from rlflow.cli.command import (
     add_threads,
     chosen_accept,
     chosen_iterations,
-    setting,
+    ending,
+    following,
+    open_run,
 )
-from rlflow.cli.wiring import open_run
+from rlflow.common.options import setting
 
 TEXT = "a model in, a faster one out: searches, with --learn all four stages too"
 PAGE = """\
@@ -43,7 +45,6 @@ played its greedy episode; what it found competes with what the searches find.
 --learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the
 real graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of
 these stages, say so too"""
-LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # groups of options that say that it learns
 
 
 def add(commands) -> None:
@@ -72,19 +73,27 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.cli import optimisation
+    from controllers.stages.acting import acted
+    from controllers.stages.learn import learn
+    from rlflow.optimisation.pipeline import search_and_deliver
+    from worldmodel.run_pages import pages
 
     out, started = Path(parsed.out), time.monotonic()
     opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed))
-    return optimisation.optimise(opened, out, started)
+    results, stopped = search_and_deliver(opened, out, started, acted, learn)
+    outcome = results["eval"]
+    lines = pages(opened, outcome)  # after the file, because they describe what is already delivered
+    again = ("optimise", opened.config.model, "--out", out, "--run", opened.path)
+    ending(lines | {"model": out}, *(again if stopped else following(opened, outcome, out)))
+    return results
 
 
 def chosen_options(parsed) -> list[str]:
     """The options that its arguments change, as KEY=VALUE; whoever speaks of learning gets it."""
-    from rlflow.runs.config import groups_of
+    from rlflow.runs.config import asks_to_learn
 
     chosen = chosen_iterations(parsed)
-    learns = bool(parsed.learn or chosen or LEARNING & groups_of(parsed.config, parsed.overrides))
+    learns = parsed.learn or chosen or asks_to_learn(parsed.config, parsed.overrides)
     if parsed.seconds is not None:
         chosen.append(f"optimise.seconds={parsed.seconds}")
     if parsed.threads is not None:

@@ -1,7 +1,6 @@
 """`replay`: a receipt repeated."""
 
 from rlflow.cli.command import add_command, ending
-from rlflow.cli.wiring import check_apart
 from rlflow.common.files import read_json
 
 
@@ -13,7 +12,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.graph.onnx_writer import save_graph
+    from rlflow.graph.onnx_writer import check_apart, save_graph
     from rlflow.optimisation.receipt import replay
 
     receipt = read_json(parsed.receipt)

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from rlflow.cli.command import add_command, counted, ending
+from rlflow.cli.command import add_command, ending
 from rlflow.common.files import check_writable, read_json
+from rlflow.common.messages import counted
 
 TEXT = "one report over several finished runs: models × controllers × seeds, as Markdown, PNG, CSV and one HTML page"
 
@@ -35,7 +36,7 @@ def following(run: Path) -> tuple:
     """The words of the next command, about the first of the runs: how far its results are from the best."""
     from omegaconf import OmegaConf
 
-    from rlflow.cli.outcome import model_words
+    from rlflow.cli.command import model_words
 
     source = read_json(run / "model.json").get("source")
     if source is None:  # no model, but another task's problem

@@ -3,9 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.command import add_command, add_sizes, counted, ending
-from rlflow.cli.wiring import zoo_or_path
-from rlflow.common.messages import shape_words
+from rlflow.cli.command import add_command, add_sizes, ending
+from rlflow.common.messages import counted, shape_words
 
 TEXT = "the rules: list them, explain them in a model, prove them, find new ones"
 EXPLAIN = "what fires where in a model, and the nearest miss of each rule with its reason"
@@ -65,6 +64,7 @@ def run_explain(parsed) -> dict:
     from rlflow.rules.language import families, load_rules
     from rlflow.rules.locations import prepared
     from rlflow.runs.config import parse_shapes
+    from rlflow.zoo import zoo_or_path
 
     rules = load_rules(families())
     for name in parsed.rule:

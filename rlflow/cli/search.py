@@ -3,9 +3,8 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import add_command, add_options, ending
-from rlflow.cli.wiring import check_apart, check_rewriting, open_run
-from rlflow.common.messages import progress_bar, say
+from rlflow.cli.command import add_command, add_options, ending, open_run
+from rlflow.common.messages import say
 
 TEXT = "look for a cheaper graph with one search, without learning: a model in, a faster one out"
 PAGE = """\
@@ -42,43 +41,22 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
+    from rlflow.optimisation.pipeline import search_once
     from rlflow.search import SEARCHES
 
     SEARCHES.check(parsed.method)
     chosen = [f"search.seconds={parsed.seconds}"] if parsed.seconds is not None else []
     out = Path(parsed.out)
     with TemporaryDirectory(prefix=".search-", dir=out.parent) as folder:
-        return search(open_run(parsed, folder, chosen), parsed.method, out, parsed.measure)
-
-
-def search(run, method: str, out: Path, measure: bool) -> dict:
-    """Searches in a run folder, and writes the checked result to `out`, its receipt and fault report beside it.
-
-    measure: against the original, for `eval.measure_seconds`; what is delivered then, `eval.accept` says.
-    """
-    from rlflow.cli.outcome import copy_with_receipt
-    from rlflow.env.batched import start_of
-    from rlflow.optimisation.candidates import Candidate
-    from rlflow.search.base import Limits, run_search
-
-    check_rewriting(run, "search")
-    check_apart(run.source, out)
-    config, options = run.config, run.config.search
-    limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)
-    with progress_bar(None, method, " rewrites") as bar:
-        start = start_of(run.task, options.moves)
-        answer = run_search(method, start, limits, config.seed, bar, **options[method])
-    candidate = Candidate(method, answer.state, answer.actions, answer.interactions, answer.seconds)
-    seconds = config.eval.measure_seconds if measure else 0.0
-    outcome = run.spec.deliver(run.task, [candidate], run.path, config, measure_seconds=seconds)
-    copy_with_receipt(outcome, out)
-    end_with(run, method, answer, outcome, out)
+        opened = open_run(parsed, folder, chosen)
+        answer, outcome = search_once(opened, parsed.method, out, parsed.measure)
+        end_with(opened, parsed.method, answer, outcome, out)
     trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in answer.trace]
-    return {"method": method, "stop": answer.stop, "trace": trace, **outcome, "optimised": str(out)}
+    return {"method": parsed.method, "stop": answer.stop, "trace": trace, **outcome, "optimised": str(out)}
 
 
 def end_with(run, method: str, answer, outcome: dict, out: Path) -> None:
-    from rlflow.cli.outcome import following
+    from rlflow.cli.command import following
     from rlflow.reports.markdown import certainty_line, summary_line
 
     result = outcome["candidates"][method]

@@ -4,11 +4,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.command import add_command, counted, ending
-from rlflow.cli.wiring import check_names
+from rlflow.cli.command import add_command, ending
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable
-from rlflow.common.messages import ROOT
+from rlflow.common.messages import ROOT, counted
 
 TEXT = "compare options: every combination, or what a sampler proposes, over several seeds"
 PAGE = """\
@@ -35,6 +34,7 @@ def add(commands) -> None:
 
 def run(parsed) -> dict:
     """All trials of a sweep; tables and pages are written after every block of trials."""
+    from controllers.stages.parts import check_names
     from rlflow.runs.sweeps.definition import load_sweep
     from rlflow.runs.sweeps.tables import best, write_tables
     from rlflow.runs.sweeps.trials import run_sweep

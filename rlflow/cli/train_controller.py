@@ -1,7 +1,7 @@
 """`train-controller`: a controller learns inside the dream."""
 
-from rlflow.cli.command import add_stage, ending, setting
-from rlflow.cli.wiring import open_run
+from rlflow.cli.command import add_stage, ending, open_run
+from rlflow.common.options import setting
 
 TEXT = "train the controller inside the dream"
 PAGE = """\
@@ -21,11 +21,11 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.cli import stages
-    from rlflow.cli.stage_lines import controller_lines
+    from controllers.stages import learn
+    from controllers.stages.learn import controller_lines
 
     opened = open_run(parsed, parsed.run, chosen_models(parsed))
-    results = stages.train_controller(opened)
+    results = learn.train_controller(opened)
     ending(controller_lines(opened, results), "eval", "--run", opened.path)
     return results
 

@@ -1,7 +1,6 @@
 """`train-wm`: the world model learns from the episodes, or online."""
 
-from rlflow.cli.command import ITERATIONS, add_iterations, add_stage, chosen_iterations, ending
-from rlflow.cli.wiring import open_run
+from rlflow.cli.command import ITERATIONS, add_iterations, add_stage, chosen_iterations, ending, open_run
 
 TEXT = "train the world model on the episodes (or online)"
 PAGE = (
@@ -20,10 +19,10 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.cli import stages
-    from rlflow.cli.stage_lines import world_model_lines
+    from controllers.stages import learn
+    from controllers.stages.learn import world_model_lines
 
     opened = open_run(parsed, parsed.run, chosen_iterations(parsed))
-    results = stages.train_world_model(opened)
+    results = learn.train_world_model(opened)
     ending(world_model_lines(opened, results), "train-controller", "--run", opened.path)
     return results

@@ -1,7 +1,6 @@
 """`validate`: whether two models are the same."""
 
 from rlflow.cli.command import add_command, add_sizes, add_threads, ending, threads_of
-from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.common.messages import shape_words
@@ -35,6 +34,7 @@ def run(parsed) -> dict:
     from rlflow.optimisation.receipt import shapes_of, sizes_of
     from rlflow.optimisation.validate import validate
     from rlflow.runs.config import parse_shapes
+    from rlflow.zoo import zoo_or_path
 
     seeds = parsed.seed or (0, 1, 2)
     if min(seeds) < 0 or not parsed.tolerance >= 0:

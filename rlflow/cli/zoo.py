@@ -1,6 +1,7 @@
 """`zoo`: the models that need no download."""
 
-from rlflow.cli.command import EXAMPLE, add_command, counted, ending
+from rlflow.cli.command import EXAMPLE, add_command, ending
+from rlflow.common.messages import counted
 
 
 def add(commands) -> None:

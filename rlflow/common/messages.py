@@ -162,3 +162,12 @@ MARKDOWN_SPECIAL = re.compile(r"[\\|<\[!]")  # characters that begin a table cel
 def escaped(text: str) -> str:
     """Escape text for a Markdown line or table cell, so that a viewer shows it literally and loads nothing."""
     return MARKDOWN_SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def say_lines(lines: Mapping[str, object]) -> None:
+    for name, text in lines.items():
+        say(f"{name + ':':8} {text}")

@@ -10,6 +10,7 @@ them and every config is checked against them. The annotation of a field gives t
 is a list of integers, and `str | None` may be null.
 """
 
+import json
 import math
 import sys
 import types
@@ -165,3 +166,15 @@ def _has_type(value, kind: type) -> bool:
         return isinstance(value, bool) and kind is bool
     wider = {float: (int, float), list: (list, tuple)}
     return isinstance(value, wider.get(kind, kind))
+
+
+def setting(key: str, value) -> str:
+    """KEY=VALUE where VALUE is read as what it is: the text "run #1" whole, and "2024" as a text.
+
+    value: what JSON knows, paths, and numbers and arrays of NumPy.
+    """
+
+    def plain(other):
+        return other.tolist() if hasattr(other, "tolist") else str(other)
+
+    return f"{key}={json.dumps(value, ensure_ascii=False, default=plain)}"

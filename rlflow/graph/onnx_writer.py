@@ -19,7 +19,7 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import copy_file, file_hash, new_file, write_bytes
 from rlflow.graph.ir import ABSENT, RUNTIME_OPSET, Graph, Node, Opaque, TensorType
-from rlflow.graph.onnx_reader import external_files, external_locations
+from rlflow.graph.onnx_reader import external_files, external_locations, model_files
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto
 
@@ -389,3 +389,12 @@ def copy_model(source: Path, out: Path, same: bool) -> None:
     for entry in external_locations(model):
         entry.value = renamed.get(entry.value, entry.value)
     save_model(model, out)
+
+
+def check_apart(source: Path | str, out: Path | str, said: str = "--out") -> None:
+    """Refuses to write a model where one of the files of the original lies. said: who named that place."""
+    files = model_files(source)
+    for target in (Path(out), Path(f"{out}.data")):
+        if target.exists() and any(target.samefile(file) for file in files):
+            reason = f"{target} is the model itself, which is never overwritten; name another file"
+            raise RLFlowError(f"{said} {out}: {reason}")

@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import write_json
-from rlflow.common.messages import progress_bar, say
-from rlflow.costs import NodeCost, peak_memory, runtime_ms
+from rlflow.common.files import copy_file, write_json
+from rlflow.common.messages import program, progress_bar, say
+from rlflow.costs import CostModel, NodeCost, peak_memory, runtime_ms, unit_of
 from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, measure
 from rlflow.costs.target import target_of
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import machine
-from rlflow.graph.onnx_writer import save_graph
+from rlflow.graph.onnx_writer import copy_model, save_graph
 from rlflow.graph.typical import inputs_at
 from rlflow.optimisation.ablation import measure_shares, shares
 from rlflow.optimisation.candidates import Candidate, improvement, states_along
@@ -270,3 +270,37 @@ def _describe(task: Task, candidate: Candidate) -> dict:
         "measurement_seconds": candidate.measurement_seconds,
         "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
     }
+
+
+def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
+    """Raise RLFlowError if the cost is not a time: a result is delivered only if it is measured faster."""
+    unit, _ = unit_of(cost)
+    if unit != "ms":
+        raise RLFlowError(
+            f"the task rewriting delivers faster models, but the cost counts {unit}. For less memory run: "
+            f"{program()} memory MODEL.onnx --out FILE --rewrite"
+        )
+
+
+def copy_delivery(outcome: dict, out: Path) -> None:
+    """Copies what was delivered to `out`, external weights and its fault report with it."""
+    copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
+    copy_fault_report(outcome, out)
+
+
+def copy_with_receipt(outcome: dict, out: Path) -> None:
+    """As `copy_delivery`, and its receipt. That of an earlier one goes first: no model lies beside another's."""
+    beside = out.with_suffix(".receipt.json")
+    beside.unlink(missing_ok=True)
+    copy_delivery(outcome, out)
+    if outcome["delivered"] != "original":
+        copy_file(Path(outcome["optimised"]).with_name("receipt.json"), beside)
+
+
+def copy_fault_report(outcome: dict, out: Path) -> None:
+    """Puts it beside the file that is delivered, and takes away that of an earlier one."""
+    beside = out.with_suffix(".fault-report.md")
+    if outcome["fault_report"] is None:
+        beside.unlink(missing_ok=True)
+    else:
+        copy_file(Path(outcome["fault_report"]), beside)

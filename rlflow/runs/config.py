@@ -281,3 +281,11 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, object]:
             raise RLFlowError(f"--shape takes NAME=128, NAME=16,128 or NAME=1x128, not '{text}'")
         shapes[name] = [int(part) for part in parts] if len(parts) > 1 else int(parts[0])
     return shapes
+
+
+LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # groups of options
+
+
+def asks_to_learn(files: Iterable[Path | str], overrides: Iterable[str]) -> bool:
+    """Return whether files or overrides set an option of learning."""
+    return bool(LEARNING & groups_of(files, overrides))

@@ -7,10 +7,8 @@ from typing import ClassVar, Self
 from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import program
 from rlflow.common.options import read
 from rlflow.common.task import STEP_BY_STEP
-from rlflow.costs import CostModel, unit_of
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measurements import Measurements
 from rlflow.env import EnvOptions
@@ -19,7 +17,7 @@ from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_model
 from rlflow.optimisation.contest import keep_delivery
-from rlflow.optimisation.delivery import DeliveryOptions, deliver
+from rlflow.optimisation.delivery import DeliveryOptions, check_is_of_time, deliver
 from rlflow.reports.html import write_html
 from rlflow.reports.markdown import certainty_line, summary_line, write_report
 from rlflow.rules.language import load_rules
@@ -110,13 +108,3 @@ class RewritingSpec(EnvSpec):
             "model": outcome["optimised"],
             "report": str(write_html(folder, results | chosen, task)),
         }
-
-
-def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
-    """Raise RLFlowError if the cost is not a time: a result is delivered only if it is measured faster."""
-    unit, _ = unit_of(cost)
-    if unit != "ms":
-        raise RLFlowError(
-            f"the task rewriting delivers faster models, but the cost counts {unit}. For less memory run: "
-            f"{program()} memory MODEL.onnx --out FILE --rewrite"
-        )

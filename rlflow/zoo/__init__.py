@@ -58,3 +58,8 @@ def load(name: str, seed: int = 0) -> onnx.ModelProto:
       RLFlowError: the name is unknown.
     """
     return ZOO.get(name)(seed)
+
+
+def zoo_or_path(name: str):
+    """The model of that name in the zoo; else the name, as a path."""
+    return load(name) if name in ZOO else name

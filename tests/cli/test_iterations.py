@@ -10,8 +10,8 @@ import pytest
 from controllers import recording
 from controllers.iterations import learn_in_iterations
 from controllers.random import RandomConfig, RandomController
-from controllers.recording import Player, collect, recorded
-from rlflow.cli import iterations as module
+from controllers.recording import Player, play_iteration, recorded
+from controllers.stages import learn as module
 from rlflow.cli.main import main
 from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import RLFlowError
@@ -125,7 +125,7 @@ def player(task, controller=None) -> Player:
 
 
 def test_episodes_are_kept_in_shards_and_none_is_played_that_might_exceed_the_budget(task, tmp_path):
-    result = collect(player(task), tmp_path, 50, 100, (3, 2))
+    result = play_iteration(player(task), tmp_path, 50, 100, (3, 2))
     steps = sum(episode.interactions for episode in result)
     assert 50 - 6 < steps <= 50 and [episode.index for episode in result] == list(range(len(result)))
     assert len(result) > 4 and len({episode.actions.tobytes() for episode in result}) > 4
@@ -134,12 +134,12 @@ def test_episodes_are_kept_in_shards_and_none_is_played_that_might_exceed_the_bu
 
 
 def test_a_controller_that_gives_up_at_once_does_not_play_for_ever(task, tmp_path):
-    assert len(collect(player(task, Script([], task.no_op)), tmp_path, 1000, 9, (3, 2))) == 9
+    assert len(play_iteration(player(task, Script([], task.no_op)), tmp_path, 1000, 9, (3, 2))) == 9
 
 
 @pytest.mark.parametrize("kind", [lambda task: None, Faithful])
 def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp_path, monkeypatch, kind):
-    whole = collect(player(task, kind(task)), tmp_path / "whole", 60, 100, (3, 2))
+    whole = play_iteration(player(task, kind(task)), tmp_path / "whole", 60, 100, (3, 2))
     for dies in range(1, len(whole)):
         dying, folder, episode = player(task, kind(task)), tmp_path / str(dies), Player.turn
         with monkeypatch.context() as patch:
@@ -150,24 +150,24 @@ def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp
 
             patch.setattr(Player, "turn", killed)
             with pytest.raises(KeyboardInterrupt):
-                collect(dying, folder, 60, 100, (3, 2))
-        collect(player(task, kind(task)), folder, 60, 100, (3, 2))
+                play_iteration(dying, folder, 60, 100, (3, 2))
+        play_iteration(player(task, kind(task)), folder, 60, 100, (3, 2))
         assert files(folder, "*.npz") == files(tmp_path / "whole", "*.npz")
 
 
 def test_what_is_on_disk_is_not_played_again_but_for_a_damaged_shard(task, tmp_path, monkeypatch):
-    collect(player(task), tmp_path, 60, 100, (3, 2))
+    play_iteration(player(task), tmp_path, 60, 100, (3, 2))
     before, played, episode = files(tmp_path, "*.npz"), [], Player.turn
     (tmp_path / "shard-00001.npz").write_bytes(before["shard-00001.npz"][:100])
     monkeypatch.setattr(
         Player, "turn", lambda self, k, seed, episodes: played.append(k) or episode(self, k, seed, episodes)
     )
-    collect(player(task), tmp_path, 60, 100, (3, 2))
+    play_iteration(player(task), tmp_path, 60, 100, (3, 2))
     assert played == [4, 5, 6, 7] and files(tmp_path, "*.npz") == before
 
 
 def test_another_iterations_plays_other_episodes(task, tmp_path):
-    one, other = (collect(player(task), tmp_path / str(k), 60, 100, (3, k)) for k in (2, 3))
+    one, other = (play_iteration(player(task), tmp_path / str(k), 60, 100, (3, k)) for k in (2, 3))
     assert not {episode.actions.tobytes() for episode in one} & {episode.actions.tobytes() for episode in other}
 
 

@@ -87,7 +87,7 @@ class Death(NamedTuple):
 def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([
-        "tests.conftest", "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation",
+        "tests.conftest", "worldmodel", "rlflow.cli.main", "controllers.stages.learn", "rlflow.optimisation.pipeline",
         "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.optimisation.delivery",
         "rlflow.reports.html", "rlflow.optimisation.anytime", "rlflow.collect.rollouts", "worldmodel.dream",
         "worldmodel.boards", "matplotlib.figure",

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import rlflow
-from rlflow.cli import optimisation
+from rlflow import library
 from rlflow.common.files import read_json
 from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.receipt import replay
@@ -73,7 +73,7 @@ def test_killed_while_it_saves_no_model_lies_beside_an_earlier_receipt(result, t
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlflow.cli.outcome.copy_fault_report", killed)
+    monkeypatch.setattr("rlflow.optimisation.delivery.copy_fault_report", killed)
     with pytest.raises(KeyboardInterrupt):
         result.save(tmp_path / "faster.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["faster.onnx"]
@@ -136,9 +136,9 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
     """What a run is opened with; the search itself is left out."""
     monkeypatch.setenv("HOME", str(tmp_path))  # where timings go by default
     outcome = {"delivered": "original", "reason": "", "optimised": "x", "candidates": {}, "fault_report": None}
-    delivered = lambda run, *_: ({"eval": outcome | {"reason": run.config}}, ())  # noqa: E731
-    monkeypatch.setattr(optimisation, "search_and_deliver", delivered)
-    monkeypatch.setattr(optimisation, "pages", lambda *_: {})
+    delivered = lambda run, *_: ({"eval": outcome | {"reason": run.config}}, False)  # noqa: E731
+    monkeypatch.setattr(library, "search_and_deliver", delivered)
+    monkeypatch.setattr(library, "pages", lambda *_: {})
 
     def config(**arguments):
         return rlflow.optimise("tiny_resnet18", **arguments).reason
@@ -223,7 +223,7 @@ def test_a_report_that_fails_takes_nothing_from_the_result(monkeypatch, capfd, e
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(optimisation, "write_up", fail)
+    monkeypatch.setattr("worldmodel.run_pages.write_up", fail)
     result = quick(symbolic(), shapes={"batch": 2}, quiet=False)
     assert not result.is_original and result.model.graph.node and result.report is None
     assert f"there is no report: {str(error) or 'KeyboardInterrupt'}" in capfd.readouterr().err

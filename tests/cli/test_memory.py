@@ -21,7 +21,7 @@ def short(monkeypatch):
     """Two setups, and little measuring: each takes three processes."""
     bare = Setup(pattern=False, arena=False, reuse=False)
     monkeypatch.setattr(pipeline, "SETUPS", {"defaults": Setup(), "bare": bare})
-    monkeypatch.setattr(pipeline, "SESSIONS", 2)
+    monkeypatch.setattr(pipeline, "SESSION_PAIRS", 2)
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rlflow.cli import stages
+from controllers.stages import acting
+from controllers.stages import learn as stages
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.optimisation.anytime import BestSoFar
@@ -35,7 +36,7 @@ def test_a_stage_leaves_what_it_returns_and_the_next_one_needs_it(tmp_path):
     outcome = stages.evaluate(run)
     assert set(outcome["candidates"]) == {"controller", "greedy", "random"}
     assert all(candidate["equal"] for candidate in outcome["candidates"].values())
-    assert set(stages.evaluate_world_model(run)) == {"held-out random", "random-1"}
+    assert set(acting.evaluate_world_model(run)) == {"held-out random", "random-1"}
 
 
 def test_of_a_search_and_a_control_of_one_name_the_better_competes(tmp_path):

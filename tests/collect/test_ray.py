@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from rlflow.cli import stages
+from controllers.stages import learn as stages
 from rlflow.collect import executors, rollouts
 from rlflow.collect.episodes import read_episodes
 from rlflow.collect.executors import Job, Workers

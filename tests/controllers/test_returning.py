@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from controllers import recording
-from controllers.recording import Player, Recorder, Way, collect
+from controllers.recording import Player, Recorder, Way, play_iteration
 from rlflow.collect.episodes import read_shard, write_shard
 from rlflow.collect.exploration import play_novel
 from rlflow.collect.rollouts import play_random, record
@@ -92,7 +92,7 @@ def replayed(task, episode):
 def test_what_is_counted_is_what_is_carried_out(task, tmp_path, carried_out, restores):
     actor = player(task, restores)
     carried_out.clear()  # drawing the plan
-    episodes = collect(actor, tmp_path, 400, 24, (3, 2))
+    episodes = play_iteration(actor, tmp_path, 400, 24, (3, 2))
     stops = sum(int((episode.actions[:, 0] == task.no_op).sum()) for episode in episodes)
     assert sum(episode.interactions for episode in episodes) == len(carried_out) + stops <= 400
     copied = [episode.copied for episode in episodes]
@@ -105,7 +105,7 @@ def test_what_is_counted_is_what_is_carried_out(task, tmp_path, carried_out, res
 
 
 def test_an_episode_is_whole_whether_its_first_steps_were_copied_or_not(task, tmp_path):
-    episodes = collect(player(task), tmp_path, 400, 24, (3, 2))
+    episodes = play_iteration(player(task), tmp_path, 400, 24, (3, 2))
     for episode in episodes:
         same(episode, replayed(task, episode))
         assert np.array_equal(episode.actions[: episode.copied], episodes[0].actions[: episode.copied])
@@ -200,7 +200,7 @@ def test_a_shard_keeps_how_many_steps_were_copied_and_no_nonsense(task, tmp_path
 
 @pytest.fixture(scope="module")
 def played(task, tmp_path_factory):
-    episodes = collect(player(task), tmp_path_factory.mktemp("played"), 400, 12, (3, 2))
+    episodes = play_iteration(player(task), tmp_path_factory.mktemp("played"), 400, 12, (3, 2))
     return [play_random(task, relative, 15, np.random.default_rng(k), k) for k in range(4)], episodes
 
 

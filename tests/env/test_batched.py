@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rlflow.cli.wiring import check_single_moves
+from controllers.stages.parts import check_single_moves
 from rlflow.collect.rollouts import play_random
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import GraphCost, graph_cost

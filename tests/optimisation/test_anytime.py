@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
-from rlflow.cli import optimisation, stages
+from controllers.stages import learn as stages
+from rlflow.cli.command import open_run
 from rlflow.cli.main import make_parser
 from rlflow.cli.optimise import chosen_options
-from rlflow.cli.wiring import open_run
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import measured as measuring
 from rlflow.costs import profiled
@@ -23,7 +23,7 @@ from rlflow.costs.analytic import RooflineCost
 from rlflow.costs.timing import Timing
 from rlflow.env.batched import start_of
 from rlflow.graph.onnx_writer import save_model
-from rlflow.optimisation import anytime, delivery
+from rlflow.optimisation import anytime, delivery, pipeline
 from rlflow.optimisation.anytime import (
     BEST_SO_FAR_FILE,
     METHODS,
@@ -478,7 +478,7 @@ def test_stopped_before_a_search_has_begun_it_writes_the_original_and_its_pages(
 def test_what_comes_before_the_checks_is_not_taken_for_the_time_of_one(capsys, model, monkeypatch):
     """The seconds of a check are counted from where the checks begin, not from before the contest."""
     order = []
-    for module, name in ((optimisation, "compete"), (anytime, "until_faster")):
+    for module, name in ((pipeline, "compete"), (anytime, "until_faster")):
         monkeypatch.setattr(module, name, partial(noted, order, name, getattr(module, name)))
     monkeypatch.setattr(delivery, "measure", lambda *_, **__: measured(0.9, 0.89, 0.91, "faster"))
     done, *_ = optimise(capsys, model, *FAST, "eval.measure_seconds=1", "--seconds", "10")

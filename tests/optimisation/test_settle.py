@@ -54,7 +54,7 @@ def test_what_decides_is_timed_again_until_it_is_known_and_all_is_counted_anew(t
     again = repeats(task)
     changed = [name for name in known if again[name] > known[name]]
     assert changed and all("Relu" in name or "Abs" in name for name in changed)
-    assert off <= module.ENOUGH * longer and graph_spread(task.cost, task.graph).ps < before.ps
+    assert off <= module.SETTLED_SHARE * longer and graph_spread(task.cost, task.graph).ps < before.ps
     task.forget_costs()
     assert task.initial.cost == GraphCost.of(task.cost, task.graph).total
 

@@ -17,8 +17,8 @@ from unittest.mock import patch
 import pytest
 import yaml
 
+from controllers.stages.parts import check_names
 from rlflow.cli.sweep import end_with
-from rlflow.cli.wiring import check_names
 from rlflow.common import system
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward

@@ -9,11 +9,11 @@ import numpy as np
 from controllers import CONTROLLERS
 from controllers.base import check_observes
 from controllers.controller_options import controller_config
-from rlflow.cli.wiring import events
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import bar_updater, progress_bar
 from rlflow.common.task import ONE_SHOT, Instance, Observes
 from rlflow.optimisation.candidates import Decision
+from worldmodel.run_pages import events
 from worldmodel.train_and_load import prepare_tensorflow
 
 

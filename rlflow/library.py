@@ -1,10 +1,9 @@
-"""RLFlow as a library: `rlflow.optimise` and `rlflow.load_task`. The former is the command `optimise`, called."""
+"""RLFlow as a library: `rlflow.optimise` and `rlflow.load_task`. `optimise` does what the command `optimise` does."""
 
 import shutil
 import tempfile
 import time
 import weakref
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
@@ -15,20 +14,22 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from rlflow.cli import optimisation
-from rlflow.cli.command import chosen_sizes, say_lines, setting
-from rlflow.cli.optimise import chosen_options
-from rlflow.cli.outcome import copy_with_receipt
-from rlflow.cli.wiring import check_apart, check_names
+from controllers.stages.acting import acted
+from controllers.stages.learn import learn as learn_in_stages
+from controllers.stages.parts import check_names
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import read_json, write_bytes
-from rlflow.common.messages import say, silence
+from rlflow.common.messages import say, say_lines, silence
+from rlflow.common.options import setting
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
-from rlflow.graph.onnx_writer import serialised
+from rlflow.graph.onnx_writer import check_apart, serialised
+from rlflow.optimisation.delivery import copy_with_receipt
+from rlflow.optimisation.pipeline import search_and_deliver
 from rlflow.reports.markdown import at_sizes_text
-from rlflow.runs.config import is_shape
+from rlflow.runs.config import asks_to_learn, is_shape
 from rlflow.runs.folder import RunFolder
+from worldmodel.run_pages import pages
 
 Model = str | PathLike[str] | onnx.ModelProto
 PAGE = Path("eval", "report.html")  # in the folder of a run
@@ -180,17 +181,20 @@ def optimise(
     """
     started, folder = time.monotonic(), Path(run or tempfile.mkdtemp(prefix="rlflow-")).absolute()
     overrides = [setting(key, value) for key, value in (options or {}).items()]
-    said = Namespace(
-        config=[], overrides=overrides, seconds=seconds, threads=threads, learn=learn, iterations=None, exact=exact,
-        receipt=receipt, controller=controller, standard_operators_only=standard_operators_only, fix=fix, accept=accept,
-    )  # fmt: skip
+    chosen = {
+        "optimise.seconds": seconds, "cost.threads": threads, "optimise.receipt": receipt,
+        "optimise.controller": controller, "optimise.learn": learn or asks_to_learn((), overrides) or None,
+        "eval.accept": accept, "env.exact": exact or None,
+        "env.standard_operators_only": standard_operators_only or None, "fix": fix or None,
+    }  # fmt: skip
+    overrides += [setting(key, value) for key, value in chosen.items() if value is not None]
     try:
         with silence() if quiet else nullcontext():
             opened = RunFolder.open(
-                folder, _name(model, folder), (), overrides + chosen_options(said) + chosen_sizes(said), _plain(shapes),
+                folder, _name(model, folder), (), overrides, _plain(shapes),
                 _number(seed), check_names,
             )  # fmt: skip
-            results, _ = optimisation.search_and_deliver(opened, None, started)
+            results, _ = search_and_deliver(opened, None, started, acted, learn_in_stages)
             result = Optimised(opened.source, folder, results["eval"])
             _say(opened, results["eval"], with_files=run is not None)
     except BaseException:
@@ -233,7 +237,7 @@ def _say(run, outcome: dict, with_files: bool) -> None:
     with_files: whether to say where files lie; a temporary folder is soon gone.
     """
     try:
-        lines = optimisation.pages(run, outcome)
+        lines = pages(run, outcome)
     except (Exception, KeyboardInterrupt) as error:
         say(f"there is no report: {first_line(error)}")
         (run.path / PAGE).unlink(missing_ok=True)  # of an earlier call

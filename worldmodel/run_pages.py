@@ -1,17 +1,21 @@
-"""What stages draw in TensorBoard when they have ended; what learns logs its own curves on its way.
+"""The curves and pages of a run folder: TensorBoard events of each stage, and the report about a delivery.
 
-Each curve is drawn whole, instead of the one that an earlier call of the stage drew.
+A curve is drawn as a whole when its stage has ended, and replaces the curve of an earlier call. Training logs its own
+curves while it runs (`events`).
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rlflow.common.files import read_json
+from rlflow.graph.onnx_runtime import machine
+from rlflow.reports.run_comparison import STAGES
+from worldmodel.fidelity import PREDICTORS
+
 
 def draw_fidelity(run, fidelity: Mapping) -> None:
     """What `worldmodel.fidelity.fidelity` says by horizon, of the model and of its baselines."""
-    from worldmodel.fidelity import PREDICTORS
-
     errors = {"error_by_horizon": "cumulative_reward_relative", "masks_exact_by_horizon": "mask_exact"}
     for predictor in PREDICTORS:
         curves = {}
@@ -54,3 +58,33 @@ def _draw(run, folder: str, stage: str, curves: Mapping[str, Sequence[tuple[int,
 
     explain(run.path / "tensorboard")
     draw(run.path / "tensorboard" / folder, stage, curves)
+
+
+def events(run, name: str, stage: str):
+    """The writer of a stage's curves (`worldmodel.boards`) into TensorBoard's events of that name, in the run
+    folder."""
+    from worldmodel.boards import StageWriter, explain
+
+    explain(run.path / "tensorboard")
+    return StageWriter(run.path / "tensorboard" / name, stage)
+
+
+def write_up(run, outcome: dict) -> dict[str, str]:
+    """Writes events and pages about what a delivery and the stages before left; the lines of the ending."""
+    from worldmodel.boards import training_curves
+
+    config, folder = run.config, run.path / "eval"
+    draw_candidates(run, outcome["candidates"])
+    stages = {name: result for name in STAGES if (result := run.results(name))}
+    results = {
+        "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),
+        "versions": read_json(run.path / "versions.json"), "curves": training_curves(run.path / "tensorboard"),
+    }  # fmt: skip
+    return run.spec.report(run.task, results, folder)
+
+
+def pages(run, outcome: dict) -> dict[str, object]:
+    """Writes the pages about a delivery; the lines of the ending."""
+    if run.task.cost_is_known:
+        return write_up(run, outcome)
+    return {"result": f"No gain: {outcome['reason']}; the original is returned."}  # there is nothing to draw

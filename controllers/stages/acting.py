@@ -1,133 +1,62 @@
-"""The stages, each on a run folder: collect → train-wm → train-controller → eval. A killed one goes on."""
+"""The stage `eval`: trained controllers act on the real graph beside their controls, or the world model is judged.
+
+`acted` plays a controller that was trained on other models, for `optimise --controller`.
+"""
 
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 
 import numpy as np
 
 from controllers.evaluation import best_of, rollout
-from controllers.iterations import learn_in_iterations
 from controllers.recording import recorded
-from rlflow.cli import one_shot
-from rlflow.cli.curves import draw_dream_and_reality
-from rlflow.cli.iterations import RunIterations
-from rlflow.cli.learning import dream_options, learn_to_act, learn_world_model
-from rlflow.cli.stage_lines import FIDELITY_TABLE, LINES
-from rlflow.cli.wiring import (
+from controllers.stages import one_shot
+from controllers.stages.parts import (
     as_seen,
     controller_folder,
+    controller_from,
     controllers_environment,
-    events,
+    dream_options,
     load_world_model,
     sees_candidates,
     trained_controller,
+    with_candidates,
+    world_model_of,
 )
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import first_line
-from rlflow.common.files import write_json, write_text
-from rlflow.common.messages import progress_bar, say
+from rlflow.common.files import write_json
+from rlflow.common.messages import say
 from rlflow.common.task import ONE_SHOT, LocalState
 from rlflow.optimisation.candidates import Candidate, follow
-from rlflow.runs.folder import stages_of
 from rlflow.search.descents import greedy
 from worldmodel.dream import DreamEnv
 from worldmodel.fidelity import fidelity, improvement
-from worldmodel.fidelity_report import markdown_table, write_fidelity
-from worldmodel.train_and_load import split_episodes
+from worldmodel.fidelity_report import write_fidelity
+from worldmodel.run_pages import draw_dream_and_reality
+from worldmodel.train_and_load import prepare_tensorflow, split_episodes
 
 FRESH = 32  # random episodes that a world model is judged on where its training kept none
 
 
-def learn(run, result=None) -> dict:
-    """The stages that the run needs; their results by name. result: see `evaluate`."""
-    stages = {
-        "collect": collect, "train-wm": train_world_model, "train-controller": train_controller,
-        "eval": partial(evaluate, result=result),
-    }  # fmt: skip
-    results = {}
-    for name in stages_of(run.config):
-        results[name] = stages[name](run)
-        if name in LINES:
-            say(f"{name}: {LINES[name](run, results[name])['result']}")
-    return results
+def acted(run, folder: str, seconds: float) -> Candidate:
+    """The best graph on the ways of its episodes.
 
-
-# -- collect, train-wm, train-controller -----------------------------------------------------------
-
-
-def collect(run) -> dict:
-    """Random episodes of the real environment, on disk."""
-    one_shot.refuse(run, "collect")
-    options = run.config.collect
-
-    def work() -> dict:
-        with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect", "collect") as writer:
-            return rollouts.collect(
-                run.spec, run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
-                writer.scalars, options.executor, options.by_rule,
-            )  # fmt: skip
-
-    return run.stage("collect", work)
-
-
-def train_world_model(run) -> dict:
-    """The world model, from disk or online; in several iterations, from the episodes of controllers too."""
-    one_shot.refuse(run, "train-wm")
-    spec, config, options = run.spec, run.config, run.config.iterations
-
-    def stream(batch: int, first: int) -> Iterator:
-        options = config.collect
-        return rollouts.online_batches(
-            spec, batch, config.workers, config.seed, first, options.executor, options.by_rule
-        )  # fmt: skip
-
-    def work() -> dict:
-        episodes = stream if config.world_model.mode == "online" else run.random_episodes()[1]
-        if options.count == 1:
-            return learn_world_model(run, episodes, run.path / "world-model")
-        steps = RunIterations(run)
-        return learn_in_iterations(
-            steps, episodes, options.count, options.interactions, config.controller.max_steps, config.seed, steps.report
-        )
-
-    results = run.stage("train-wm", work)
-    if results["fidelity"]:
-        write_text(run.path / FIDELITY_TABLE, markdown_table(results["fidelity"]))
-    return results
-
-
-def train_controller(run) -> dict:
-    """One controller per temperature, inside the dream alone; one that sees candidates, on the real graph; of a
-    one-shot task, one on its instance.
+    folder: of the controller, one that sees candidates. seconds: after which no further episode begins; the first one,
+      a greedy one, is always played.
     """
-    if run.spec.shape == ONE_SHOT:
-        return one_shot.train_controller(run)
-    config, model = run.config, _world_model(run)
-
-    def work() -> dict:
-        trainings = []
-        for temperature in config.dream.temperatures:
-            folder = controller_folder(run, temperature)
-            _, results = learn_to_act(run, model, temperature, folder, folder.name)
-            trainings.append({"temperature": temperature, **results})
-        return {"controller": config.controller.name, "trainings": trainings}
-
-    return run.stage("train-controller", work)
-
-
-def _world_model(run):
-    """What the run's controller sees the graph through; None if it sees candidates."""
-    if sees_candidates(run):
-        return None
-    run.require("train-wm")
-    return load_world_model(run)
-
-
-# -- eval ------------------------------------------------------------------------------------------
+    started = time.monotonic()
+    prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+    controller = controller_from(folder, run.config.seed)
+    env = with_candidates(controllers_environment(run), controller.config)
+    tried = best_of(controller.players(), env, run.config.eval.samples, run.config.seed, started + seconds)
+    interactions = sum(len(trajectory.actions) for trajectory in tried.trajectories)
+    return Candidate(
+        "transfer", follow(run.task, tried.actions), tried.actions, interactions, time.monotonic() - started
+    )
 
 
 def evaluate(run, result=None) -> dict:
@@ -139,7 +68,7 @@ def evaluate(run, result=None) -> dict:
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run)
     trained, config = run.require("train-controller"), run.config
-    model, actors, tries = _world_model(run), [], []
+    model, actors, tries = world_model_of(run), [], []
 
     def work() -> dict:
         environment, started = as_seen(run, controllers_environment(run), model), time.monotonic()
@@ -244,9 +173,6 @@ def _dream_and_reality(run, trained: dict, tries: list) -> list[dict]:
             }
         )
     return result
-
-
-# -- eval --what world-model -----------------------------------------------------------------------
 
 
 def evaluate_world_model(run) -> dict:

@@ -1,6 +1,6 @@
-"""What commands and stages are wired with: run folders, world models, controllers, environments, checked names.
+"""The parts that a stage is built from: checked names, the world model, controllers and environments of a run folder.
 
-Whatever is heavy is imported inside the functions, so that `--help` and the small commands wait for none of it.
+Heavy packages are imported inside the functions, so that `check_names` and the small commands do not wait for them.
 """
 
 from collections.abc import Sequence
@@ -10,25 +10,11 @@ from pathlib import Path
 from rlflow.common.errors import RLFlowError
 
 
-def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
-    """The run folder of a command that has the arguments of `add_options`.
-
-    chosen: options that further arguments of the command change, as KEY=VALUE; they win over `parsed.overrides`.
-    """
-    from rlflow.cli.command import chosen_sizes
-    from rlflow.runs.config import parse_shapes
-    from rlflow.runs.folder import RunFolder
-
-    overrides = [*parsed.overrides, *chosen, *chosen_sizes(parsed)]
-    return RunFolder.open(
-        folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
-    )
-
-
 def check_names(config) -> None:
     """Refuses what names nothing before anything is done with it. Imports no TensorFlow."""
     from controllers import CONTROLLERS
     from controllers.controller_options import CONFIGS as CONTROLLER_CONFIGS
+    from controllers.controller_options import controller_config
     from rlflow.collect.executors import EXECUTORS
     from rlflow.costs import COSTS
     from rlflow.env.rewards import REWARDS
@@ -47,6 +33,8 @@ def check_names(config) -> None:
     check_installed(f"the world model '{config.world_model.name}'", world_model_config(config.world_model).needs)
     kind = CONTROLLER_CONFIGS.get(config.controller.name)
     check_installed(f"the controller '{config.controller.name}'", kind.needs)
+    if config.optimise.learn:
+        controller_config(config)  # a wrong option is reported before anything is searched
     if config.iterations.count > 1 and config.world_model.mode == "online":
         raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
     if config.iterations.count > 1 and config.controller.train_on == "real":
@@ -60,16 +48,6 @@ def check_installed(who: str, needs: Sequence[str]) -> None:
         raise RLFlowError(f"{who} needs {missing[0]}, which is not installed: pip install 'rlflow[learn]'")
 
 
-def check_rewriting(run, command: str) -> None:
-    """Raises RLFlowError unless task and cost of the run are such that the command can deliver a faster ONNX file."""
-    from rlflow.costs import COSTS
-    from rlflow.tasks.rewriting import check_is_of_time
-
-    check_is_of_time(COSTS.get(run.config.cost.name))
-    if run.config.task.name != "rewriting":
-        raise RLFlowError(f"'{command}' makes ONNX models faster: task.name=rewriting, not {run.config.task.name}")
-
-
 def check_single_moves(run) -> None:
     """Raises RLFlowError if an action of the run is several rewrites: dreams and controllers choose single ones."""
     if run.config.env.moves != "single":
@@ -77,33 +55,6 @@ def check_single_moves(run) -> None:
             f"env.moves={run.config.env.moves} is for random play in the real environment; "
             "dreams and controllers choose single rewrites: env.moves=single"
         )
-
-
-def zoo_or_path(name: str):
-    """The model of that name in the zoo; else the name, as a path."""
-    from rlflow.zoo import ZOO, load
-
-    return load(name) if name in ZOO else name
-
-
-def check_apart(source: Path | str, out: Path | str, said: str = "--out") -> None:
-    """Refuses to write a model where one of the files of the original lies. said: who named that place."""
-    from rlflow.graph.onnx_reader import model_files
-
-    files = model_files(source)
-    for target in (Path(out), Path(f"{out}.data")):
-        if target.exists() and any(target.samefile(file) for file in files):
-            reason = f"{target} is the model itself, which is never overwritten; name another file"
-            raise RLFlowError(f"{said} {out}: {reason}")
-
-
-def events(run, name: str, stage: str):
-    """The writer of a stage's curves (`worldmodel.boards`) into TensorBoard's events of that name, in the run
-    folder."""
-    from worldmodel.boards import StageWriter, explain
-
-    explain(run.path / "tensorboard")
-    return StageWriter(run.path / "tensorboard" / name, stage)
 
 
 def load_world_model(run, folder: Path | None = None):
@@ -215,3 +166,20 @@ def controller_from(folder: Path | str, seed: int):
         raise RLFlowError(f"{folder}/controller.json is damaged: {error}") from error
     controller.load(folder)
     return controller
+
+
+def world_model_of(run):
+    """What the run's controller sees the graph through; None if it sees candidates."""
+    if sees_candidates(run):
+        return None
+    run.require("train-wm")
+    return load_world_model(run)
+
+
+def dream_options(run, temperature: float) -> dict:
+    """How the dreams of this run end and pay: arguments of `worldmodel.dream`."""
+    options = run.config.dream
+    return {
+        "max_steps": options.max_steps, "temperature": temperature, "uncertainty_limit": options.uncertainty_limit,
+        "uncertainty_penalty": options.uncertainty_penalty,
+    }  # fmt: skip

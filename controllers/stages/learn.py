@@ -1,0 +1,262 @@
+"""The stages of learning on a run folder: collect, train-wm, train-controller, then `eval` (acting.py).
+
+A stage that was stopped or killed continues where it stopped. `learn` runs all stages that the run needs.
+`learn_world_model` and `learn_to_act` are one training each. `RunIterations` implements the steps of learning in
+iterations (controllers/iterations.py); iterations/K/ in the run folder holds the results of iteration K. The functions
+`*_lines` make the lines that a command says after a stage.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from controllers.iterations import learn_in_iterations
+from controllers.real_env import ChargedEnv, Measurements, train_for_real
+from controllers.recording import Player, play_iteration
+from controllers.stages import one_shot
+from controllers.stages.acting import evaluate
+from controllers.stages.parts import (
+    as_seen,
+    check_single_moves,
+    controller_folder,
+    controllers_environment,
+    dream_options,
+    load_world_model,
+    make_controller,
+    sees_candidates,
+    world_model_of,
+)
+from rlflow.collect import rollouts
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import copy_file, write_text
+from rlflow.common.messages import bar_updater, counted, progress_bar, say
+from rlflow.common.task import ONE_SHOT
+from rlflow.env.step import InTurn
+from rlflow.runs.folder import stages_of
+from rlflow.zoo import zoo_or_path
+from worldmodel.base import UnpredictableRewardError
+from worldmodel.dream import DreamVectorEnv
+from worldmodel.fidelity_report import markdown_table, sentence
+from worldmodel.run_pages import draw_fidelity, draw_iterations, events
+from worldmodel.train_and_load import train
+from worldmodel.world_model_options import world_model_config
+
+FIDELITY_TABLE = "train-wm.md"  # in a run folder, beside train-wm.json
+
+
+def collect_lines(run, results: Mapping) -> dict[str, object]:
+    played = f"{counted(results['episodes'], 'random episode')}, {results['interactions']} interactions"
+    text = f"{played}, {results['new_interactions']} of them new"
+    if results["measurement_seconds"]:
+        text += f"; {results['measurement_seconds']:.1f} s of measurement"
+    return {"result": text, "folder": run.path / "episodes"}
+
+
+def world_model_lines(run, results: Mapping) -> dict[str, object]:
+    fidelity, folder = results["fidelity"], run.path / "world-model"
+    lines = {
+        "result": f"{run.config.world_model.name} learnt from {results['interactions']} interactions",
+        "sure": sentence(fidelity) if fidelity else "no episodes were held out to judge it",
+        "folder": folder,
+    }
+    return lines | ({"table": run.path / FIDELITY_TABLE} if fidelity else {})
+
+
+def controller_lines(run, results: Mapping) -> dict[str, object]:
+    name = results["controller"]
+    if run.spec.shape == ONE_SHOT:
+        (training,) = results["trainings"]
+        text = f"{name} is {training['best_return']:.2f} % below the control, after {training['env_steps']} evaluations"
+        return {"result": text, "folder": run.path / "controller" / name}
+    returns = []
+    for training in results["trainings"]:
+        ended = f"stopped by {training['stop_reason']}"
+        returns.append(f"{training['best_return']:.3f} (τ={training['temperature']:g}, {ended})")
+    where = "in the dream"
+    if run.config.controller.train_on == "real":
+        seconds = results["trainings"][0]["measurement_seconds"]
+        where = "on the real graph" + (f"; {seconds:.1f} s of measurement" if seconds else "")
+    return {
+        "result": f"{name} came to a return of {', '.join(returns)} {where}",
+        "folder": controller_folder(run, results["trainings"][0]["temperature"]),
+    }
+
+
+LINES = {"collect": collect_lines, "train-wm": world_model_lines, "train-controller": controller_lines}
+
+
+def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict:
+    """What the training reports.
+
+    source: episodes, or online a stream of them (see `worldmodel.train_and_load.train`).  name: of its events.
+    """
+    check_single_moves(run)
+    config = world_model_config(run.config.world_model)
+    with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, name, "train-wm") as writer:
+        try:
+            results = train(config, run.task.encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
+        except UnpredictableRewardError as error:
+            raise RLFlowError(f"env.reward={run.config.env.reward}: {error}") from error
+    if results["fidelity"]:
+        draw_fidelity(run, results["fidelity"])
+    return results
+
+
+def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
+    """(the controller that learnt in the model's dreams, or on the real graph; what its training reports).
+
+    model: None where it sees candidates.  folder: where its checkpoint lies.  name: of its events.
+    """
+    options = run.config.controller
+
+    def make_dream(n):
+        return DreamVectorEnv(model, run.task.initial, n, **dream_options(run, temperature))
+
+    measurements = Measurements(folder / "measurements.json", options.measurement_seconds)
+
+    def make_real():
+        own, *others = [run.spec.make_env(task, run.spec.max_steps) for task in (run.task, *other_tasks)]
+        charged = [ChargedEnv(own, measurements), *(ChargedEnv(env, measurements, own=False) for env in others)]
+        seen = [as_seen(run, env, model) for env in charged]
+        return InTurn(seen) if others else seen[0]
+
+    def log(step, scalars):
+        writer.scalars(step, scalars | ({"measurement_seconds": measurements.seconds} if measurements.seconds else {}))
+
+    controller = make_controller(run, model)
+    also = controller.config.also if sees_candidates(run) else ()
+    other_tasks = [run.spec.open(zoo_or_path(name)) for name in also]
+    with (
+        progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar,
+        events(run, name, "train-controller") as writer,
+    ):
+        common = run.config.seed, folder, log, bar_updater(bar)
+        if options.train_on == "real":
+            results = train_for_real(controller, make_real, options.interactions, *common)
+            return controller, results | {"measurement_seconds": measurements.seconds, "measured": measurements.best}
+        return controller, controller.train(make_dream, *common)
+
+
+class RunIterations:
+    """What an iteration is made of: the `Steps` of controllers/iterations.py."""
+
+    def __init__(self, run):
+        self.run, self.path, self.done = run, run.begin_iterations(), []
+
+    def learn(self, number: int, episodes) -> dict:
+        """The world model of the last iteration becomes that of the run."""
+        folder = self.path / str(number) / "world-model"
+        results = learn_world_model(self.run, episodes, folder, f"iteration-{number}-train-wm")
+        if number == self.run.config.iterations.count:
+            whole = [file for file in folder.iterdir() if not file.name.startswith(".")]  # without half-written ones
+            for file in sorted(whole):
+                copy_file(file, self.run.path / "world-model" / file.name)
+        return results
+
+    def model(self, number: int):
+        return load_world_model(self.run, self.path / str(number))
+
+    def dream(self, number: int, model) -> tuple:
+        config = self.run.config
+        folder, name = self.path / str(number) / "controller", f"iteration-{number}-{config.controller.name}"
+        controller, results = learn_to_act(self.run, model, config.dream.temperatures[0], folder, name)
+        return controller, results["best_return"]
+
+    def play(self, number: int, controller, model, interactions: int) -> list:
+        config = self.run.config
+        player = Player(controller, controllers_environment(self.run), model)
+        folder, seed = self.path / str(number) / "episodes", (config.seed, number)
+        with progress_bar(interactions, f"iteration {number}", "interaction") as bar:
+            return play_iteration(player, folder, interactions, config.collect.episodes, seed, bar)
+
+    def report(self, result: dict) -> None:
+        """A line, and curves, about an entry of "iterations" in the results of `learn_in_iterations`."""
+        self.done.append(result)
+        draw_iterations(self.run, self.done)
+        _say_iteration(result)
+
+
+def _say_iteration(result: dict) -> None:
+    before, after = (_percent(result[key]["improvement"]["relative_error"]) for key in ("before", "after"))
+    say(
+        f"iteration {result['iteration']}: {result['episodes']} episodes of the controller, "
+        f"{result['interactions']} interactions; the world model was {before} off about what they gain, now {after}"
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def learn(run, result=None) -> dict:
+    """The stages that the run needs; their results by name. result: see `evaluate`."""
+    stages = {
+        "collect": collect, "train-wm": train_world_model, "train-controller": train_controller,
+        "eval": partial(evaluate, result=result),
+    }  # fmt: skip
+    results = {}
+    for name in stages_of(run.config):
+        results[name] = stages[name](run)
+        if name in LINES:
+            say(f"{name}: {LINES[name](run, results[name])['result']}")
+    return results
+
+
+def collect(run) -> dict:
+    """Random episodes of the real environment, on disk."""
+    one_shot.refuse(run, "collect")
+    options = run.config.collect
+
+    def work() -> dict:
+        with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect", "collect") as writer:
+            return rollouts.collect(
+                run.spec, run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
+                writer.scalars, options.executor, options.by_rule,
+            )  # fmt: skip
+
+    return run.stage("collect", work)
+
+
+def train_world_model(run) -> dict:
+    """The world model, from disk or online; in several iterations, from the episodes of controllers too."""
+    one_shot.refuse(run, "train-wm")
+    spec, config, options = run.spec, run.config, run.config.iterations
+
+    def stream(batch: int, first: int) -> Iterator:
+        options = config.collect
+        return rollouts.online_batches(
+            spec, batch, config.workers, config.seed, first, options.executor, options.by_rule
+        )  # fmt: skip
+
+    def work() -> dict:
+        episodes = stream if config.world_model.mode == "online" else run.random_episodes()[1]
+        if options.count == 1:
+            return learn_world_model(run, episodes, run.path / "world-model")
+        steps = RunIterations(run)
+        return learn_in_iterations(
+            steps, episodes, options.count, options.interactions, config.controller.max_steps, config.seed, steps.report
+        )
+
+    results = run.stage("train-wm", work)
+    if results["fidelity"]:
+        write_text(run.path / FIDELITY_TABLE, markdown_table(results["fidelity"]))
+    return results
+
+
+def train_controller(run) -> dict:
+    """One controller per temperature, inside the dream alone; one that sees candidates, on the real graph; of a
+    one-shot task, one on its instance.
+    """
+    if run.spec.shape == ONE_SHOT:
+        return one_shot.train_controller(run)
+    config, model = run.config, world_model_of(run)
+
+    def work() -> dict:
+        trainings = []
+        for temperature in config.dream.temperatures:
+            folder = controller_folder(run, temperature)
+            _, results = learn_to_act(run, model, temperature, folder, folder.name)
+            trainings.append({"temperature": temperature, **results})
+        return {"controller": config.controller.name, "trainings": trainings}
+
+    return run.stage("train-controller", work)

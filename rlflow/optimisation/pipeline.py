@@ -1,0 +1,211 @@
+"""The pipeline of `optimise`: search under a time budget, let candidates compete, check, measure and write a file.
+
+`search_and_deliver` works on a run folder (`Run`) and knows nothing of the command line. Learning needs packages above
+this one, so the caller passes two functions: `act` plays a controller that was trained elsewhere, and `learn` runs the
+four stages of learning (both in controllers/stages).
+
+The searches get a share of the seconds (`rlflow.optimisation.budget`). Candidates then lose the rewrites that do not
+pay (`ablation`), compete end to end (`contest`), and the best ones are checked and measured (`delivery`). Ctrl-C,
+SIGTERM and the end of the time stop the search; the best result so far is then checked, measured briefly and written.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
+from rlflow.common.messages import progress_bar, say
+from rlflow.common.task import TaskSpec
+from rlflow.costs import COSTS, timing_until
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.measurements import Measurements
+from rlflow.costs.target import target_of
+from rlflow.env.batched import start_of
+from rlflow.env.state import Task
+from rlflow.graph.onnx_writer import check_apart
+from rlflow.optimisation import anytime
+from rlflow.optimisation.ablation import measured_families
+from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar
+from rlflow.optimisation.budget import Budget, stoppable
+from rlflow.optimisation.candidates import Candidate
+from rlflow.optimisation.contest import (
+    Contender,
+    Contest,
+    compete,
+    contenders,
+    different,
+    keep_contest,
+    tidied,
+    without_what_does_not_pay,
+)
+from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
+from rlflow.optimisation.receipt import carried_over, rewrites_of
+from rlflow.search.base import Limits, SearchResult, run_search
+
+ACTING = 1 / 4  # of the seconds of the searches, for a controller that was trained elsewhere
+PRUNING = 1 / 5  # of the seconds that the searches leave: a tenth of all where the searches use their whole share
+TIDYING = 3.0  # seconds
+CHECKED = 4  # candidates, at most: the best ones
+CONTEST = 5 / 8  # of the seconds that are left then: a quarter of all
+
+
+class Run(Protocol):
+    """The part of a run folder (`rlflow.runs.folder.RunFolder`) that the pipeline needs.
+
+    Attributes:
+      path: the folder.  config: all options, resolved.  source: the file of the model.
+      spec: the task as plain values.  task: the task, opened.
+    """
+
+    path: Path
+    config: Mapping
+    source: Path
+    spec: TaskSpec
+    task: Task
+
+    def stage(self, name: str, work: Callable[[], dict]) -> dict:
+        """Run a stage and store its results under its name."""
+
+
+Act = Callable[[Run, str, float], Candidate]  # (run, folder of the controller, seconds)
+Learn = Callable[[Run, BestSoFar], dict]  # (run, results of the searches) -> results of the stages by name
+
+
+def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, learn: Learn) -> tuple[dict, bool]:
+    """Optimise the model of a run folder and write the best file, also when the search is stopped.
+
+    Args:
+      out: where the file is written; None leaves it in the run folder.
+      started: the clock (time.monotonic()) when the budget `optimise.seconds` began.
+      act: plays a trained controller (`optimise.controller`) on the run's model.
+      learn: runs the stages of learning (`optimise.learn`).
+
+    Returns:
+      The results of the stages that were run, by name, and whether the search was stopped before its end.
+    """
+    check_rewriting(run, "optimise")
+    if out is not None:
+        check_apart(run.source, out)
+    config, options, results, stopped = run.config, run.config.optimise, {}, False
+    budget = Budget.of(options.seconds, options.learn, started)
+    best = BestSoFar(run.task, run.path / BEST_SO_FAR_FILE)
+
+    rewrites = rewrites_of(read_json(options.receipt)) if options.receipt else None
+
+    def search() -> dict:
+        began = time.monotonic()
+        if rewrites is not None:
+            _carry_out(run, best, rewrites, budget)
+        if options.controller:
+            candidate = act(run, options.controller, ACTING * budget.searches)
+            best.offer(candidate, "episodes")
+            say(f"{candidate.name} acted: {best}")
+        spent = time.monotonic() - began
+        return anytime.search_all(best, config.search, budget.searches, config.seed, budget.end, spent)
+
+    try:
+        with stoppable(budget.looking):
+            results["search"] = run.stage("search", search)
+            if options.learn:
+                results |= learn(run, best)
+            else:
+                results["eval"] = run.stage("eval", lambda: _choose(run, best, budget))
+            _copy_out(results["eval"], out)
+    except KeyboardInterrupt as stop:
+        reason, stopped = f"stopped ({str(stop) or 'interrupted'})", True
+        if run.task.cost_is_known:
+            say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
+            short = {"measure_seconds": anytime.SHORT_MEASUREMENT, "go_on": anytime.first_equal}
+            candidates = best.candidates() or [Candidate("start", run.task.initial, [], 0, 0.0)]
+            results["eval"] = run.stage("eval", lambda: _deliver(run, candidates, **short))
+        else:
+            results = {"eval": _original(run, f"{reason} before all operators of the model were timed")}
+        _copy_out(results["eval"], out)
+    return results, stopped
+
+
+def search_once(run: Run, method: str, out: Path, measure: bool) -> tuple[SearchResult, dict]:
+    """Run one search, and write the checked result to `out`, its receipt and fault report beside it.
+
+    Args:
+      method: the name of the search.
+      measure: whether the result is measured against the original, for `eval.measure_seconds`; `eval.accept` then
+        decides what is delivered.
+
+    Returns:
+      The result of the search and the outcome of the delivery.
+    """
+    check_rewriting(run, "search")
+    check_apart(run.source, out)
+    config, options = run.config, run.config.search
+    limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)
+    with progress_bar(None, method, " rewrites") as bar:
+        answer = run_search(method, start_of(run.task, options.moves), limits, config.seed, bar, **options[method])
+    candidate = Candidate(method, answer.state, answer.actions, answer.interactions, answer.seconds)
+    seconds = config.eval.measure_seconds if measure else 0.0
+    outcome = run.spec.deliver(run.task, [candidate], run.path, config, measure_seconds=seconds)
+    copy_with_receipt(outcome, out)
+    return answer, outcome
+
+
+def _copy_out(outcome: dict, out: Path | None) -> None:
+    if out is not None:
+        copy_delivery(outcome, out)
+
+
+def _carry_out(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) -> None:
+    """Offers what the rewrites of an earlier receipt come to."""
+    anytime.count_cost(run.task, budget.end)
+    began = time.monotonic()
+    with timing_until(run.task.cost, began + budget.searches):
+        result = carried_over(run.task, rewrites)
+    best.offer(result.candidate(time.monotonic() - began), "seconds" if result.interrupted else "carried out")
+    say(f"receipt: {result.carried_out} rewrites carried out, {result.left_out} have no place here: {best}")
+
+
+def _choose(run: Run, best, budget: Budget) -> dict:
+    """The stage `eval` without a controller: what pays of what was found competes, is checked and measured."""
+    candidates = without_what_does_not_pay(best, PRUNING * budget.left)
+    if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
+        return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget))
+    threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
+    known = database.families(threads)
+    entered = contenders(run.task, candidates, best.candidates(), known)
+    contest = _compete(run, entered, time.monotonic() + CONTEST * budget.left)
+    keep_contest(Measurements(database, threads), run.task, contest)
+    winner, *others = contest.ranked or candidates
+    ranked = different([tidied(run.task, winner, TIDYING), *others, *candidates])[:CHECKED]
+    seconds, go_on = max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), anytime.until_faster(budget)
+    outcome = _deliver(run, ranked, seconds, go_on=go_on, ablation_until=budget.end)
+    for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
+        database.keep_family(family, threads, *ratio)
+    used = {one.without: known[one.without] for one in entered if one.without in known}
+    return outcome | {"contest": contest.table, "known_families": used}
+
+
+def _compete(run: Run, entered: list[Contender], end: float) -> Contest:
+    sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
+    return compete(run.source, entered, sizes, run.config.cost.threads, run.config.seed, end)
+
+
+def _deliver(run: Run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:
+    """options: see `rlflow.optimisation.delivery.deliver`."""
+    seconds = min(run.config.eval.measure_seconds, measure_seconds)
+    outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config, seconds, **options)
+    return outcome | {"dreamt": []}
+
+
+def _original(run: Run, reason: str) -> dict:
+    """The outcome where not even the model's own cost is known."""
+    return {
+        "candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source), "fault_report": None,
+    }  # fmt: skip
+
+
+def check_rewriting(run: Run, command: str) -> None:
+    """Raises RLFlowError unless task and cost of the run are such that the command can deliver a faster ONNX file."""
+    check_is_of_time(COSTS.get(run.config.cost.name))
+    if run.config.task.name != "rewriting":
+        raise RLFlowError(f"'{command}' makes ONNX models faster: task.name=rewriting, not {run.config.task.name}")
