@@ -1,10 +1,9 @@
-"""World models: learned simulators of a rewriting environment. Importing this package imports no TensorFlow.
+"""World models: learned simulators of a rewriting environment. Importing this package does not import TensorFlow.
 
-A world model may be anything that can follow, imagine and replay (base.py); dreams, controllers and the fidelity report
-know no more. There are three, and each says in its package why it is built so: edits/ predicts which nodes disappear
-and which appear, graph_mdn/ asks graph networks what edits/ looks up, mdn_rnn/ is the paper's recurrent network. Why
-uncertainty ends a dream stands in dream.py, why observations count locations in spaces.py, how a dream is judged in
-fidelity.py.
+A world model can follow, imagine and replay episodes (base.py). Dreams, controllers and the fidelity report use only
+this interface. There are three world models. edits/ predicts which nodes disappear and which appear. graph_mdn/
+predicts
+the same with graph networks instead of tables. mdn_rnn/ is the recurrent network of the paper.
 """
 
 import os
@@ -13,7 +12,7 @@ import warnings
 
 from rlflow.common.registry import Registry
 
-# Before anything here imports TensorFlow: no chatter, and no rounding that depends on the shape of a batch.
+# Set before TensorFlow is imported: less logging, and no rounding that depends on the shape of a batch.
 if "tensorflow" in sys.modules and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0":
     warnings.warn("TensorFlow was imported before worldmodel: the same seed may give other weights here", stacklevel=2)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

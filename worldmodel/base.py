@@ -1,20 +1,21 @@
-"""What every world model is: learned from episodes, it follows real graphs and imagines what actions do to them.
+"""The interface of a world model: it is learned from episodes, follows real graphs and predicts the effect of actions.
 
-A model numbers the locations of a rule in an order of its own (`Observer.real_action` translates), since the canonical
-order of a graph is a matter of the whole graph and a dream need not know it. Masks stay prefixes all the same.
+A model numbers the locations of a rule in an order of its own. `Observer.real_action` translates that number into the
+environment's. The canonical order of a graph depends on the whole graph, which a dream need not know. In both orders
+the mask of valid locations is a prefix.
 
-Matches that are alike in rule, pattern and attributes, wherever they are, form a *match class*. A rule's locations are
-ordered by match class, so the counts of the classes say which locations belong to which class. A model that does not
-distinguish the matches of a rule has one match class for each rule.
+Matches with equal rule, pattern and attributes form a *match class*, wherever they occur. The locations of a rule are
+ordered by match class, so the counts of the classes tell which locations belong to which class. A model that does not
+distinguish the matches of a rule has one match class per rule.
 
-`uncertainty` is what a model says of its own prediction of a step, on its own scale; a dream can be cut or paid less
-for it.
+Controllers choose a match by its class. A location number says nothing about the match at that location, so learning
+by number would not generalise. An action stays (xfer, location). The median class reward is part of the observation
+space: PPO and CMA-ES start from it as a greedy prior. For a class without data `edits` and `graph-mdn` give their
+prediction, and `mdn-rnn` gives 0.
 
-Matches are chosen by class, since a location's number says nothing of what is there: what was learnt of one match would
-say nothing of the next. A match class is what a match consists of, wherever it is (`edits`: rule, pattern and
-signatures; `mdn-rnn`: the rule); an action stays (xfer, location). What each class usually earns is part of the
-observation space: PPO and CMA-ES begin with it as a greedy prior, and learn what to do otherwise. Of what was never
-carried out `edits` and `graph-mdn` say what they predict; else it is 0, and only real steps can show more.
+`uncertainty` is the model's own estimate for a predicted step, on the model's own scale. A dream can end at an
+uncertain
+step, or reduce its reward.
 """
 
 from collections.abc import Sequence
@@ -29,9 +30,13 @@ from rlflow.common.task import EncodingSpec, LocalState, Match, State
 
 
 class Observer(Protocol):
-    """Follows one real episode.
+    """The latent view of one real episode, as a world model follows it.
 
-    z: float32 [Z].  h: float32 [H].  counts: int32 [N], locations per rule.  class_counts: int32 [K], per match class.
+    Attributes:
+      z: float32 [Z], the latent state.
+      h: float32 [H], the recurrent state.
+      counts: int32 [N], locations per rule.
+      class_counts: int32 [K], locations per match class.
     """
 
     z: np.ndarray
@@ -40,20 +45,27 @@ class Observer(Protocol):
     class_counts: np.ndarray
 
     def begin(self, state: State) -> None:
-        """A new episode starts here."""
+        """Start a new episode at this state."""
 
     def real_action(self, action: Sequence[int]) -> tuple[int, int]:
-        """The environment's (xfer_id, location) for one of the model's."""
+        """Return the environment's (xfer_id, location) for an action of the model."""
 
     def follow(self, action: Sequence[int], state: State) -> None:
-        """The model's valid action, no NO-OP, led to this state."""
+        """Take over the state that an action led to.
+
+        Args:
+          action: a valid (xfer_id, location) in the model's numbering, not NO-OP.
+          state: the state after the action.
+        """
 
 
 class Imagined(NamedTuple):
-    """One step of n dreams, as predicted.
+    """The predicted outcome of one step in n dreams.
 
-    rewards: float64 [n].  terminated: bool [n], by the task (NO-OP aside).  uncertainty: float32 [n], of the model
-    about the step, 0 where it has seen its like; its scale is the model's own.
+    Attributes:
+      rewards: float64 [n].
+      terminated: bool [n], whether the task ended the episode; NO-OP is not included.
+      uncertainty: float32 [n], on the model's own scale; 0 where the model has seen such a step.
     """
 
     rewards: np.ndarray
@@ -62,9 +74,13 @@ class Imagined(NamedTuple):
 
 
 class Imagination(Protocol):
-    """n dreams side by side, from one start.
+    """A batch of n imagined rollouts from one start.
 
-    z: float32 [n, Z].  h: float32 [n, H].  counts: int32 [n, N] and class_counts: int32 [n, K], as observed.
+    Attributes:
+      z: float32 [n, Z], the latent states.
+      h: float32 [n, H], the recurrent states.
+      counts: int32 [n, N], locations per rule.
+      class_counts: int32 [n, K], locations per match class.
     """
 
     z: np.ndarray
@@ -73,20 +89,30 @@ class Imagination(Protocol):
     class_counts: np.ndarray
 
     def restart(self, rows: np.ndarray) -> None:
-        """Puts the dreams in rows, bool [n], back to the start."""
+        """Reset the dreams in rows, bool [n], to the start."""
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
-        """Takes the valid actions, int [n, 2], in rows, bool [n]; the other dreams stay as they are.
+        """Apply one action in each selected dream; the other dreams do not change.
 
-        At temperature 0 the most likely outcome; the same arguments give the same dream.
+        Args:
+          actions: int [n, 2], valid (xfer_id, location).
+          rows: bool [n], the dreams to advance.
+          temperature: τ; 0 gives the most likely outcome.
+          seed: two integers; equal arguments give equal dreams.
+
+        Returns:
+          The predicted outcome of the step.
         """
 
 
 class Replay(NamedTuple):
-    """Open loop: S stretches of `horizon` recorded actions as the model predicts them from their first graph on.
+    """Open-loop predictions for S stretches of `horizon` recorded actions, each from the first graph of its stretch.
 
-    rewards: float64 [S, horizon]. terminated: bool [S, horizon]. counts: int32 [S, horizon, N], after each action.
-    uncertainty: float32 [S, horizon].
+    Attributes:
+      rewards: float64 [S, horizon].
+      terminated: bool [S, horizon].
+      counts: int32 [S, horizon, N], after each action.
+      uncertainty: float32 [S, horizon].
     """
 
     rewards: np.ndarray
@@ -96,20 +122,25 @@ class Replay(NamedTuple):
 
 
 class UnpredictableRewardError(RLFlowError):
-    """Episodes are rewarded as this world model cannot predict.
+    """Raised when the episodes use a reward that this world model cannot predict.
 
-    The message says which one can; whoever knows the reward's name adds it.
+    The message names a world model that can. The caller, which knows the name of the reward, adds it to the message.
     """
 
 
 class WorldModel(Protocol):
-    """spec: the encoding. latent, hidden: Z and H. config: its options.
+    """A learned simulator of the environment.
 
-    match_classes: int32 [K], the rule of each match class, ascending.
-    usual_rewards: float32 [K], what each match class usually earned in the data (by its own steps' gain, where all
-      gains so far are rewarded at every step and the model knows that): the median, since one that mostly gains loses
-      a hundred times as much behind a few rewrites that no good way makes; of one that nobody rewrote, what the
-      model says (worldmodel/edits/class_rewards.py); `mdn-rnn`: the rule's mean.
+    Attributes:
+      spec: the encoding of the task.
+      config: the options of the model.
+      latent: Z, the size of z.
+      hidden: H, the size of h.
+      match_classes: int32 [K], the rule of each match class, ascending.
+      usual_rewards: float32 [K], the median class rewards in the data. The mean would be dominated by rare, large
+        losses. Where every step is rewarded with all gains so far, a model may take the gain of the step alone. A
+        class that was never rewritten has the model's prediction (edits/class_rewards.py). `mdn-rnn` gives the mean
+        reward of the rule.
     """
 
     spec: EncodingSpec
@@ -122,16 +153,21 @@ class WorldModel(Protocol):
     def observer(self) -> Observer: ...
 
     def imagine(self, start: State, n: int) -> Imagination:
-        """n dreams that start at this real state, with nothing remembered."""
+        """Return n dreams that start at this real state with an initial recurrent state."""
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
-        """What it predicts, at temperature 0, for the actions of episode rows[s] from step starts[s] on, s < S.
+        """Return the predictions at temperature 0 for recorded actions.
 
-        The real steps before a start may be used to warm up. What lies past an episode's end is not read.
+        Args:
+          episodes: the recorded episodes. The steps before a start may warm up the model; steps after an end are not
+            read.
+          rows: int [S], the episode of each stretch.
+          starts: int [S], the first step of each stretch.
+          horizon: steps per stretch.
         """
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """How often what happened lies in the regions that it gave 50 % and 90 %: {"coverage_50", "coverage_90"}."""
+        """Return how often the outcome lies in the predicted 50 % and 90 % regions: {"coverage_50", "coverage_90"}."""
 
     def save(self, folder: Path | str) -> None: ...
 
@@ -139,24 +175,34 @@ class WorldModel(Protocol):
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self: ...
 
 
-# -- what a world model may offer besides ----------------------------------------------------------
+# -- optional abilities of a world model ----------------------------------------------------------
 
 
 @runtime_checkable
 class Searchable(Protocol):
-    """A world model whose dreams `rlflow.search` can walk like real states."""
+    """A world model whose dreams `rlflow.search` can explore like real states."""
 
     def searchable(self, start: LocalState, uncertainty_limit: float) -> "DreamtState":
-        """The start as such a state. Steps of which the model is more uncertain are not offered, or lead nowhere."""
+        """Return the start as a state that a search can explore.
+
+        Args:
+          start: the real state.
+          uncertainty_limit: steps with a higher uncertainty are not offered, or lead nowhere.
+        """
 
 
 class DreamtState(LocalState, Protocol):
-    """gained: rewards since the start of the dream."""
+    """A state of a dream that a search can explore.
+
+    Attributes:
+      gained: the sum of rewards since the start of the dream.
+    """
 
     gained: float
 
     def remembered(self) -> tuple | None:
-        """The `rlflow.search.base.Path` to the best state of this problem that the model learnt from, if any."""
+        """Return the `rlflow.search.base.Path` to the best known state of this problem in the training data, or None.
+        """
 
     def offers(self, match: Match) -> bool:
-        """Whether the match exists."""
+        """Return whether the match exists in this state."""

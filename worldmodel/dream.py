@@ -1,14 +1,11 @@
-"""The dream: environments made of a world model alone.
+"""The dream: Gymnasium environments that consist of a world model alone.
 
-A dream starts at a real state and asks the real environment for nothing after that: the next state, the reward, the end
-and which actions are valid are all predicted. An invalid action is rewarded as in reality and changes nothing. NO-OP's
-reward is 0 and it ends the episode, as in reality. A step of which the model is uncertain can be paid less, or end the
-dream.
+A dream starts at a real state. All later states, rewards, ends and valid actions are predicted. An invalid action has
+the same penalty as in the real environment and changes nothing. NO-OP has reward 0 and ends the episode.
 
-A controller goes wherever a dream promises too much, so uncertainty ends the dream unpaid (`dream.uncertainty_limit`,
-as MOReL's halt state does, Kidambi et al. 2020): without that CMA-ES dreamt a gain of 48 % on BERT-Base. NO-OP, invalid
-actions, ends and this limit belong to the dream around a model, so they are the same for every world model. Dreams are
-short (`dream.max_steps`), since errors add up.
+A controller exploits errors of the model, so a step that the model is uncertain about can end the dream
+(`dream.uncertainty_limit`, the halt state of MOReL, Kidambi et al. 2020) or have a smaller reward. These rules belong
+to the dream and are therefore equal for every world model. Dreams are short (`dream.max_steps`) because errors add up.
 """
 
 from typing import ClassVar
@@ -28,11 +25,11 @@ SEED_RANGE = 2**31 - 1
 
 
 class DreamBatch:
-    """n dreams side by side, each with the ends and the punishments of the real environment.
+    """A batch of n dreams with the terminations and penalties of the real environment. Both environments below use it.
 
-    Both environments below are made of it.
-
-    Attributes: imagined, the model's side; steps, int64 [n], how many each dream has had.
+    Attributes:
+      imagined: the imagined rollouts of the model.
+      steps: int64 [n], steps that each dream has taken.
     """
 
     def __init__(
@@ -46,13 +43,21 @@ class DreamBatch:
         self.steps = np.zeros(n, np.int64)
 
     def restart(self, rows: np.ndarray | None = None) -> None:
-        """Starts the dreams in rows, bool [n], or all of them, again."""
+        """Restart the dreams in rows, bool [n]; None restarts all."""
         rows = np.ones(len(self.steps), bool) if rows is None else rows
         self.imagined.restart(rows)
         self.steps = np.where(rows, 0, self.steps)
 
     def advance(self, actions: np.ndarray, seed: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Takes actions int [n, 2]; gives rewards float64 [n], terminated and truncated bool [n]."""
+        """Take one step in every dream.
+
+        Args:
+          actions: int [n, 2], (xfer_id, location).
+          seed: two integers that determine the random numbers of the step.
+
+        Returns:
+          rewards float64 [n], terminated bool [n] and truncated bool [n].
+        """
         valid = spaces.valid_actions(actions, self.imagined.counts, self.spec.stop)
         noop = valid & (actions[:, 0] == self.spec.n_rules)
         moves = valid & ~noop
@@ -68,23 +73,26 @@ class DreamBatch:
         return rewards, terminated, ~terminated & (self.steps >= self.max_steps)
 
     def observe(self) -> dict[str, np.ndarray]:
-        """The batched observation, in arrays of its own."""
+        """Return the batched observation as new arrays."""
         now = self.imagined
         return spaces.observation(now.z, now.h, now.counts, now.class_counts, self.steps, self.spec.stop)
 
 
 class DreamVectorEnv(VectorEnv):
-    """`num_envs` dreams from one start, all advanced by one call of the model; AutoresetMode.SAME_STEP.
+    """A vector environment of `num_envs` dreams from one start, in AutoresetMode.SAME_STEP.
+
+    One call of the model advances all dreams.
 
     Args:
       model: the world model.
-      start: the real state that every dream starts at.
-      num_envs: how many dreams.
-      max_steps: a dream is truncated after so many steps.
+      start: the real state at which every dream starts.
+      num_envs: the number of dreams.
+      max_steps: steps after which a dream is truncated.
       temperature: τ of the model (RLFlow, section 3.3.2); 0 is deterministic.
-      uncertainty_limit: a step of which the model is more uncertain than this ends the dream, and what it promises is
-        not paid (MOReL's halt state, Kidambi et al. 2020); None: never.
-      uncertainty_penalty: what a unit of uncertainty takes off the reward of its step.
+      uncertainty_limit: a step with a higher uncertainty ends the dream without its positive reward (MOReL's halt
+        state,
+        Kidambi et al. 2020); None: no limit.
+      uncertainty_penalty: reward subtracted per unit of uncertainty of the step.
     """
 
     metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -107,7 +115,7 @@ class DreamVectorEnv(VectorEnv):
         self._model, self._start = model, start
 
     def searchable(self, uncertainty_limit: float) -> DreamtState | None:
-        """The start as a state that `rlflow.search` can walk; None if the model is not `worldmodel.base.Searchable`."""
+        """Return the start as a state that `rlflow.search` can explore, or None if the model is not `Searchable`."""
         if not isinstance(self._model, Searchable):
             return None
         return self._model.searchable(self._start, uncertainty_limit)
@@ -133,7 +141,7 @@ class DreamVectorEnv(VectorEnv):
 
 
 class DreamEnv(gymnasium.Env):
-    """One dream; the arguments are those of DreamVectorEnv."""
+    """A single dream; see DreamVectorEnv for the arguments."""
 
     metadata: ClassVar = {"render_modes": []}
 
@@ -160,7 +168,7 @@ class DreamEnv(gymnasium.Env):
         return self._observe(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def action_masks(self) -> np.ndarray:
-        """bool [N + 1 + L]: the valid rules, then the union of their locations (sb3-contrib, MultiDiscrete)."""
+        """Return bool [N + 1 + L]: the valid rules, then the union of their locations (sb3-contrib, MultiDiscrete)."""
         return spaces.flat_action_masks(self._observe()["counts"], self._dreams.spec.max_locations)
 
     def _observe(self) -> dict[str, np.ndarray]:

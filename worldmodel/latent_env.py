@@ -1,7 +1,7 @@
-"""The real environment as a controller sees it: through a world model.
+"""The real environment with latent observations from a world model.
 
-What a controller did is always reported in the environment's own numbering (`info["action"]`), since what is delivered
-is made anew from it.
+`info["action"]` of a step always uses the environment's own numbering: the delivered graph is rebuilt from these
+actions.
 """
 
 import gymnasium
@@ -14,15 +14,16 @@ from worldmodel.base import WorldModel
 
 
 class LatentEnv(gymnasium.Wrapper):
-    """Wears the dream's spaces over a real environment (docs/ARCHITECTURE.md), in the model's numbering of locations.
+    """A wrapper that gives a real environment the spaces of a dream, in the model's numbering of locations.
 
-    z, h and the counts are what the model's observer makes of the real states. An invalid action changes nothing, h
-    included. `info["action"]` of a step is the action in the environment's own numbering.
-    Of locations that the environment's masks leave out (near its padding), as many are left out here.
+    The model's observer computes z, h and the counts from the real states. An invalid action changes nothing, not even
+    h.
+    If the environment's masks omit locations (near the padding limit), the counts omit the same number.
 
     Args:
-      env: a `rlflow.env.step.StepEnv`, whose unwrapped `state` is another `State` after a valid action. One whose
-        actions are several choices is refused with an RLFlowError.
+      env: a `rlflow.env.step.StepEnv`. Its unwrapped `state` must be a new `State` after each valid action. `reset`
+        raises
+        RLFlowError if one action consists of several choices.
       model: the world model.
     """
 
@@ -55,7 +56,7 @@ class LatentEnv(gymnasium.Wrapper):
         return self._observe(), float(reward), terminated, truncated, info
 
     def action_masks(self) -> np.ndarray:
-        """bool [N + 1 + L], as sb3-contrib wants it."""
+        """Return the mask that sb3-contrib expects, bool [N + 1 + L]."""
         return spaces.flat_action_masks(self._observe()["counts"], self.model.spec.max_locations)
 
     def _see(self, observation: dict) -> None:

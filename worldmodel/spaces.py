@@ -1,10 +1,9 @@
-"""The latent spaces: what a controller sees and does, dreaming or awake (docs/ARCHITECTURE.md).
+"""The latent observation and action spaces, shared by the dream and the real environment (docs/ARCHITECTURE.md).
 
-A latent observation counts locations. The location mask of a rule is always a prefix, so one number says all of it,
-where dense masks would be 73 kB a dream: making and handing them over was about half of a PPO update's time with 256
-dreams. Controllers make the one row that they need, of the chosen xfer, from its count. Dense masks are left to the
-real environment and to `action_masks()`, which agents of other makes ask for. The number of the step is there so that a
-plan can be followed without a memory.
+A latent observation holds the number of locations per rule. The location mask of a rule is always a prefix, so one
+number represents it. Controllers build the mask of the chosen rule from its count. Dense masks exist only in the real
+environment and in `action_masks()`, which other agents call. The step number lets a controller follow a plan without
+a memory.
 """
 
 import numpy as np
@@ -17,9 +16,11 @@ Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND
 
 
 class MatchClassCounts(spaces.Box):
-    """How many locations of each match class there are, int32 [K]; and what it is that they count.
+    """The space of the number of locations per match class, int32 [K], with a description of the classes.
 
-    match_classes: int32 [K], the rule of each match class, ascending.  usual_rewards: float32 [K], of each in the data.
+    Attributes:
+      match_classes: int32 [K], the rule of each match class, ascending.
+      usual_rewards: float32 [K], the median class rewards in the data.
     """
 
     def __init__(self, match_classes: np.ndarray, usual_rewards: np.ndarray, most: int):
@@ -33,13 +34,16 @@ class MatchClassCounts(spaces.Box):
 
 
 def observation_space(model: WorldModel) -> spaces.Dict:
-    """The space of what `observation` gives.
+    """Return the space of the observations that `observation` builds.
 
-    z: float32 [Z].  h: float32 [H], the recurrent state.  counts: int32 [N + 1], locations per rule; of NO-OP, the last
-    entry, 1.  class_counts: int32 [K], the same by match class.  step: int32 [].
+    z: float32 [Z].
+    h: float32 [H], the recurrent state.
+    counts: int32 [N + 1], locations per rule; the last entry is 1, for NO-OP.
+    class_counts: int32 [K], locations per match class.
+    step: int32 [].
 
-    The valid locations of a rule are those below its count; a rule without any is not valid itself. They are ordered by
-    match class.
+    The valid locations of a rule are the numbers below its count, ordered by match class. A rule with count 0 is
+    invalid.
     """
     n_rules, most = model.spec.n_rules, model.spec.max_locations
     least = with_stop(np.zeros(n_rules, np.int32), model.spec.stop)
@@ -53,7 +57,7 @@ def observation_space(model: WorldModel) -> spaces.Dict:
 
 
 def action_space(spec: EncodingSpec) -> spaces.MultiDiscrete:
-    """(xfer_id, location); xfer_id N is NO-OP."""
+    """Return the space of (xfer_id, location); xfer_id N is NO-OP."""
     return spaces.MultiDiscrete([spec.n_rules + 1, spec.max_locations])
 
 
@@ -61,9 +65,18 @@ def observation(
     z: np.ndarray, h: np.ndarray, counts: np.ndarray, class_counts: np.ndarray, step: np.ndarray | int,
     stop: bool = True,
 ) -> dict[str, np.ndarray]:
-    """What a controller is shown, in arrays of its own.
+    """Return the observation of a controller, as new arrays.
 
-    Of z [.., Z], h [.., H], counts int32 [.., N], class_counts int32 [.., K] and step [..].
+    Args:
+      z: float32 [.., Z].
+      h: float32 [.., H].
+      counts: int32 [.., N], locations per rule.
+      class_counts: int32 [.., K], locations per match class.
+      step: int [..], steps since the start.
+      stop: whether the task has a NO-OP.
+
+    Returns:
+      {name: array} for `observation_space`.
     """
     return {
         "z": z.copy(),
@@ -75,9 +88,12 @@ def observation(
 
 
 def within(class_counts: np.ndarray, match_classes: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-    """How many of each match class, int [.., K], are among the first locations of its rule.
+    """Return how many locations of each match class, int32 [.., K], lie below a limit on the locations of its rule.
 
-    limit: int or int [.., N], how many first locations of a rule there are.
+    Args:
+      class_counts: int [.., K].
+      match_classes: int [K], the rule of each match class, ascending.
+      limit: int or int [.., N], the number of allowed locations per rule.
     """
     limit = np.broadcast_to(limit, (*class_counts.shape[:-1], match_classes[-1] + 1))[..., match_classes]
     ends = np.cumsum(class_counts, axis=-1)
@@ -87,16 +103,27 @@ def within(class_counts: np.ndarray, match_classes: np.ndarray, limit: np.ndarra
 
 
 def flat_action_masks(counts: np.ndarray, max_locations: int) -> np.ndarray:
-    """bool [N + 1 + L] of counts [N + 1], as sb3-contrib wants it: the rules, then all their locations."""
+    """Return the mask that sb3-contrib expects, bool [N + 1 + L]: the rules, then the union of their locations.
+
+    Args:
+      counts: int [N + 1], with the entry of NO-OP.
+      max_locations: L.
+    """
     return np.concatenate([counts > 0, np.arange(max_locations) < counts.max()])
 
 
 def valid_actions(actions: np.ndarray, counts: np.ndarray, stop: bool = True) -> np.ndarray:
-    """Which actions, int [.., 2], a model's counts, int [.., N], allow: bool [..]."""
+    """Return which actions are valid, bool [..].
+
+    Args:
+      actions: int [.., 2], (xfer_id, location).
+      counts: int [.., N], locations per rule.
+      stop: whether the task has a NO-OP.
+    """
     limit = np.take_along_axis(with_stop(counts, stop), actions[..., :1], axis=-1)[..., 0]
     return actions[..., 1] < limit
 
 
 def with_stop(counts: np.ndarray, stop: bool = True) -> np.ndarray:
-    """Appends NO-OP's single location, none where the task has no NO-OP: [.., N] to [.., N + 1]."""
+    """Append the single location of NO-OP (0 locations if the task has no NO-OP): [.., N] to [.., N + 1]."""
     return np.concatenate([counts, np.full((*counts.shape[:-1], 1), int(stop), counts.dtype)], axis=-1)

@@ -1,13 +1,13 @@
-"""Train, describe and load a world model of any kind. This module imports no TensorFlow, which not every kind needs.
+"""Train, describe and load a world model of any kind. This module does not import TensorFlow; not every kind needs it.
 
     from worldmodel.train_and_load import load
     model = load("runs/mine/world-model")
 
-`worldmodel.WORLD_MODELS` holds the classes, with the methods of `worldmodel.base.WorldModel`. `worldmodel.TRAININGS`
-holds for each a `train(config, spec, source, folder, seed, log, progress) -> Trained`, which leaves the trained model
-in the folder. Its model.json says which kind the model is, its options, and the encoding that it was made for.
+`worldmodel.WORLD_MODELS` holds the classes, which implement `worldmodel.base.WorldModel`. `worldmodel.TRAININGS` holds
+for each a `train(config, spec, source, folder, seed, log, progress) -> Trained`, which saves the trained model in the
+folder. model.json holds the kind of the model, its options and its encoding.
 
-The values in a file are believed only if they fit together, and lengths in a file allocate nothing.
+A loader checks that the values of a file fit together, and allocates nothing from a length in a file.
 """
 
 import hashlib
@@ -36,7 +36,18 @@ def write_description(folder: Path | str, config: WorldModelConfig, spec: Encodi
 
 
 def read_description(folder: Path | str, spec: EncodingSpec | None = None) -> tuple[WorldModelConfig, EncodingSpec]:
-    """What `write_description` wrote. Raises RLFlowError if it is damaged, or of another spec than the one given."""
+    """Read what `write_description` wrote.
+
+    Args:
+      folder: the folder of the model.
+      spec: the expected encoding; None accepts any.
+
+    Returns:
+      The options and the encoding.
+
+    Raises:
+      RLFlowError: the file is damaged, or the model was made for another encoding.
+    """
     path = Path(folder) / FILE
     described = read_json(path)
     try:
@@ -59,7 +70,18 @@ def _refuse_other_spec(saved: EncodingSpec, wanted: EncodingSpec, source: str) -
 
 
 def checked_array(arrays: dict[str, np.ndarray], name: str, dtype: type, *shape: int | None) -> np.ndarray:
-    """The array of that name; None in the shape: any size. Raises KeyError or ValueError if there is none such."""
+    """Return a named array after checking its type and shape.
+
+    Args:
+      arrays: {name: array}, as read from a file.
+      name: the name of the array.
+      dtype: the expected dtype.
+      shape: the expected size of each dimension; None accepts any size.
+
+    Raises:
+      KeyError: the array is missing.
+      ValueError: its dtype or shape differs.
+    """
     result = arrays[name]
     fits = result.dtype == dtype and result.ndim == len(shape)
     if not fits or any(wanted not in (None, size) for wanted, size in zip(shape, result.shape, strict=True)):
@@ -74,7 +96,13 @@ Source = Sequence[Episode] | MiniBatches
 
 
 class Trained(NamedTuple):
-    """A finished training: the model, the episodes kept from it (perhaps none), and what its training has to report."""
+    """The result of a training.
+
+    Attributes:
+      model: the trained model.
+      held_out: the episodes that were not used for training; may be empty.
+      results: figures that the training reports.
+    """
 
     model: WorldModel
     held_out: list[Episode]
@@ -85,25 +113,30 @@ def train(
     config: WorldModelConfig, spec: EncodingSpec, source: Source, folder: Path | str, seed: int,
     log: Log | None = None, progress=None,
 ) -> dict:
-    """Trains a world model and saves it in the folder; goes on from the checkpoint there, if there is one.
+    """Train a world model and save it in the folder. Continue from the folder's checkpoint if there is one.
 
     Args:
-      config, spec: the options, which name the world model; the sizes of the encoding.
-      source: offline, the episodes. Online, a function (episodes in a mini-batch, first) → iterator over the
-        mini-batches from that one on; each is used once, and the one after the last step is the held-out one.
-      folder: gets model.json, what was learnt, and the checkpoint.
-      seed: decides the weights, the held-out episodes and the mini-batches.
+      config: the options; they name the world model.
+      spec: the sizes of the encoding.
+      source: the episodes (offline), or a function (episodes per mini-batch, first) → iterator of mini-batches from
+        number
+        `first` on (online). Each mini-batch is used once; the one after the last step is held out.
+      folder: receives model.json, the learned parameters and the checkpoint.
+      seed: determines the weights, the held-out episodes and the mini-batches.
       log: called as log(step, {name: scalar}) every few steps.
-      progress: like tqdm (`update`, `set_description`, `set_postfix`), of `config.total_steps` steps.
+      progress: a tqdm-like bar (`update`, `set_description`, `set_postfix`) of `config.total_steps` steps.
 
     Returns:
-      {"name", "mode", "seconds" (of this call), "fidelity" (see `worldmodel.fidelity`; without copied
-      steps, which may have been learnt from; None if nothing else is held out)}
-      and what its training reports: at least "interactions" (real steps used, held-out ones included).
+      {"name", "mode", "seconds" (of this call), "fidelity"} and the results of the training, at least "interactions"
+        (real
+      steps used, held-out ones included). "fidelity" is that of `worldmodel.fidelity.fidelity` without copied steps,
+        which
+      may be training data; None if no other steps are held out.
 
     Raises:
-      RLFlowError: a loss is not finite, the folder's checkpoint belongs to another run, or the episodes hold graphs of
-        another version of the encoding.
+      RLFlowError: a loss is not finite, the checkpoint belongs to another run, or the episodes use another version of
+        the
+        encoding.
     """
     from worldmodel.fidelity import fidelity
 
@@ -111,7 +144,7 @@ def train(
         _refuse_other_version(source, spec)
     started = time.monotonic()
     trained = TRAININGS.get(config.name)(config, spec, source, folder, seed, log, progress)
-    judged = [episode for episode in trained.held_out if episode.interactions]  # others hold copied steps alone
+    judged = [episode for episode in trained.held_out if episode.interactions]  # the rest are only copied steps
     return {
         "name": config.name, "mode": config.mode, **trained.results, "seconds": time.monotonic() - started,
         "fidelity": fidelity(trained.model, judged, copies=False) if judged else None,
@@ -127,13 +160,30 @@ def _refuse_other_version(episodes: Sequence[Episode], spec: EncodingSpec) -> No
 
 
 def load(folder: Path | str, spec: EncodingSpec | None = None) -> WorldModel:
-    """The model that a training left in the folder. Raises RLFlowError if it is damaged or of another spec."""
+    """Load the model that a training saved in the folder.
+
+    Args:
+      folder: the folder of the model.
+      spec: the expected encoding; None accepts any.
+
+    Raises:
+      RLFlowError: a file is damaged, or the model was made for another encoding.
+    """
     config, _ = read_description(folder, spec)
     return WORLD_MODELS.get(config.name).load(folder, spec)
 
 
 def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tuple[list[Episode], list[Episode]]:
-    """(training, held-out), each in the order given; at least one is held out if holdout > 0."""
+    """Split episodes at random into (training, held-out), each in the given order.
+
+    Args:
+      episodes: at least two.
+      holdout: the fraction to hold out; above 0 at least one episode is held out.
+      seed: determines the choice.
+
+    Raises:
+      RLFlowError: there are fewer than two episodes.
+    """
     if len(episodes) < 2:
         raise RLFlowError(f"a world model cannot be trained on {len(episodes)} episode(s); collect more")
     size = min(len(episodes) - 1, max(1, round(holdout * len(episodes)))) if holdout else 0
@@ -143,8 +193,10 @@ def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tu
 
 
 def training_description(config: WorldModelConfig, spec: EncodingSpec, source: Source, seed: int) -> dict:
-    """Return all that the steps of a training depend on, by name: what a resumed training must have in common with the
-    one that wrote the checkpoint."""
+    """Return everything that the steps of a training depend on, by name.
+
+    A checkpoint is resumed only by a training with an equal description.
+    """
     options = {name: value for name, value in config.to_dict().items() if name not in ("checkpoint_seconds", "threads")}
     data = "stream"
     if not callable(source):
@@ -156,7 +208,15 @@ def training_description(config: WorldModelConfig, spec: EncodingSpec, source: S
 
 
 def prepare_tensorflow(seed: int, threads: int = 0) -> None:
-    """Makes TensorFlow deterministic, and seeds the weights that are created next."""
+    """Make TensorFlow deterministic, and seed the weights that are created next.
+
+    Args:
+      seed: the seed.
+      threads: threads within one operator; 0 leaves the choice to TensorFlow.
+
+    Raises:
+      RLFlowError: TensorFlow already runs with another number of threads.
+    """
     import tensorflow as tf
 
     try:
@@ -164,6 +224,6 @@ def prepare_tensorflow(seed: int, threads: int = 0) -> None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
     except RuntimeError as error:
         raise RLFlowError("threads can only be set before TensorFlow has run anything in this process") from error
-    tf.get_logger().setLevel("ERROR")  # it mistakes methods of one name for one function that is traced anew
+    tf.get_logger().setLevel("ERROR")  # hides false warnings about retraced functions
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(seed)

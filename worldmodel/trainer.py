@@ -1,15 +1,14 @@
-"""The loop under every training of a neural world model or a controller.
+"""The training loop of all neural world models and controllers.
 
-A training repeats one update until it has made all its steps. `Trainer` does all that surrounds the update: it restores
-the last checkpoint, writes new ones, writes curves, reports progress and stops early. This module imports no
-TensorFlow, since not every controller needs it. `worldmodel.weights` clips gradients and turns variables into
-arrays.
+A training repeats one update until it has made all its steps. `Trainer` does everything else: it restores the last
+checkpoint, writes new ones, logs curves, reports progress and stops early. This module does not import TensorFlow,
+because some controllers do not need it.
 
-A kill at any moment changes no result. The rules for an update that keep this true:
+An interrupted and resumed training gives the same result as an uninterrupted one. Every update must keep these rules:
 
-- All randomness of an update is a function of the seed and of the number of the step.
-- The update counts its step itself, as its last act. A checkpoint therefore never holds half a step.
-- Whatever an update reads must be part of the checkpoint, or be computed again from the data.
+- All randomness of an update is a function of the seed and of the step number.
+- The update increments the step number as its last act. A checkpoint therefore never holds half a step.
+- Everything that an update reads is part of the checkpoint, or is recomputed from the data.
 
     trainer = Trainer(ArrayCheckpoint(path, description, state.arrays, state.restore), seconds=30, log=log)
     metrics = trainer.run(update, position=lambda: state.step, total=1000)
@@ -28,10 +27,10 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
 
 LOG_EVERY = 10  # steps between two points of a world model's curves
-STATE = "state/"  # before the names of a training's own arrays in a checkpoint
+STATE = "state/"  # prefix of the training's own arrays in a checkpoint
 
 Metrics = Mapping[str, float]
-Log = Callable[[int, Metrics], None]  # (where on the horizontal axis, values by name of the curve)
+Log = Callable[[int, Metrics], None]  # (x-axis value, {name of a curve: value})
 Arrays = dict[str, np.ndarray]
 
 
@@ -50,10 +49,10 @@ def check_finite(metrics: Metrics, step: int) -> None:
 
 
 class Checkpoint(Protocol):
-    """The place where a training keeps its state. A record is what the trainer itself keeps: plain JSON values."""
+    """Storage for the state of a training and the trainer's record, a dictionary of plain JSON values."""
 
     def read(self) -> dict:
-        """Restore the state, and return the record that was written with it; {} if there is no checkpoint.
+        """Restore the state, and return the record that was written with the state; {} if there is no checkpoint.
 
         Raises:
           RLFlowError: the checkpoint is damaged, or belongs to a training with other data or options.
@@ -64,17 +63,17 @@ class Checkpoint(Protocol):
 
 
 class ArrayCheckpoint:
-    """One .npz file with the description of the training, the trainer's record and the arrays of the state.
+    """An .npz file with the description of the training, the trainer's record and the arrays of the state.
 
     Args:
       path: the file.
-      description: all that the steps depend on, by name; a file with another one is refused.
+      description: everything that the steps depend on, by name; a file with another description is refused.
       arrays: returns the state, {name: array}.
-      restore: takes over such a state; raises RLFlowError if names or shapes differ.
+      restore: sets such a state; raises RLFlowError if names or shapes differ.
     """
 
     def __init__(self, path: Path, description: dict, arrays: Callable[[], Arrays], restore: Callable[[Arrays], None]):
-        self.path, self.description = path, json.loads(json.dumps(description))  # lists, as they are written
+        self.path, self.description = path, json.loads(json.dumps(description))   # tuples become lists, as in the file
         self._arrays, self._restore = arrays, restore
 
     def read(self) -> dict:
@@ -96,12 +95,12 @@ class ArrayCheckpoint:
 
 
 class EarlyStop:
-    """Looks at a held-out measure now and then, keeps the best state, and ends a training that gets no better.
+    """Early stopping: keep the state with the lowest held-out measure, and stop when that measure no longer improves.
 
     Args:
-      every: steps between two looks; the last step is looked at as well.
-      patience: looks without a better value after which the training ends; 0: there are no looks.
-      keep: stores the state as the best one so far.
+      every: steps between two evaluations; the last step is also evaluated.
+      patience: evaluations without improvement before the training stops; 0 disables early stopping.
+      keep: stores the current state as the best one.
     """
 
     def __init__(self, every: int, patience: int, keep: Callable[[], None]):
@@ -121,18 +120,19 @@ class EarlyStop:
 
 
 class Trainer:
-    """Repeats an update until a training is complete.
+    """A loop that repeats an update until a training is complete.
 
     Args:
-      checkpoint: is read at once, and written when it is due and at the end of each run.
-      every, seconds: the checkpoint is due when the position passes a multiple of `every` (0: never), and when the last
-        one is older than `seconds`.
-      log: is called with the metrics of every `log_every`-th step, and of the last one.
-      progress: is called after every step with the position and the metrics of the step.
-      early_stop: judges those runs that are given a held-out measure.
+      checkpoint: read at once; written when due and at the end of each run.
+      every: a checkpoint is due when the position passes a multiple of `every`; 0: never.
+      seconds: a checkpoint is also due when the last one is older than this.
+      log: called with the metrics of every `log_every`-th step and of the last step.
+      log_every: steps between two calls of `log`.
+      progress: called after every step with the position and the metrics of the step.
+      early_stop: used in runs with a held-out measure.
 
     Attributes:
-      metrics: the last value of every metric so far, those before a restart included.
+      metrics: the last value of every metric, from before a restart if there is no newer one.
     """
 
     def __init__(
@@ -151,18 +151,18 @@ class Trainer:
         self, update: Callable[[], Metrics], position: Callable[[], int], total: int,
         at: Callable[[], int] | None = None, held_out: Callable[[], float] | None = None, first: int = 0,
     ) -> dict[str, float]:  # fmt: skip
-        """Make the remaining steps, and return the last value of every metric.
+        """Run the remaining training steps and return the last value of every metric.
 
         Args:
-          update: makes one step and returns its metrics; it counts the step last, after `check_finite`.
-          position: how many steps were made. One update may count as several.
+          update: makes one step and returns its metrics; increments the step number last, after `check_finite`.
+          position: returns the number of steps made. One update may count as several.
           total: the position at which the training is complete.
-          at: the horizontal axis of the curves; by default the position.
-          held_out: the measure of the early stop.
-          first: the position where this run began, from which the looks at the held-out measure are counted.
+          at: returns the x-axis value of the curves; the position by default.
+          held_out: returns the measure for early stopping.
+          first: the position at which this run began; evaluations of the held-out measure are counted from there.
 
         Raises:
-          Diverged: by the update; the last checkpoint is left as it is.
+          Diverged: raised by the update; the last checkpoint is left unchanged.
         """
         at, is_saved = at or position, True
         while (before := position()) < total and not self.early_stop.is_stale:
@@ -203,9 +203,11 @@ def _passes(before: int, now: int, every: int, total: int) -> bool:
 
 
 def shown_on(bar, first: int = 0) -> Callable[[int, Metrics], None] | None:
-    """Return a `progress` that moves a tqdm-like bar and shows the losses; None for no bar.
+    """Return a `progress` callback that moves a tqdm-like bar and shows the losses; None if there is no bar.
 
-    first: steps that are restored from a checkpoint, which the bar shows at once.
+    Args:
+      bar: the bar, or None.
+      first: steps restored from a checkpoint; the bar shows them at once.
     """
     if bar is None:
         return None

@@ -1,7 +1,7 @@
-"""The weights of TensorFlow modules: as named arrays and back, and changed by gradients.
+"""The weights of TensorFlow modules: conversion to and from named arrays, and gradient updates.
 
-`module_arrays` and `restore_arrays` are what checkpoints and saved models are made of. They name every variable by
-its path, such as "encoder/readout/_layers/0/w".
+Checkpoints and saved models consist of the arrays of `module_arrays`, and `restore_arrays` reads them. The name of a
+variable is its path, such as "encoder/readout/_layers/0/w".
 """
 
 import math
@@ -17,12 +17,27 @@ from worldmodel.trainer import check_finite
 
 
 def module_arrays(module: tf.Module, prefix: str = "") -> dict[str, np.ndarray]:
-    """Every variable of the module by its path, such as "encoder/readout/_layers/0/w"."""
+    """Return every variable of the module by its path.
+
+    Args:
+      module: the module.
+      prefix: put before every name.
+    """
     return {name: variable.numpy() for name, variable in _variables(module, prefix).items()}
 
 
 def restore_arrays(module: tf.Module, arrays: dict[str, np.ndarray], source: str, prefix: str = "") -> None:
-    """Sets every variable; `source` names the file in the error. Raises RLFlowError unless names and shapes agree."""
+    """Set every variable of the module.
+
+    Args:
+      module: the module.
+      arrays: {path: array}; names without the prefix are ignored.
+      source: the file, named in error messages.
+      prefix: the prefix that `module_arrays` used.
+
+    Raises:
+      RLFlowError: names or shapes differ.
+    """
     variables = _variables(module, prefix)
     arrays = {name: array for name, array in arrays.items() if name.startswith(prefix)}
     if missing := sorted(variables.keys() - arrays.keys()):
@@ -40,7 +55,7 @@ def restore_arrays(module: tf.Module, arrays: dict[str, np.ndarray], source: str
 
 
 def with_slots(optimiser: snt.Optimizer, variables: Sequence[tf.Variable]) -> snt.Optimizer:
-    """Create the optimiser's slots for these variables, so that a checkpoint can fill them. Changes no variable."""
+    """Create the optimiser's slots for these variables, so that a checkpoint can fill them. Change no variable."""
     optimiser.apply([tf.zeros_like(variable) for variable in variables], variables)
     optimiser.step.assign(0)
     return optimiser
@@ -49,7 +64,17 @@ def with_slots(optimiser: snt.Optimizer, variables: Sequence[tf.Variable]) -> sn
 def apply_clipped(
     gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], optimiser: snt.Optimizer, limit: float
 ) -> tf.Tensor:
-    """Apply gradients whose global norm is cut to `limit`. Returns the norm before it was cut, float32 []."""
+    """Apply gradients after clipping their global norm.
+
+    Args:
+      gradients: one per variable.
+      variables: the variables to update.
+      optimiser: the optimiser.
+      limit: the largest global norm.
+
+    Returns:
+      The norm before clipping, float32 [].
+    """
     gradients, norm = tf.clip_by_global_norm(gradients, limit)
     optimiser.apply(gradients, variables)
     return norm
@@ -59,7 +84,7 @@ def _variables(module: tf.Module, prefix: str) -> dict[str, tf.Variable]:
     def is_variable(value):
         return isinstance(value, tf.Variable)
 
-    result = module._flatten(predicate=is_variable, with_path=True)  # tf.Module documents it for subclasses
+    result = module._flatten(predicate=is_variable, with_path=True)  # documented by tf.Module for subclasses
     return {prefix + "/".join(map(str, path)): variable for path, variable in result}
 
 
@@ -67,7 +92,9 @@ GRADIENT_CLIP = 1.0  # largest global norm
 
 
 class Adam(snt.optimizers.Adam):
-    """The same, one operation a variable in place of fifteen: half of a step of a small network was these."""
+    """Sonnet's Adam with one fused operation per variable instead of fifteen, which took half of a small network's
+    step.
+    """
 
     def apply(self, updates: Sequence[tf.Tensor], parameters: Sequence[tf.Variable]) -> None:
         self._initialize(parameters)
@@ -81,7 +108,7 @@ class Adam(snt.optimizers.Adam):
 
 
 class Descent(snt.Module):
-    """A network, its optimiser and the step: all that a checkpoint holds."""
+    """A network, its optimiser and the step number: the whole state of a checkpoint."""
 
     def __init__(self, network: snt.Module):
         super().__init__(name="descent")
@@ -94,13 +121,14 @@ class Descent(snt.Module):
     def update(
         self, loss: Callable, signature: Sequence, batch_of: Callable[[int], tuple], steps: int, rate: float
     ) -> Callable[[], dict[str, float]]:
-        """Return the update of a `worldmodel.trainer.Trainer`.
+        """Return the update function for a `worldmodel.trainer.Trainer`.
 
         Args:
-          loss: of a batch's tensors → {"loss": what is descended, …}; it is traced once, with this signature.
-          batch_of: step → such arrays.
-          steps: how many there are in all.
-          rate: the learning rate at first; it falls to nothing along a cosine.
+          loss: maps a batch's tensors to {"loss": the minimised value, …}; traced once with this signature.
+          signature: the tensor specifications of a batch.
+          batch_of: maps a step to the arrays of its batch.
+          steps: the total number of steps.
+          rate: the initial learning rate; it decays to 0 along a cosine.
         """
         descend = tf.function(partial(self._descend, loss), [tf.TensorSpec([]), *signature], autograph=False)
 
