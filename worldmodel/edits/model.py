@@ -112,7 +112,7 @@ class EditsWorldModel:
 
     def learnt(self) -> dict:
         """The rules, for JSON."""
-        return {"format": EDITS_FORMAT, "rules": learned_rules.to_json(self.groundings.rules)}
+        return {"format": EDITS_FORMAT, "rules": learned_rules.rules_to_json(self.groundings.rules)}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is saved but the rules and the costs."""
@@ -159,7 +159,7 @@ def restored_parts(
         raise ValueError(f"it learnt from edits of format {learnt['format']}, not {EDITS_FORMAT}; train it anew")
     if learnt.get("files") != files:
         raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {files}; train it anew")
-    rules = learned_rules.from_json(learnt["rules"])
+    rules = learned_rules.rules_from_json(learnt["rules"])
     latents, rewards = Latents.of(arrays), _rewards(arrays)
     known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
     if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:

@@ -100,7 +100,7 @@ class _Networks:
             network.signatures.fit(model.table)
             batches = MatchBatches(model.examples, model.vocabulary, model.table, self.seed + number)
             steps, loss = model.config.match_steps, match_loss(network)
-            losses = self._descend("match", number, network, loss, training_batches.BATCH, batches, steps)
+            losses = self._descend("match", number, network, loss, training_batches.MATCH_BATCH, batches, steps)
         return losses
 
     def nodes(self, learnt: TrainingSet) -> dict[str, float]:
@@ -110,7 +110,7 @@ class _Networks:
         fit_node_statistics(network, examples, model.table)
         batches = NodeBatches(examples, model.table, STATES_AT_ONCE if model.costs.reach else SIGNATURES, self.seed)
         steps = model.config.node_steps
-        return self._descend("node", 0, network, node_loss(network), training_batches.BATCH, batches, steps)
+        return self._descend("node", 0, network, node_loss(network), training_batches.NODE_BATCH, batches, steps)
 
     def _descend(
         self, name: str, number: int, network, loss: Callable, signature: tuple, batches: Callable, steps: int

@@ -102,7 +102,7 @@ class MDNRNN(snt.Module):
         seed: tf.Tensor,
     ) -> Outcome:
         """What a dream makes of a prediction: z' is drawn at temperature τ, the rest is the most likely."""
-        drawn = network_parts.sample(prediction.z_change, temperature, seed, self.config.sigma_temperature)
+        drawn = network_parts.sample_mixture(prediction.z_change, temperature, seed, self.config.sigma_temperature)
         counts, shown = self._predicted_counts(prediction, counts)
         return Outcome(
             z=tf.clip_by_value(z + self.change_statistics.invert(drawn), -Z_BOUND, Z_BOUND),

@@ -130,10 +130,10 @@ def test_what_was_learnt_survives_being_written_as_json(rules):
     task = task_of(onnx_model(lines, {"x": (2, 8)}, "b e"), rules)
     learnt = fitted(random_episodes(task, 20, 8), task).groundings.rules
     learnt.symmetric = frozenset({0, 2})
-    back = learned_rules.from_json(json.loads(json.dumps(learned_rules.to_json(learnt))))
+    back = learned_rules.rules_from_json(json.loads(json.dumps(learned_rules.rules_to_json(learnt))))
     assert back.symmetric == learnt.symmetric and back.op_types == learnt.op_types
     assert (
-        learned_rules.to_json(back) == learned_rules.to_json(learnt)
+        learned_rules.rules_to_json(back) == learned_rules.rules_to_json(learnt)
         and back.numbers == learnt.numbers
         and back.uses == learnt.uses
     )

@@ -56,13 +56,13 @@ def mode_component(mixture: network_parts.Mixture) -> np.ndarray:
 def test_temperature_zero_gives_the_mode_component_whatever_the_seed():
     mixture = known_mixture(100)
     for seed in range(5):
-        np.testing.assert_array_equal(network_parts.sample(mixture, 0.0, (seed, 0)), MEANS[0])
+        np.testing.assert_array_equal(network_parts.sample_mixture(mixture, 0.0, (seed, 0)), MEANS[0])
     np.testing.assert_array_equal(mode_component(mixture), MEANS[0])
 
 
 def test_a_temperature_that_goes_to_zero_gives_the_mode():
     mixture = known_mixture(1000)
-    distances = [np.abs(network_parts.sample(mixture, t, (1, 2)) - MEANS[0]).max() for t in (1e-2, 1e-4, 1e-8)]
+    distances = [np.abs(network_parts.sample_mixture(mixture, t, (1, 2)) - MEANS[0]).max() for t in (1e-2, 1e-4, 1e-8)]
     assert distances[0] > distances[1] > distances[2] and distances[2] < 1e-3
 
 
@@ -71,12 +71,14 @@ def test_a_temperature_of_only_the_logits_leaves_the_variances_as_they_are():
     for temperature in (0.5, 2.0):
         expected = np.array(WEIGHTS) ** (1 / temperature)
         expected /= expected.sum()
-        drawn = network_parts.sample(mixture, temperature, (1, 2), scale_sigma=False).numpy()
+        drawn = network_parts.sample_mixture(mixture, temperature, (1, 2), scale_sigma=False).numpy()
         mean = expected @ MEANS
         variance = expected @ (np.square(SIGMAS) + np.square(MEANS)) - mean**2
         assert abs(drawn.mean() - mean) < 5 * np.sqrt(variance / size)
         np.testing.assert_allclose(drawn.var(), variance, rtol=0.05)
-    np.testing.assert_array_equal(network_parts.sample(known_mixture(10), 0.0, (1, 2), scale_sigma=False), MEANS[0])
+    np.testing.assert_array_equal(
+        network_parts.sample_mixture(known_mixture(10), 0.0, (1, 2), scale_sigma=False), MEANS[0]
+    )
 
 
 def test_temperature_divides_the_logits_and_scales_the_variance():
@@ -84,7 +86,7 @@ def test_temperature_divides_the_logits_and_scales_the_variance():
     for temperature in (0.05, 0.5, 1.0, 2.0):
         expected = np.array(WEIGHTS) ** (1 / temperature)
         expected /= expected.sum()
-        drawn = network_parts.sample(mixture, temperature, (1, 2)).numpy()
+        drawn = network_parts.sample_mixture(mixture, temperature, (1, 2)).numpy()
         mean = expected @ MEANS
         variance = expected @ (temperature * np.square(SIGMAS) + np.square(MEANS)) - mean**2
         assert abs(drawn.mean() - mean) < 5 * np.sqrt(variance / size) + 1e-6
@@ -93,7 +95,9 @@ def test_temperature_divides_the_logits_and_scales_the_variance():
 
 def test_a_seed_repeats_and_another_differs():
     mixture = known_mixture(10)
-    first, again, other = (network_parts.sample(mixture, 1.0, seed).numpy() for seed in ((3, 4), (3, 4), (3, 5)))
+    first, again, other = (
+        network_parts.sample_mixture(mixture, 1.0, seed).numpy() for seed in ((3, 4), (3, 4), (3, 5))
+    )
     np.testing.assert_array_equal(first, again)
     assert (first != other).all()
 
@@ -101,7 +105,7 @@ def test_a_seed_repeats_and_another_differs():
 def test_what_is_drawn_lies_in_the_middle_of_its_mixture_as_often_as_it_should():
     """At τ = 1 a draw's cumulative probability is uniform: the model's own distribution, calibrated by definition."""
     mixture = known_mixture(40_000)
-    below = network_parts.cumulative(mixture, network_parts.sample(mixture, 1.0, (5, 6))).numpy()
+    below = network_parts.cumulative(mixture, network_parts.sample_mixture(mixture, 1.0, (5, 6))).numpy()
     for share in (0.1, 0.5, 0.9):
         assert abs((np.abs(below - 0.5) <= share / 2).mean() - share) < 0.01
         assert abs((below <= share).mean() - share) < 0.01
