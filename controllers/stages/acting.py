@@ -20,6 +20,7 @@ from controllers.stages.parts import (
     controllers_environment,
     dream_options,
     load_world_model,
+    make_controller,
     sees_candidates,
     trained_controller,
     with_candidates,
@@ -30,8 +31,8 @@ from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import first_line
 from rlflow.common.files import write_json
 from rlflow.common.messages import say
-from rlflow.common.task import ONE_SHOT, LocalState
-from rlflow.optimisation.candidates import Candidate, follow
+from rlflow.common.task import ONE_SHOT, EpisodeReward, LocalState
+from rlflow.optimisation.candidates import Candidate, follow, states_along
 from rlflow.search.descents import greedy
 from worldmodel.dream import DreamEnv
 from worldmodel.fidelity import fidelity, improvement
@@ -84,6 +85,7 @@ def evaluate(run, result=None) -> dict:
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
         outcome["dreamt"] = _dream_and_reality(run, trained, tries) if model is not None else []
+        outcome["compared_returns"] = _compared_returns(run, model, environment, candidates)
         return outcome
 
     outcome = run.stage("eval", work)
@@ -173,6 +175,25 @@ def _dream_and_reality(run, trained: dict, tries: list) -> list[dict]:
             }
         )
     return result
+
+
+def _compared_returns(run, model, environment, candidates: list[Candidate]) -> dict[str, float]:
+    """Return the real returns that a trained controller has to exceed, by name.
+
+    "untrained" is the greedy episode of the same controller with the same seed before any training. "greedy" and
+    "random" are the paths of the controls. The dictionary is empty where a reward needs measurements.
+    """
+    reward = run.spec.make_reward()
+    if model is None or isinstance(reward, EpisodeReward):
+        return {}
+    untrained = rollout(make_controller(run, model), environment, greedy=True, seed=run.config.seed)
+    returns = {"untrained": float(sum(untrained.rewards))}
+    for candidate in candidates:
+        if candidate.name in ("greedy", "random"):
+            states = states_along(run.task, candidate.actions)
+            steps = zip(states, states[1:], strict=False)
+            returns[candidate.name] = float(sum(reward(before, after, states[0]) for before, after in steps))
+    return returns
 
 
 def evaluate_world_model(run) -> dict:

@@ -126,7 +126,7 @@ def bars(values: Mapping[str, float], x_label: str):
     figure = new_figure(WIDTH, ROW * len(values) + 0.7)
     axes = figure.subplots()
     drawn = axes.barh(range(len(values)), list(values.values()), height=0.6)
-    axes.bar_label(drawn, [f"{value:.1f}" for value in values.values()], padding=3)
+    axes.bar_label(drawn, [f"{value:.3g}" for value in values.values()], padding=3)
     axes.set_yticks(range(len(values)), [label(name) for name in values])
     axes.set(xlabel=x_label)
     axes.margins(x=0.12)

@@ -19,6 +19,7 @@ from rlflow.reports.changes import Change, change, first_drawing, operators_text
 from rlflow.reports.markdown import (
     SAME,
     at_sizes_text,
+    compared_returns,
     contest_table,
     left_out_text,
     one_thread_text,
@@ -169,7 +170,7 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
         _section("Where the gains come from", shares_table(outcome), _gains(best, what.steps)),
         _section("The graph before and after", *pictures(what)) if what.kinds else None,
         _section("How each candidate did", *_candidates(outcome), contest_table(outcome), *_other_steps(steps, best)),
-        _training(results["curves"], outcome["dreamt"]),
+        _training(results["curves"], outcome),
         _section("Time", _times(results["stages"], outcome)),
         _section("Equality", _equality(outcome)), _section("Conditions", _conditions(results)),
         _section("What to do next", _next_commands(results)),
@@ -315,7 +316,8 @@ def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str,
     return [(name, title, curve) for name, of in curves.items() for title, curve in of.items() if len(curve) > 1]
 
 
-def _training(curves: dict, dreamt: list[dict]) -> Safe | None:
+def _training(curves: dict, outcome: dict) -> Safe | None:
+    dreamt = outcome["dreamt"]
     named: dict[str, dict[str, list]] = {}
     for name, title, curve in learning_curves(curves):
         named.setdefault(title, {})[name] = curve
@@ -325,6 +327,10 @@ def _training(curves: dict, dreamt: list[dict]) -> Safe | None:
     rows = [[f"{one['temperature']:g}", f"{one['dreamt_return']:.3f}", f"{one['real_return']:.3f}"] for one in dreamt]
     head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
     dream = table(head, rows, numbers=(0, 1, 2)) if rows else None
+    if dreamt:
+        about = "return of one episode: dreamt, real, and of the controls"
+        picture = charts.svg(charts.bars(compared_returns(outcome), "return of one episode"), "returns", about)
+        drawn.insert(0, tag("figure", tag("h3", "Dreamt and real returns"), picture))
     content = [tag("div", drawn, class_="charts") if drawn else None, dream]
     return _section("Training: dream and reality", *content) if drawn or rows else None
 

@@ -103,6 +103,7 @@ def _share_rows(outcome: Mapping) -> Iterator[tuple[str, str, str]]:
 
 
 SAME = "it is the original: nothing to compare"
+RETURNS_PICTURE = "returns.png"  # of dreamt and real returns, in the folder of the report
 FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "counts_exact")
 
 
@@ -116,6 +117,8 @@ def write_report(folder: Path, results: dict) -> Path:
     """
     outcome = results["eval"]
     plots = [_plot_paths(folder, outcome), _plot_rules(folder, outcome)]
+    if outcome["dreamt"]:
+        charts.save(charts.bars(compared_returns(outcome), "return of one episode"), folder / RETURNS_PICTURE)
     learned = outcome["dreamt"]
     sections = [
         f"# {results['model']}",
@@ -270,14 +273,25 @@ def _controls_note(outcome: dict) -> str:
     return "\n\n" + "\n".join(lines)
 
 
+def compared_returns(outcome: dict) -> dict[str, float]:
+    """Return the returns of the trained controller, dreamt and real, and of its controls, by the name of a bar."""
+    names = {"untrained": "untrained policy", "greedy": "greedy search", "random": "random play"}
+    returns = {}
+    for dreamt in outcome["dreamt"]:
+        temperature = f"τ = {dreamt['temperature']:g}"
+        returns[f"trained, dreamt ({temperature})"] = dreamt["dreamt_return"]
+        returns[f"trained, real ({temperature})"] = dreamt["real_return"]
+    return returns | {names[name]: value for name, value in outcome.get("compared_returns", {}).items()}
+
+
 def _dream(outcome: dict) -> str:
-    """Return a table of the controller's dreamt and real returns."""
+    """Return a table of the controller's dreamt and real returns, and the picture that compares them."""
     rows = [
         "| temperature | dreamt return | real return of the greedy episode, over as many steps |",
         "| ---: | ---: | ---: |",
     ]
     rows += [f"| {d['temperature']:g} | {d['dreamt_return']:.3f} | {d['real_return']:.3f} |" for d in outcome["dreamt"]]
-    return "\n".join(rows)
+    return "\n".join(rows) + f"\n\n![dreamt and real returns beside the controls]({RETURNS_PICTURE})"
 
 
 def _fidelity(fidelity: dict) -> str:
