@@ -301,8 +301,9 @@ class Record:
 
     @property
     def command(self) -> str:
-        """The command that makes the record again."""
+        """The command that makes the record again, with the last name alone of absolute paths."""
         words = [word for word in sys.argv[1:] if word not in ("--draft", "--only-finished")]
+        words = [Path(word).name if Path(word).is_absolute() else word for word in words]
         return shlex.join(["python", "-m", f"benchmarks.{self.name}", *words])
 
 

@@ -15,6 +15,15 @@ ROOT = Path(__file__).parent.parent
 ENDING = re.compile(r"(?P<name>\w+): +(?P<text>.+)")
 TINY = ("--config", str(ROOT / "tests" / "tiny.yaml"))
 EDITS = (*TINY, "world_model.name=edits")
+MOST_LINES, LAST_LINES = 25, 5  # of `optimise`, progress left out: all, and those that state the result
+WANTED = {  # what each of the last lines says
+    "result": r"Measured .* of the original's latency, 95 % interval .*; estimated .* % faster.*|No gain: .*",
+    "sure": r".+",
+    "model": r".+\.onnx",
+    "report": r".+\.html",
+    "next": r".*run\.py (validate|bound) .*",
+}
+PROGRESS = re.compile(r"\[\d+:\d\d(:\d\d)?[<,]")  # of a progress bar: "[00:16<00:14"
 
 
 class Done(NamedTuple):
@@ -49,6 +58,19 @@ class Done(NamedTuple):
         begins = [Path(word).name in ("run.py", "rlflow.cli", "rlflow") for word in following].index(True) + 1
         parse(following[begins:])  # which leaves the program where it does not understand
         return result
+
+
+def lines_without_progress(text: str) -> list[str]:
+    """Return the lines of an output that are not lines of a progress bar."""
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", text)]
+    return [line for line in lines if line and not PROGRESS.search(line)]
+
+
+def last_lines_hold(lines: list[str]) -> bool:
+    """Check that the last lines state the gain, its certainty, the file, the report and the next command."""
+    patterns = [rf"{name}: +({text})" for name, text in WANTED.items()]
+    last = lines[-LAST_LINES:]
+    return len(last) == LAST_LINES and all(map(re.fullmatch, patterns, last))
 
 
 def in_process(capsys, *arguments) -> Done:

@@ -1,27 +1,5 @@
-"""Models as people export them: a corpus, what is made of each file, and by which other tools.
+"""Models as people export them, made faster by RLFlow and by other tools, all measured together.
 
-`corpus.py` declares the files and their halves, `make.py` makes them in an environment of its own, `networks.py` and
-`torch_exporters.py` for torch; `dynamic.py` declares those with symbolic sizes. `jobs.py` has each file optimised, by
-us (`optimised.py`) and by others (`peers.py`), and measured (`together.py`, `running.py`); `results.py` judges it.
+`corpus.py` declares the files, `make.py` and `networks.py` make them in an environment of its own, `peers.py` calls the
+other tools, `running.py` and `together.py` measure files side by side, and `__main__.py` makes the page.
 """
-
-from benchmarks.judged import ENGINE
-
-JUDGES = (
-    *ENGINE, "rlflow/graph", "rlflow/rules/locations.py", "rlflow/env", "rlflow/deliver", "rlflow/search",
-    "rlflow/costs",
-    "benchmarks/exports", "benchmarks/keras_models.py",
-)  # fmt: skip
-
-
-def __getattr__(name: str):
-    """The command and the tables, which whoever only exports need not be able to import."""
-    if name == "main":
-        from benchmarks.exports.__main__ import main
-
-        return main
-    if not name.endswith("table"):
-        raise AttributeError(name)
-    from benchmarks.exports import results
-
-    return getattr(results, name)

@@ -1,96 +1,226 @@
-"""Models as people export them: made faster by us and by others, and all of it measured in the same run.
+"""Models as people export them: made faster by RLFlow and by other tools, and measured in the same sessions.
 
-    python -m benchmarks.exports [--model NAME] [--half HALF] [--threads N] [--list] [--table NAME]
+    python -m benchmarks.exports [--exporter-python PATH] [--file NAME] [--half HALF]
 
-For every file of `benchmarks.exports.corpus`, by name or of one half:
+For every file of the judgement half of `benchmarks.exports.corpus`: it is exported, onnxsim, onnxslim, onnxscript's
+optimiser and ONNX Runtime's optimiser for transformers each write a file, and so does `run.py optimise` with an empty
+timing database. Then the original and all files run in turns in processes of their own, with OpenVINO for reference.
+One thread for all files, two threads for every third one.
 
-  export      make it (`pip install '.[exports]'`, for the Python that --exporter-python names)
-  peers       onnxsim, onnxslim, onnxscript's optimiser, and ONNX Runtime's for transformers, each in that Python
-  ours        `run.py optimise` as a user runs it, for each number of threads
-  again       the same once more with another seed, of every third file (`corpus.REPEATED`)
-  measured    the original and all of these in turns, and OpenVINO for reference: ratio, interval, error; until the
-              intervals are narrow
-
-Resumable: what each gave lies in --folder, a failure too (delete NAME-*.json to try again). What lies there is reported
-even if it is not asked for now. The files that tools wrote are deleted once they were measured with one and two
-threads; those of the corpus stay.
+Exporters and tools need an environment of their own: `pip install '.[exports]' -c benchmarks/exports/constraints.txt`.
+Exported files are kept in runs/exports.
 """
 
-import argparse
+import filecmp
+import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from benchmarks.exports.asked import asked
-from benchmarks.exports.corpus import CORPUS, HALVES, of_half
-from benchmarks.exports.jobs import THREADS, Case, jobs_of
-from benchmarks.exports.results import Figures, bars_of, failures_table, peers_table, table
-from benchmarks.harness import each, finish, markdown, parser, tried
+import numpy as np
+
+from benchmarks.exports.corpus import CORPUS, HALVES, JUDGEMENT, MADE_FROM, draw, of_half
+from benchmarks.exports.peers import PEERS, attempted
+from benchmarks.exports.together import ORIGINAL, Contestant, Together, together
+from benchmarks.record import Record, RecordError, Table, parser, run
+from benchmarks.shared import NOTHING, ROOT, number, ratio, run_rlflow
+from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
+from rlflow.costs.measured import Ratio
+from rlflow.optimisation.validate import validate
 
-TABLES = {"ours": table, "peers": peers_table, "failures": failures_table}
-
-
-def work(case: Case, threads: Sequence[int]) -> None:
-    """All jobs of a file, for so many threads; none but the first if that could not make it."""
-    jobs = {f"{case.name}-{job}": does for job, does in jobs_of(case.name, threads).items()}
-    first, *others = jobs
-    made = each([first], case.folder, lambda key: tried(jobs[key], case))
-    if "error" in made[first]:
-        return
-    each(others, case.folder, lambda key: tried(jobs[key], case))
-    if all((case.folder / f"{case.name}-measured-{count}.json").exists() for count in THREADS):
-        for job in jobs_of(case.name, THREADS):
-            case.result(job).unlink(missing_ok=True)
+MODELS = ROOT / "runs" / "exports"
+OURS, OPENVINO = "RLFlow", "OpenVINO"
+SEEDS = (100, 101, 102)  # of inputs that the run has not seen
+MEASURE_SECONDS, SESSIONS = 40.0, 6
+NARROW = 0.02  # relative width of an interval; measuring ends when all intervals are narrower
+OTHER_MODEL = 0.02  # relative error from which on a file counts as another model and is compared with none
 
 
-def kept(folder: Path) -> Figures:
-    """All that lies in the folder."""
-    figures: dict[str, dict] = {}
-    for name in CORPUS:
-        for job in jobs_of(name, THREADS):
-            path = folder / f"{name}-{job}.json"
-            if path.exists():
-                figures.setdefault(name, {})[job] = read_json(path)
+# -- one file ----------------------------------------------------------------------------------------
+
+
+def exported(name: str, python: str) -> Path:
+    """Return the path of a file of the corpus, which is made if it does not exist.
+
+    Args:
+        name: of the file.
+        python: the Python that has the exporters.
+
+    Raises:
+        RLFlowError: the exporter failed.
+    """
+    path = MODELS / f"{name}.onnx"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part.onnx")
+        command = [python, "-m", "benchmarks.exports.make", name, str(part)]
+        if CORPUS[name].exporter in MADE_FROM:
+            command += ["--source", str(exported(CORPUS[name].network, python))]
+        result = attempted(command, part)
+        if "error" in result:
+            raise RLFlowError(f"{name} could not be exported: {result['error']}")
+        part.rename(path)
+    return path
+
+
+def examine(name: str, threads: list[int], python: str) -> dict:
+    """Return what RLFlow and the other tools made of a file, and the measurement for each number of threads.
+
+    Args:
+        name: of the file.
+        threads: numbers of threads.
+        python: the Python that has the exporters and tools.
+    """
+    source, result = exported(name, python), {}
+    with TemporaryDirectory() as folder:
+        tools = {}
+        for tool in PEERS:
+            path = Path(folder, f"{tool}.onnx")
+            command = [python, "-m", "benchmarks.exports.peers", tool, str(source), str(path), CORPUS[name].family]
+            tools[tool] = attempted(command, path)
+        for count in threads:
+            ours = optimised(source, Path(folder, f"{OURS}.onnx"), count)
+            measured = measure_all(name, source, Path(folder), count, python)
+            result[str(count)] = {"ours": ours, "contestants": measured}
+    return {"tools": tools, "threads": result, "megabytes": source.stat().st_size / 1e6}
+
+
+def optimised(source: Path, out: Path, threads: int) -> dict:
+    """Run `run.py optimise` with an empty timing database and check its file on inputs that it has not seen."""
+    with TemporaryDirectory() as folder:
+        seconds = run_rlflow(
+            "optimise", source, "--out", out, "--run", Path(folder, "run"), "--threads", threads,
+            f"cost.database={folder}/costs.sqlite",
+        )  # fmt: skip
+        check_seconds = read_json(Path(folder, "run", "eval.json"))["seconds"]
+    findings = validate(source, out, seeds=SEEDS, threads=threads)
+    return {"equal": findings.ok, "seconds": seconds, "check_seconds": check_seconds}
+
+
+def measure_all(name: str, source: Path, folder: Path, threads: int, python: str) -> dict[str, dict]:
+    """Measure the original and all files of the folder in turns; see `figures_of`."""
+    files = {tool: folder / f"{tool}.onnx" for tool in (OURS, *PEERS) if (folder / f"{tool}.onnx").exists()}
+    same = [tool for tool, path in files.items() if filecmp.cmp(path, source, shallow=False)]
+    contestants = {
+        ORIGINAL: Contestant(source, "onnxruntime", sys.executable),
+        OPENVINO: Contestant(source, "openvino", python),
+    }
+    for tool, path in files.items():
+        if tool not in same:
+            contestants[tool] = Contestant(path, "onnxruntime", sys.executable)
+    inputs = draw(CORPUS[name].inputs, 1000)
+    return figures_of(together(contestants, inputs, threads, MEASURE_SECONDS, SESSIONS, 0, is_narrow), same)
+
+
+def is_narrow(result: Together) -> bool:
+    """Check that RLFlow's ratios to the original and to every tool are known closely enough.
+
+    The check looks at widths alone: to stop where an interval is clear would make chance look clear.
+    """
+    one = OURS if OURS in result.errors else ORIGINAL
+    intervals = [result.ratio(one, other, seed=0) for other in result.errors.keys() - {one, OPENVINO}]
+    return all(between.high - between.low <= NARROW * between.ratio for between in intervals)
+
+
+def figures_of(result: Together, same: list[str]) -> dict[str, dict]:
+    """Return name → its latency, its ratio to the original, its error and, for a tool, RLFlow's ratio to it.
+
+    Args:
+        result: what was measured.
+        same: files with the original's bytes, which were not run; their ratio is 1.
+    """
+    figures: dict[str, dict] = {name: {"failed": why} for name, why in result.failed.items()}
+    stands_for = {name: name for name in result.seconds if name not in result.failed} | dict.fromkeys(same, ORIGINAL)
+    for name, measured in stands_for.items():
+        figures[name] = {
+            "ms": result.ms(measured), "relative_error": result.errors[measured],
+            **between(result, measured, ORIGINAL),
+        }  # fmt: skip
+        if OURS in stands_for and name in PEERS:
+            figures[name]["ours"] = between(result, stands_for[OURS], measured)
     return figures
 
 
-def listed(names: Sequence[str]) -> str:
-    rows = []
-    for name in names:
-        one = CORPUS[name]
-        shapes = ", ".join(f"{key} {list(given.shape)}" for key, given in list(one.inputs.items())[:3])
-        more = f", and {len(one.inputs) - 3} more" if len(one.inputs) > 3 else ""
-        rows.append([name, one.half, one.family, one.exporter, one.opset or "", shapes + more])
-    return markdown(["file", "half", "family", "exporter", "opset", "inputs"], rows, words=6)
+def between(result: Together, one: str, other: str) -> dict:
+    found = Ratio(1.0, 1.0, 1.0) if one == other else result.ratio(one, other, seed=0)
+    return {"ratio": found.ratio, "interval": [found.low, found.high]}
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def is_comparable(one: dict | None) -> bool:
+    """Check that a contestant ran and computes the same model."""
+    return bool(one) and "failed" not in one and one["relative_error"] <= OTHER_MODEL
+
+
+def tables(figures: dict[str, dict]) -> dict[str, Table]:
+    """Return the table of files and the table of tools.
+
+    Args:
+        figures: file → result of `examine`.
+    """
+    files, all_ratios = [], {name: [] for name in (OURS, *PEERS, OPENVINO)}
+    failed = dict.fromkeys(all_ratios, 0)
+    for name, one in figures.items():
+        by_threads = {count: run["contestants"] for count, run in one["threads"].items()}
+        first = by_threads["1"]
+        comparable = [tool for tool in PEERS if is_comparable(first.get(tool))]
+        best = min(comparable, key=lambda tool: first[tool]["ratio"], default=None)
+        for who, ratios in all_ratios.items():
+            if is_comparable(first.get(who)):
+                ratios.append(first[who]["ratio"])
+            else:
+                failed[who] += 1
+        runs = list(one["threads"].values())
+        files.append([
+            name, number(one["megabytes"], 0), ratio(first.get(OURS)), ratio(by_threads.get("2", {}).get(OURS)),
+            f"{best}: {first[best]['ratio']:.3f}" if best else NOTHING,
+            ratio(first[best].get("ours")) if best else NOTHING,
+            "yes" if all(run["ours"]["equal"] for run in runs) else "no", number(runs[0]["ours"]["seconds"], 0),
+        ])  # fmt: skip
+    tools = []
+    for who, ratios in all_ratios.items():
+        mean = number(float(np.exp(np.mean(np.log(ratios)))), 3) if ratios else NOTHING
+        tools.append([who, len(ratios), mean, sum(one < 1 for one in ratios), failed[who]])
+    heads = ["file and exporter", "MB", "RLFlow, 1 thread (95 %)", "2 threads", "best tool", "RLFlow / best tool"]
+    heads += ["equal", "seconds"]
+    tool_heads = ["tool", "files", "geometric mean of latency ratios, 1 thread", "faster than the original"]
+    return {"files": Table(heads, files), "tools": Table([*tool_heads, "failed or another model"], tools)}
+
+
+def tool_versions(python: str) -> str:
+    """Return "torch 2.13.0, …" of the environment with the exporters.
+
+    Raises:
+        RecordError: this environment does not exist or lacks an exporter.
+    """
+    names = ("torch", "transformers", "onnxscript", "onnxsim", "onnxslim", "openvino")
+    code = f"from importlib.metadata import version; print(', '.join(f'{{n}} {{version(n)}}' for n in {names}))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        raise RecordError(
+            f"{python} has no exporters. Make an environment with pip install '.[exports]' "
+            "-c benchmarks/exports/constraints.txt and pass --exporter-python PATH."
+        )
+    return done.stdout.strip()
 
 
 def main() -> int:
-    arguments = parser(__doc__, "runs/exports")
-    arguments.formatter_class = argparse.RawDescriptionHelpFormatter
-    arguments.add_argument("--model", action="append", choices=list(CORPUS), metavar="NAME", help="only this one")
-    arguments.add_argument("--half", choices=HALVES, help="only these files")
-    arguments.add_argument("--threads", type=int, action="append", choices=THREADS, help="default: one, then two")
-    arguments.add_argument("--seconds", type=float, help="what `optimise` gets (default: its own)")
-    arguments.add_argument("--measure-seconds", type=float, default=60.0, help="of the runs of a measurement, at most")
-    arguments.add_argument("--sessions", type=int, default=10, help="of a measurement, at most; at least two")
-    arguments.add_argument("--exporter-python", default=sys.executable, metavar="PATH", help="with exporters and peers")
-    arguments.add_argument("--list", action="store_true", help="print which files there are, and run nothing")
-    arguments.add_argument("--table", choices=list(TABLES), help="print this one of what lies there, and run nothing")
-    arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
+    arguments = parser(__doc__)
+    arguments.add_argument("--file", action="append", choices=list(CORPUS), metavar="NAME", help="one file; repeatable")
+    arguments.add_argument("--half", choices=HALVES, default=JUDGEMENT, help="the files of this half")
+    arguments.add_argument("--exporter-python", default=sys.executable, metavar="PATH", help="has exporters and tools")
     parsed = arguments.parse_args()
-    names = parsed.model or (of_half(parsed.half) if parsed.half else list(CORPUS))
-    if parsed.list:
-        print(listed(names))
-        return 0
-    if parsed.table:
-        print(TABLES[parsed.table](kept(parsed.folder)))
-        return 0
-    for name in names:
-        work(Case(name=name, **asked(parsed)), parsed.threads or THREADS)
-    figures = kept(parsed.folder)
-    return finish("exports", parsed, figures, bars_of(figures))
+    versions, names = tool_versions(parsed.exporter_python), parsed.file or of_half(parsed.half)
+    record = Record("exports", parsed)
+    threads = {name: [1, 2] if k % 3 == 0 else [1] for k, name in enumerate(names)}
+    figures = record.all_parts({name: (examine, name, threads[name], parsed.exporter_python) for name in names})
+    note = f"The {parsed.half} half, with {versions}. Ratios are shares of the original's latency; below 1 is faster."
+    record.publish(tables(figures), note)
+    return record.status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

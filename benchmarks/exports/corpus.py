@@ -1,45 +1,49 @@
-"""The corpus: models as people export them, what each takes, and the half that it belongs to. No exporter is needed.
+"""The corpus: models as people export them, with their inputs and the half that each belongs to. No exporter is needed.
 
-The development half is for whoever works on rules, searches and defaults: every file of it may be looked at, taken
-apart and tuned for. It has what they know anyway: the seven networks of `benchmarks.exports.dynamic`, and all networks
-that have a bar of their own. The judgement half says what that work is worth on files that nobody has looked at: it is
-only run for the published table, and what it shows is no reason to change a rule. The split was made before anything
-was optimised, and a file never changes its half.
-
-So the halves share no family of architectures, but for those in APART, where the other half's exporter writes another
-graph. What stays alike is what any exporter writes (attention, GELU, separable convolutions): that is what is asked.
+The *development* half is for work on rules, searches and defaults: every file of it may be looked at and tuned for. The
+*judgement* half says what that work gains on files that nobody has looked at. It is only run for the published table,
+and its results are no reason to change a rule. The split was made before anything was optimised, and a file never
+changes its half. The halves share no family of architectures, except for those in APART.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from benchmarks.exports.dynamic import DYNAMIC, Given, at
+import numpy as np
 
 HALVES = DEVELOPMENT, JUDGEMENT = "development", "judgement"
 
-# torch's newer exporter and its older one, Keras's own and tf2onnx; and what makes a file of one that was exported:
-# ONNX Runtime's conversion to float16, and its static quantisation.
+# PyTorch's newer and older exporter, Keras's own and tf2onnx; and two that make a file from an exported one: ONNX
+# Runtime's conversion to float16 and its static quantisation.
 EXPORTERS = ("dynamo", "torchscript", "keras", "tf2onnx", "float16", "qdq")
 MADE_FROM = ("float16", "qdq")
 
-# Families that are in both halves, by different exporters, and why.
-APART = {
+APART = {  # families in both halves, by different exporters → the reason
     "llama": "development has the older exporter's graph without a cache, judgement the newer one's with it",
     "resnet": "development has ResNet-18 inside the detector by torch's newer exporter, judgement ResNet-50 by others",
 }
+TOKENS = 30_000  # token ids are drawn below this number; every vocabulary here is larger
+
+
+class Given(NamedTuple):
+    """An input: its kind, which is "tokens" (int64), "mask" (int64, 0 or 1) or "floats" (float32), and its shape."""
+
+    kind: str
+    shape: tuple[int, ...]
 
 
 class Export(NamedTuple):
     """A file of the corpus.
 
     Attributes:
-      half: one of HALVES.
-      family: of architectures.
-      exporter: one of EXPORTERS; opset: what it writes, None for MADE_FROM.
-      network: LIBRARY.NAME: networks (`benchmarks.exports.networks`), torchvision, timm or keras (keras.applications).
-        For MADE_FROM the name of another file of the corpus.
-      inputs: name → what the file takes; all sizes are numbers.
-      outputs: names, where the exporter is told.
+        half: one of HALVES.
+        family: of architectures.
+        exporter: one of EXPORTERS.
+        opset: version of the operators that are written; None for MADE_FROM.
+        network: LIBRARY.NAME, where the library is networks (`benchmarks.exports.networks`), torchvision, timm or keras
+            (keras.applications). For MADE_FROM the name of another file of the corpus.
+        inputs: name → kind and shape.
+        outputs: names, if the exporter needs them.
     """
 
     half: str
@@ -51,110 +55,107 @@ class Export(NamedTuple):
     outputs: tuple[str, ...] = ()
 
 
-def image(pixels: int, channels_first: bool = True) -> dict[str, Given]:
-    """One square image, float32."""
-    return {"images": Given("floats", (1, 3, pixels, pixels) if channels_first else (1, pixels, pixels, 3))}
+def draw(inputs: Mapping[str, Given], seed: int) -> dict[str, np.ndarray]:
+    """Return random inputs; the last quarter of the last row of a mask is padding.
+
+    Args:
+        inputs: name → kind and shape.
+        seed: of the values.
+    """
+    random, drawn = np.random.default_rng(seed), {}
+    for name, (kind, shape) in inputs.items():
+        if kind == "tokens":
+            drawn[name] = random.integers(0, TOKENS, shape)
+        elif kind == "mask":
+            drawn[name] = np.ones(shape, np.int64)
+            drawn[name][-1, shape[-1] - shape[-1] // 4 :] = 0
+        else:
+            drawn[name] = random.standard_normal(shape, np.float32)
+    return drawn
+
+
+def image(pixels: int, channels_first: bool = True, name: str = "images") -> dict[str, Given]:
+    """Return the input of one square image, float32."""
+    return {name: Given("floats", (1, 3, pixels, pixels) if channels_first else (1, pixels, pixels, 3))}
 
 
 def tokens(length: int) -> dict[str, Given]:
-    """One text with its mask."""
+    """Return the inputs of one text with its mask."""
     return {"input_ids": Given("tokens", (1, length)), "attention_mask": Given("mask", (1, length))}
 
 
 def translation(source: int, target: int) -> dict[str, Given]:
-    """A text with its mask, and the beginning of what is made of it."""
+    """Return the inputs of a text with its mask and of the first tokens of its translation."""
     return tokens(source) | {"decoder_input_ids": Given("tokens", (1, target))}
 
 
-def llama_cache(layers: int, past: int) -> dict[str, Given]:
-    """One token after `past` others: keys and values of every layer, of 4 heads that serve 12."""
-    given = {"input_ids": Given("tokens", (1, 1)), "attention_mask": Given("mask", (1, past + 1))}
+def with_cache(new: int, past: int, layers: int, heads: int) -> dict[str, Given]:
+    """Return the inputs of a decoder: new tokens after past ones, and keys and values of every layer."""
+    given = {"input_ids": Given("tokens", (1, new)), "attention_mask": Given("mask", (1, past + new))}
     for layer in range(layers):
         for part in ("key", "value"):
-            given[f"past_key_values.{layer}.{part}"] = Given("floats", (1, 4, past, 64))
+            given[f"past_key_values.{layer}.{part}"] = Given("floats", (1, heads, past, 64))
     return given
 
 
-def at_typical_sizes(name: str, family: str, exporter: str, opset: int) -> Export:
-    """A model of `benchmarks.exports.dynamic` with all sizes typical; all of them are known to who works on rules."""
-    model = DYNAMIC[name]
-    inputs = {key: Given(given.kind, at(given.shape, model.typical)) for key, given in model.inputs.items()}
-    return Export(DEVELOPMENT, family, exporter, opset, f"networks.{name}", inputs, tuple(model.outputs))
+GPT2_OUTPUTS = ("last_hidden_state", *(f"present.{layer}.{part}" for layer in range(12) for part in ("key", "value")))
+BART_OUTPUTS = ("last_hidden_state", "encoder_last_hidden_state")
+LATENT = {"sample": Given("floats", (1, 4, 128, 128)), "timestep": Given("floats", (1,))}
+LLAMA_INPUTS, GPT2_INPUTS = with_cache(1, 127, layers=6, heads=4), with_cache(16, 112, layers=12, heads=12)
+HIDDEN = ("last_hidden_state",)
 
-
-def development(family: str, exporter: str, opset: int, network: str, inputs: Mapping[str, Given]) -> Export:
-    return Export(DEVELOPMENT, family, exporter, opset, network, inputs)
-
-
-def judgement(family: str, exporter: str, opset: int, network: str, inputs: Mapping[str, Given]) -> Export:
-    return Export(JUDGEMENT, family, exporter, opset, network, inputs)
-
-
-EXPORTED: dict[str, Export] = {
-    # -- development: transformers
-    "bert_base-dynamo": at_typical_sizes("bert_base", "bert", "dynamo", 18),
-    "roberta_base-torchscript": at_typical_sizes("roberta_base", "bert", "torchscript", 17),
-    "distilbert_float16-dynamo": development("bert", "dynamo", 18, "networks.distilbert_float16", tokens(128)),
-    "vit_base-dynamo": at_typical_sizes("vit_base", "vit", "dynamo", 18),
-    "vit_base-torchscript": at_typical_sizes("vit_base", "vit", "torchscript", 17),
-    "gpt2-dynamo": development("gpt2", "dynamo", 18, "networks.gpt2_prompt", tokens(128)),
-    "gpt2_cache-torchscript": at_typical_sizes("gpt2", "gpt2", "torchscript", 17),
-    "bart-torchscript": at_typical_sizes("bart", "bart", "torchscript", 17),
-    "llama-torchscript": development("llama", "torchscript", 17, "networks.llama", tokens(128)),
-    # -- development: images
-    "unet-dynamo": at_typical_sizes("unet", "unet", "dynamo", 18),
-    "detector-dynamo": at_typical_sizes("detector", "resnet", "dynamo", 18),
-    "densenet121-dynamo": development("densenet", "dynamo", 18, "torchvision.densenet121", image(224)),
-    "densenet121-keras": development("densenet", "keras", 15, "keras.DenseNet121", image(224, False)),
-    "shufflenet_v2-dynamo": development("shufflenet", "dynamo", 20, "torchvision.shufflenet_v2_x1_0", image(224)),
-    "nasnet_mobile-keras": development("nasnet", "keras", 15, "keras.NASNetMobile", image(224, False)),
-    "efficientnet_b0-dynamo": development("efficientnet", "dynamo", 20, "torchvision.efficientnet_b0", image(224)),
-    "efficientnet_b0-tf2onnx": development("efficientnet", "tf2onnx", 17, "keras.EfficientNetB0", image(224)),
-    # -- judgement: transformers
-    "albert_base-dynamo": judgement("albert", "dynamo", 20, "networks.albert_base", tokens(128)),
-    "llama_cache-dynamo": judgement("llama", "dynamo", 20, "networks.llama_cache", llama_cache(6, 127)),
-    "t5_small-torchscript": judgement("t5", "torchscript", 17, "networks.t5_small", translation(128, 32)),
-    "whisper_tiny-dynamo": judgement(
+# file → family, exporter, opset, network, inputs and, where the exporter needs them, outputs
+DEVELOPMENT_FILES = {
+    "bert_base-dynamo": ("bert", "dynamo", 18, "networks.bert_base", tokens(128), HIDDEN),
+    "roberta_base-torchscript": ("bert", "torchscript", 17, "networks.roberta_base", tokens(128), HIDDEN),
+    "distilbert_float16-dynamo": ("bert", "dynamo", 18, "networks.distilbert_float16", tokens(128)),
+    "vit_base-dynamo": ("vit", "dynamo", 18, "networks.vit_base", image(224, name="pixel_values"), ("logits",)),
+    "vit_base-torchscript": (
+        "vit", "torchscript", 17, "networks.vit_base", image(224, name="pixel_values"), ("logits",)
+    ),
+    "gpt2-dynamo": ("gpt2", "dynamo", 18, "networks.gpt2_prompt", tokens(128)),
+    "gpt2_cache-torchscript": ("gpt2", "torchscript", 17, "networks.gpt2", GPT2_INPUTS, GPT2_OUTPUTS),
+    "bart-torchscript": ("bart", "torchscript", 17, "networks.bart", translation(128, 32), BART_OUTPUTS),
+    "llama-torchscript": ("llama", "torchscript", 17, "networks.llama", tokens(128)),
+    "unet-dynamo": ("unet", "dynamo", 18, "networks.unet", LATENT, ("noise",)),
+    "detector-dynamo": ("resnet", "dynamo", 18, "networks.detector", image(224), ("boxes", "scores")),
+    "densenet121-dynamo": ("densenet", "dynamo", 18, "torchvision.densenet121", image(224)),
+    "densenet121-keras": ("densenet", "keras", 15, "keras.DenseNet121", image(224, False)),
+    "shufflenet_v2-dynamo": ("shufflenet", "dynamo", 20, "torchvision.shufflenet_v2_x1_0", image(224)),
+    "nasnet_mobile-keras": ("nasnet", "keras", 15, "keras.NASNetMobile", image(224, False)),
+    "efficientnet_b0-dynamo": ("efficientnet", "dynamo", 20, "torchvision.efficientnet_b0", image(224)),
+    "efficientnet_b0-tf2onnx": ("efficientnet", "tf2onnx", 17, "keras.EfficientNetB0", image(224)),
+}  # fmt: skip
+JUDGEMENT_FILES = {
+    "albert_base-dynamo": ("albert", "dynamo", 20, "networks.albert_base", tokens(128)),
+    "llama_cache-dynamo": ("llama", "dynamo", 20, "networks.llama_cache", LLAMA_INPUTS),
+    "t5_small-torchscript": ("t5", "torchscript", 17, "networks.t5_small", translation(128, 32)),
+    "whisper_tiny-dynamo": (
         "whisper", "dynamo", 20, "networks.whisper_tiny", {"input_features": Given("floats", (1, 80, 3000))}
     ),
-    "wav2vec2_base-torchscript": judgement(
+    "wav2vec2_base-torchscript": (
         "wav2vec2", "torchscript", 17, "networks.wav2vec2_base", {"input_values": Given("floats", (1, 16_000))}
     ),
-    "swin_tiny-dynamo": judgement("swin", "dynamo", 18, "timm.swin_tiny_patch4_window7_224", image(224)),
-    "mobilevit_s-dynamo": judgement("mobilevit", "dynamo", 20, "timm.mobilevit_s", image(256)),
-    # -- judgement: images
-    "convnext_tiny-torchscript": judgement("convnext", "torchscript", 17, "timm.convnext_tiny", image(224)),
-    "mobilenet_v2-torchscript": judgement("mobilenet", "torchscript", 17, "torchvision.mobilenet_v2", image(224)),
-    "mobilenet_v3-dynamo": judgement("mobilenet", "dynamo", 18, "torchvision.mobilenet_v3_large", image(224)),
-    "mobilenet_v3-keras": judgement("mobilenet", "keras", 15, "keras.MobileNetV3Large", image(224, False)),
-    "inception_v3-dynamo": judgement("inception", "dynamo", 18, "torchvision.inception_v3", image(299)),
-    "inception_v3-tf2onnx": judgement("inception", "tf2onnx", 17, "keras.InceptionV3", image(299)),
-    "xception-keras": judgement("xception", "keras", 15, "keras.Xception", image(299, False)),
-    "resnet50-torchscript": judgement("resnet", "torchscript", 17, "torchvision.resnet50", image(224)),
-    "resnet50_v2-tf2onnx": judgement("resnet", "tf2onnx", 17, "keras.ResNet50V2", image(224)),
+    "swin_tiny-dynamo": ("swin", "dynamo", 18, "timm.swin_tiny_patch4_window7_224", image(224)),
+    "mobilevit_s-dynamo": ("mobilevit", "dynamo", 20, "timm.mobilevit_s", image(256)),
+    "convnext_tiny-torchscript": ("convnext", "torchscript", 17, "timm.convnext_tiny", image(224)),
+    "mobilenet_v2-torchscript": ("mobilenet", "torchscript", 17, "torchvision.mobilenet_v2", image(224)),
+    "mobilenet_v3-dynamo": ("mobilenet", "dynamo", 18, "torchvision.mobilenet_v3_large", image(224)),
+    "mobilenet_v3-keras": ("mobilenet", "keras", 15, "keras.MobileNetV3Large", image(224, False)),
+    "inception_v3-dynamo": ("inception", "dynamo", 18, "torchvision.inception_v3", image(299)),
+    "inception_v3-tf2onnx": ("inception", "tf2onnx", 17, "keras.InceptionV3", image(299)),
+    "xception-keras": ("xception", "keras", 15, "keras.Xception", image(299, False)),
+    "resnet50-torchscript": ("resnet", "torchscript", 17, "torchvision.resnet50", image(224)),
+    "resnet50_v2-tf2onnx": ("resnet", "tf2onnx", 17, "keras.ResNet50V2", image(224)),
 }  # fmt: skip
-
-
-def made_from(name: str, exporter: str) -> dict[str, Export]:
-    """A file made of that one, in its half."""
-    return {f"{name}-{exporter}": EXPORTED[name]._replace(exporter=exporter, opset=None, network=name)}
-
-
-CORPUS: dict[str, Export] = {
-    **EXPORTED,
-    **made_from("shufflenet_v2-dynamo", "qdq"),
-    **made_from("albert_base-dynamo", "float16"),
-    **made_from("mobilenet_v2-torchscript", "qdq"),
-}
+CORPUS: dict[str, Export] = {name: Export(DEVELOPMENT, *rest) for name, rest in DEVELOPMENT_FILES.items()}
+CORPUS |= {name: Export(JUDGEMENT, *rest) for name, rest in JUDGEMENT_FILES.items()}
+for source, exporter in (
+    ("shufflenet_v2-dynamo", "qdq"), ("albert_base-dynamo", "float16"), ("mobilenet_v2-torchscript", "qdq")
+):  # fmt: skip
+    CORPUS[f"{source}-{exporter}"] = CORPUS[source]._replace(exporter=exporter, opset=None, network=source)
 
 
 def of_half(half: str) -> list[str]:
-    """The names of its files."""
+    """Return the names of the files of a half."""
     return [name for name, export in CORPUS.items() if export.half == half]
-
-
-# What is optimised twice, to see whether both runs end alike: every third file of each half.
-REPEATED = tuple(name for half in HALVES for name in of_half(half)[::3])
-
-# Files that are not in float32 throughout.
-LOW_PRECISION = ("distilbert_float16-dynamo", *(name for name, one in CORPUS.items() if one.exporter in MADE_FROM))

@@ -1,9 +1,9 @@
-"""Makes a file of the corpus: the same for the same seed and the same exporters.
+"""Make a file of the corpus: the same for the same seed and the same exporters.
 
     python -m benchmarks.exports.make NAME FILE [--source FILE] [--seed N]
 
-Exporters are heavy and none of RLFlow's business: `pip install '.[exports]'`, in an environment of its own. Each is
-imported where it is used.
+Exporters are heavy, and RLFlow does not depend on them: `pip install '.[exports]'` in an environment of its own. Each
+is imported where it is used.
 """
 
 import argparse
@@ -12,23 +12,78 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.exports import torch_exporters
-from benchmarks.exports.corpus import CORPUS, EXPORTERS, MADE_FROM, Export
-from benchmarks.exports.dynamic import draw
-from benchmarks.keras_models import draw_statistics
+from benchmarks.exports.corpus import CORPUS, EXPORTERS, MADE_FROM, Export, draw
 
-CALIBRATED = 8  # inputs that quantisation looks at
+CALIBRATION_INPUTS = 8  # that quantisation takes the ranges of activations from
 
 
 def make(name: str, path: Path, source: Path | None, seed: int) -> None:
-    """source: the file that those of MADE_FROM are made from."""
+    """Write a file of the corpus.
+
+    Args:
+        name: of the file in CORPUS.
+        path: the file to write.
+        source: the file that those of MADE_FROM are made from.
+        seed: of the weights.
+    """
     export = CORPUS[name]
     MAKERS[export.exporter](export, path, seed, *([source] if export.exporter in MADE_FROM else []))
 
 
+# -- PyTorch -----------------------------------------------------------------------------------------
+
+
 def by_torch(export: Export, path: Path, seed: int) -> None:
-    network, arrays = torch_exporters.build(export.network, seed), draw(export.inputs, {}, seed).values()
-    torch_exporters.write(network, arrays, list(export.inputs), export.outputs, path, export.exporter, export.opset)
+    import torch
+
+    network, is_dynamo = torch_network(export.network, seed), export.exporter == "dynamo"
+    options = {"external_data": False, "verbose": False} if is_dynamo else {}
+    arrays = tuple(map(torch.from_numpy, draw(export.inputs, seed).values()))
+    with torch.no_grad():
+        torch.onnx.export(
+            network, arrays, str(path), input_names=list(export.inputs), output_names=list(export.outputs) or None,
+            opset_version=export.opset, dynamo=is_dynamo, **options,
+        )  # fmt: skip
+
+
+def torch_network(network: str, seed: int):
+    """Return the network in inference mode.
+
+    Values that initialisation leaves constant (biases, scales, statistics of normalisations) are drawn around that
+    constant, so that none is 0 or 1, which an optimiser could exploit.
+
+    Args:
+        network: LIBRARY.NAME, as the corpus declares it.
+        seed: of the weights.
+    """
+    import torch
+
+    torch.manual_seed(seed)
+    made = named_network(network).eval()
+    with torch.no_grad():
+        for tensor in [*made.parameters(), *made.buffers()]:
+            if tensor.is_floating_point() and tensor.numel() > 1 and tensor.min() == tensor.max():
+                tensor.add_(0.1 * torch.randn_like(tensor))
+    return made
+
+
+def named_network(network: str):
+    """Return a network as its library makes it, with weights of its own initialisation."""
+    library, name = network.split(".")
+    if library == "torchvision":
+        import torchvision
+
+        return torchvision.models.get_model(name, weights=None)
+    if library == "timm":
+        import timm
+
+        return timm.create_model(name, pretrained=False)
+    from benchmarks.exports import networks
+
+    return getattr(networks, name)()
+
+
+# -- Keras -------------------------------------------------------------------------------------------
 
 
 def by_keras(export: Export, path: Path, seed: int) -> None:
@@ -41,13 +96,13 @@ def by_keras(export: Export, path: Path, seed: int) -> None:
 
 
 def by_tf2onnx(export: Export, path: Path, seed: int) -> None:
-    """From a function of TensorFlow, whose channels come last; the file takes them first, as tf2onnx offers."""
+    """Write a TensorFlow function, whose channels come last; the file takes them first, as tf2onnx offers."""
     import keras
     import tensorflow as tf
     import tf2onnx
     from keras.src.export.tf2onnx_lib import patch_tf2onnx
 
-    patch_tf2onnx()  # NumPy 2
+    patch_tf2onnx()  # tf2onnx alone does not run with NumPy 2
     model = keras_network(export, seed)
     for layer in model.layers:
         if isinstance(layer, keras.layers.Normalization):  # tensors that a function captures would become inputs
@@ -61,17 +116,28 @@ def by_tf2onnx(export: Export, path: Path, seed: int) -> None:
 
 
 def keras_network(export: Export, seed: int):
-    """With random weights and statistics."""
+    """Return a network with random weights, shifts, means and variances; Keras leaves the last three at 0 and 1."""
     import keras
 
     keras.utils.set_random_seed(seed)
     model = getattr(keras.applications, export.network.removeprefix("keras."))(weights=None)
-    draw_statistics(model, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    for layer in model.layers:
+        for weight in layer.weights:
+            if weight.name in ("beta", "bias", "moving_mean", "mean"):
+                weight.assign(rng.normal(0, 0.1, weight.shape))
+            elif weight.name in ("gamma", "moving_variance", "variance"):
+                weight.assign(rng.uniform(0.5, 1.5, weight.shape))
+        if hasattr(layer, "finalize_state"):  # a Normalization reads its mean and variance there
+            layer.finalize_state()
     return model
 
 
+# -- ONNX Runtime ------------------------------------------------------------------------------------
+
+
 def in_float16(export: Export, path: Path, seed: int, source: Path) -> None:
-    """Inputs and outputs stay in float32, as is ONNX Runtime's advice."""
+    """Write the source in float16; inputs and outputs stay in float32, as ONNX Runtime advises."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -79,7 +145,7 @@ def in_float16(export: Export, path: Path, seed: int, source: Path) -> None:
 
 
 def quantised(export: Export, path: Path, seed: int, source: Path) -> None:
-    """Weights int8 by channel, activations uint8, as ONNX Runtime advises for x86; after its own preparation."""
+    """Write the source with int8 weights by channel and uint8 activations, as ONNX Runtime advises for x86."""
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -93,13 +159,13 @@ def quantised(export: Export, path: Path, seed: int, source: Path) -> None:
 
 
 class Calibration:
-    """Inputs from which activations take their ranges; ONNX Runtime asks for one after the other."""
+    """Inputs that ONNX Runtime asks for one after the other."""
 
     def __init__(self, export: Export, seed: int) -> None:
-        self.drawn = iter([draw(export.inputs, {}, seed + number) for number in range(CALIBRATED)])
+        self.inputs = iter([draw(export.inputs, seed + number) for number in range(CALIBRATION_INPUTS)])
 
     def get_next(self) -> Mapping[str, np.ndarray] | None:
-        return next(self.drawn, None)
+        return next(self.inputs, None)
 
 
 MAKERS: dict[str, Callable[..., None]] = dict(

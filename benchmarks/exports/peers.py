@@ -2,7 +2,7 @@
 
     python -m benchmarks.exports.peers TOOL SOURCE FILE FAMILY
 
-OpenVINO is no such tool but another runtime; it is run beside them for reference (`benchmarks.exports.running`).
+OpenVINO is another runtime and not such a tool; `benchmarks.exports.running` measures it beside them.
 """
 
 import subprocess
@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-PATIENCE = 1200  # seconds that a tool gets
+LONGEST_SECONDS = 1200  # that a tool gets
 
-# Family → what ONNX Runtime's transformers optimiser is told that a model is; of others it is told nothing.
+# Family → the model type that ONNX Runtime's transformers optimiser is given; other families have none.
 MODEL_TYPES = {
     "albert": "bert", "bart": "bart", "gpt2": "gpt2", "llama": "gpt_neox", "swin": "swin", "t5": "t5", "unet": "unet",
     "vit": "vit", "whisper": "bart",
@@ -24,9 +24,9 @@ def onnxsim(source: Path, path: Path, family: str) -> None:
     import onnx
     import onnxsim
 
-    model, fine = onnxsim.simplify(str(source))
-    if not fine:
-        raise ValueError("its own check finds another result")
+    model, is_equal = onnxsim.simplify(str(source))
+    if not is_equal:
+        raise ValueError("onnxsim's own check finds other outputs")
     onnx.save(model, path)
 
 
@@ -44,14 +44,11 @@ def onnxscript(source: Path, path: Path, family: str) -> None:
 
 
 def transformers(source: Path, path: Path, family: str) -> None:
-    """ONNX Runtime's own, for the CPU."""
+    """Call ONNX Runtime's optimiser for transformers, for the CPU."""
     from onnxruntime.transformers.optimizer import optimize_model
 
-    optimize_model(str(source), **model_type(family)).save_model_to_file(str(path))
-
-
-def model_type(family: str) -> dict[str, str]:
-    return {"model_type": MODEL_TYPES[family]} if family in MODEL_TYPES else {}
+    options = {"model_type": MODEL_TYPES[family]} if family in MODEL_TYPES else {}
+    optimize_model(str(source), **options).save_model_to_file(str(path))
 
 
 PEERS: dict[str, Callable[[Path, Path, str], None]] = {
@@ -62,26 +59,26 @@ PEERS: dict[str, Callable[[Path, Path, str], None]] = {
 }
 
 
-def optimised_by(tool: str, source: Path, path: Path, family: str, python: str) -> dict:
-    """What it took, or why there is no file; python: one that has the tool."""
-    return attempted([python, "-m", "benchmarks.exports.peers", tool, str(source), str(path), family], path)
-
-
 def attempted(command: Sequence[str], path: Path) -> dict:
-    """A command that writes a file: the seconds that it took, or the error, in one line."""
+    """Run a command that writes a file; return {"seconds": …}, or {"error": …} in one line.
+
+    Args:
+        command: program and arguments.
+        path: the file; an older one is deleted first.
+    """
     started = time.monotonic()
     path.unlink(missing_ok=True)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_SECONDS)
     except subprocess.TimeoutExpired:
-        return {"error": f"not ready after {PATIENCE} s"}
+        return {"error": f"not ready after {LONGEST_SECONDS} s"}
     if done.returncode < 0:
         return {"error": f"died of signal {-done.returncode}"}
     if done.returncode or not path.exists():
         return {"error": (done.stderr.strip().splitlines() or ["wrote nothing"])[-1]}
-    return {"took": time.monotonic() - started}
+    return {"seconds": time.monotonic() - started}
 
 
 if __name__ == "__main__":
-    asked, given, written, of_family = sys.argv[1:]
-    PEERS[asked](Path(given), Path(written), of_family)
+    tool, source_path, out_path, model_family = sys.argv[1:]
+    PEERS[tool](Path(source_path), Path(out_path), model_family)

@@ -1,8 +1,8 @@
-"""A model in a process of its own that runs it whenever it is told to, by ONNX Runtime or by OpenVINO.
+"""A process that runs one model on request, by ONNX Runtime or by OpenVINO.
 
     python -m benchmarks.exports.running RUNTIME MODEL INPUTS THREADS
 
-It reads lines: "run" is answered with seconds, "outputs PATH" once the outputs are written there.
+The process reads lines. It answers "run" with the seconds of a run, and "outputs PATH" after writing the outputs there.
 """
 
 import json
@@ -16,33 +16,41 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 
-WARM = 2  # the first run allocates
+WARM_UPS = 2  # the first run allocates memory
 
 
 class Running:
-    """The process, from outside; it waits while others run.
+    """Handle of such a process, which waits while others run.
 
-    Raises RLFlowError, here or later, if it dies or says an error.
+    All methods raise RLFlowError if the process has died or reports an error.
     """
 
     def __init__(self, runtime: str, model: Path, inputs: Path, threads: int, python: str = sys.executable) -> None:
-        """inputs: an .npz of the model's inputs, by name.  python: one that has the runtime."""
+        """Start the process.
+
+        Args:
+            runtime: a name of RUNTIMES.
+            model: the file.
+            inputs: an .npz of the model's inputs by name.
+            threads: inside one operator.
+            python: the Python that has the runtime.
+        """
         command = [python, "-m", "benchmarks.exports.running", runtime, str(model), str(inputs), str(threads)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
     def ready(self) -> None:
-        """Waits until the model is loaded and warm."""
+        """Wait until the model is loaded and warm."""
         self._answer()
 
     def seconds(self) -> float:
-        """Of one run."""
+        """Run the model once and return the seconds."""
         self._say("run")
         return self._answer()["seconds"]
 
     def outputs(self, path: Path) -> list[np.ndarray]:
-        """In the model's order, by way of the file."""
+        """Return the outputs in the model's order; the process writes them to the file `path`."""
         self._say(f"outputs {path}")
         self._answer()
         with np.load(path) as arrays:
@@ -97,12 +105,12 @@ RUNTIMES = {"onnxruntime": by_onnxruntime, "openvino": by_openvino}
 
 
 def answers(runtime: str, model: Path, inputs: Path, threads: int) -> None:
-    """Answers what standard input says, until it ends."""
+    """Load the model, then answer the lines of standard input until it ends."""
     with np.load(inputs) as arrays:
         run = RUNTIMES[runtime](model, dict(arrays), threads)
-    for _ in range(WARM):
+    for _ in range(WARM_UPS):
         run()
-    # One thread: the time that this process had a core; what others took of it does not count.
+    # With one thread, processor time leaves out what other processes took of the core.
     clock = time.process_time if threads == 1 else time.perf_counter
     print("{}", flush=True)
     for line in sys.stdin:
@@ -118,9 +126,9 @@ def answers(runtime: str, model: Path, inputs: Path, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    of_runtime, of_model, of_inputs, of_threads = sys.argv[1:]
+    runtime_name, model_path, inputs_path, thread_count = sys.argv[1:]
     try:
-        answers(of_runtime, Path(of_model), Path(of_inputs), int(of_threads))
-    except Exception as error:  # whatever a runtime raises, its line says so
+        answers(runtime_name, Path(model_path), Path(inputs_path), int(thread_count))
+    except Exception as error:  # the caller reads any error of a runtime as a line
         print(json.dumps({"error": f"{type(error).__name__}: {error}".splitlines()[0]}), flush=True)
         raise

@@ -1,7 +1,7 @@
-"""Many files of one model measured together: each in a process of its own, one of them running at a time.
+"""Measure several files of one model together: each in a process of its own, one of them running at a time.
 
-In every turn each runs once, in an order that is drawn, and is compared with the others of the same turn; a session
-(new processes) has many turns. `rlflow.costs.measured` says why sessions are what is counted, two by two.
+In every turn each file runs once, in a random order, and is compared with the others of the same turn. A session (new
+processes) has many turns. Intervals count pairs of sessions, for the reason that `rlflow.costs.measured` states.
 """
 
 import tempfile
@@ -22,7 +22,7 @@ ORIGINAL = "original"
 
 
 class Contestant(NamedTuple):
-    """A file, what runs it, and a Python that has that."""
+    """A file, the runtime that runs it, and a Python that has the runtime."""
 
     model: Path
     runtime: str
@@ -30,12 +30,12 @@ class Contestant(NamedTuple):
 
 
 class Together(NamedTuple):
-    """What came of it, by name.
+    """The results by name.
 
     Attributes:
-      seconds: of every run, a list of turns for each session.
-      errors: the largest relative error of an output, from the original's.
-      failed: why it could not be run; those are in neither of the others.
+        seconds: of every run, a list of turns for each session.
+        errors: the largest relative error of an output, compared with the original's.
+        failed: the reason why a file could not be run; such a file is in neither of the others.
     """
 
     seconds: dict[str, list[list[float]]]
@@ -46,7 +46,13 @@ class Together(NamedTuple):
         return 1e3 * float(np.median(np.concatenate(self.seconds[name])))
 
     def ratio(self, name: str, other: str, seed: int) -> Ratio:
-        """Of the latency of the one to that of the other."""
+        """Return the ratio of two latencies with its interval.
+
+        Args:
+            name: numerator.
+            other: denominator.
+            seed: of the bootstrap.
+        """
         sessions = zip(self.seconds[name], self.seconds[other], strict=True)
         return ratio_of([np.divide(one, two) for one, two in sessions], seed)
 
@@ -60,10 +66,19 @@ def together(
     seed: int,
     enough: Callable[[Together], bool],
 ) -> Together:
-    """contestants: ORIGINAL is among them.  seconds: of all turns of all sessions.  sessions: at least two, at most so
-    many; `enough` ends it earlier, asked after every pair of sessions from MIN_SESSION_PAIRS on.
+    """Measure all contestants in turns.
 
-    Raises RLFlowError if the original fails, or any other later than at its beginning.
+    Args:
+        contestants: name → file; ORIGINAL is one of them.
+        inputs: name → array.
+        threads: inside one operator.
+        seconds: of all turns of all sessions.
+        sessions: how many at most, at least 2.
+        seed: of the order within turns.
+        enough: called after every pair of sessions, from MIN_SESSION_PAIRS pairs on; True ends the measurement.
+
+    Raises:
+        RLFlowError: the original failed, or another contestant failed after its start.
     """
     random = np.random.default_rng(seed)
     result = Together({}, {}, {})
@@ -87,7 +102,7 @@ def together(
 def started(
     contestants: Mapping[str, Contestant], inputs: Path, threads: int, stack: ExitStack, failed: dict[str, str]
 ) -> dict[str, Running]:
-    """Those that can be run; why others cannot is added to `failed`."""
+    """Return the processes that started; add the reason of each failure to `failed`."""
     running = {}
     for name, one in contestants.items():
         running[name] = Running(one.runtime, one.model, inputs, threads, one.python)
@@ -104,7 +119,7 @@ def started(
 
 
 def compare(running: dict[str, Running], folder: Path, result: Together) -> None:
-    """Adds the errors. One whose outputs have other shapes has failed and runs no more."""
+    """Add the errors to the result. A contestant whose outputs have other shapes fails and runs no more."""
     outputs = {name: process.outputs(folder / f"{name}.npz") for name, process in running.items()}
     wanted = outputs[ORIGINAL]
     for name, made in outputs.items():
@@ -116,7 +131,7 @@ def compare(running: dict[str, Running], folder: Path, result: Together) -> None
 
 
 def in_turns(running: Mapping[str, Running], seconds: float, random: np.random.Generator) -> dict[str, list[float]]:
-    """Seconds of every run: MIN_PAIRS turns at least, MAX_PAIRS at most."""
+    """Return the seconds of every run: at least MIN_PAIRS turns, at most MAX_PAIRS."""
     names, taken = list(running), {name: [] for name in running}
     end = time.monotonic() + seconds
     turns = 0

@@ -9,12 +9,12 @@ import onnx
 import pytest
 from onnx import helper
 
-from benchmarks.fuzzing import Original, fuzz, random_walk
 from benchmarks.random_models.random_model import ON_IMAGES, PLAIN, random_model, random_values
 from benchmarks.random_models.sketch import BOUND, LARGEST, OPSETS, Sketch
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.rules.language import RuleSet, families, load_rules, parse
 from rlflow.rules.locations import PREPARING_FAMILY
+from tests.nightly.fuzzing import Original, fuzz, random_walk
 
 GRAPHS, GROUP = 300, 50
 SKETCHES = 100  # of every motif, at most

@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from benchmarks.fuzzing import fuzz
 from benchmarks.random_models.open_model import TYPICAL, random_open_model
 from benchmarks.random_models.random_model import random_values
 from rlflow.graph import dims
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.rules.language import families, load_rules
+from tests.nightly.fuzzing import fuzz
 
 GRAPHS, GROUP = 60, 20
 RULES = load_rules(families())

@@ -7,17 +7,16 @@ import shlex
 
 import pytest
 
-from benchmarks.demo import MOST, said
 from rlflow.cli.bound import percent_up
 from rlflow.cli.main import parse
-from tests.commands import Done, in_process
+from tests.commands import MOST_LINES, Done, in_process, lines_without_progress
 
 
 def test_learning_and_all_prints_few_lines_of_which_the_last_five_say_it_all(optimised):
     """The command line of `make demo`, on a tiny model."""
     done = Done(0, "", (optimised / "stderr.txt").read_text())
-    lines, result = said(done.err), json.loads((optimised / "results.json").read_text())["eval"]
-    assert len(lines) <= MOST and not any(line.startswith("|") for line in lines), done.err
+    lines, result = lines_without_progress(done.err), json.loads((optimised / "results.json").read_text())["eval"]
+    assert len(lines) <= MOST_LINES and not any(line.startswith("|") for line in lines), done.err
     gain = result["candidates"][result["delivered"]]["estimated_improvement_percent"]
     ending = done.ending
     assert list(ending) == ["result", "sure", "model", "report", "next"]
@@ -54,7 +53,7 @@ def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(
     done = in_process(capsys, *shlex.split(words.format(run=optimised / "run", tmp=tmp_path)))
     ending = done.ending
     assert done.code == ("tiny_squeezenet1_1" in words and "validate" in words), done.err
-    assert len(said(done.err)) <= 6
+    assert len(lines_without_progress(done.err)) <= 6
     for name, text in ending.items():
         if name not in ("result", "sure", "next"):
             assert (tmp_path / text).exists(), (name, text)

@@ -26,6 +26,7 @@ FROM_RUN_TO_RUN = {
     "new_interactions",
     "resumed_from",
 }  # keys of JSON that a restart may change
+SEED = int(os.environ.get("KILL_SEED", "0"))  # `make nightly` draws other moments
 LATER = 0.1  # seconds at most: not so long that what is to be killed next has ended by then
 OPTIONS = (
     *EDITS,
@@ -189,7 +190,7 @@ def undisturbed(processes, tmp_path_factory) -> Path:
 
 def test_optimise_killed_in_every_stage_leaves_the_same_run_and_the_same_file(processes, undisturbed, tmp_path):
     folder, errors = tmp_path / "run", tmp_path / "errors.txt"
-    for death in drawn(OPTIMISE, np.random.default_rng(7)):
+    for death in drawn(OPTIMISE, np.random.default_rng([7, SEED])):
         ends(processes, optimise(folder), errors, death)
     ends(processes, optimise(folder), errors)
     same(folder, undisturbed)
@@ -197,7 +198,7 @@ def test_optimise_killed_in_every_stage_leaves_the_same_run_and_the_same_file(pr
 
 @pytest.mark.parametrize("missing, stages", STAGES.values(), ids=STAGES)
 def test_stages_by_hand_that_are_killed_leave_the_same(processes, undisturbed, tmp_path, missing, stages):
-    errors, rng = tmp_path / "errors.txt", np.random.default_rng(15)
+    errors, rng = tmp_path / "errors.txt", np.random.default_rng([15, SEED])
     for name in ("whole", "killed"):
         run = shutil.copytree(undisturbed, tmp_path / name, ignore=shutil.ignore_patterns(*missing))
         for command, moments in stages.items():

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.look_alikes import state_of
 from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model
 from rlflow.common.errors import RLFlowError
@@ -19,6 +18,7 @@ from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
+from tests.env.look_alikes import state_of
 from tests.toys.chains import WorstOperator, toy_task
 from tests.toys.tiny import tiny_task
 

@@ -5,8 +5,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from benchmarks.look_alikes import changes, disguised, equal, seen, state_of
-from benchmarks.observation import Tally, compare
 from benchmarks.random_models.random_model import random_model
 from rlflow.common.task import GraphArrays
 from rlflow.env.features import CONTENT, DEGREES, FINGERPRINT, LENGTH, POWERS, SIZE, SIZES, TENSOR_FEATURES
@@ -24,6 +22,8 @@ from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
+from tests.env.look_alikes import changes, disguised, equal, seen, state_of
+from tests.env.observation_walks import Tally, compare
 from tests.toys.sizes import encoder_task
 from tests.toys.systems import SIGNS_AND_PRODUCTS, onnx_model, task_of
 

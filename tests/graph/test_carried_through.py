@@ -5,12 +5,12 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from benchmarks.onnx_cases import compare, outputs_of
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.locations import explain
 from tests.graph.test_onnx_files import RULES, model, rewritten
+from tests.nightly.onnx_cases import compare, outputs_of
 
 FLOAT = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
 NEG_NEG = "g (float[2] x) => (float[2] y, float[2] z) { a = Neg(x) b = Neg(a) y = Abs(b) z = Relu(b) }"

@@ -1,13 +1,13 @@
-"""A sample of the onnx package's own tests through RLFlow; `python -m benchmarks.onnx_suite` runs them all."""
+"""A sample of the onnx package's own tests through RLFlow; `python -m tests.nightly.onnx_suite` runs them all."""
 
 from functools import cache
 
 import numpy as np
 import pytest
 
-from benchmarks.onnx_cases import Case, Difference, compare, load_cases
-from benchmarks.onnx_suite import carried_through, examine, stamped_older, with_weights
 from tests.graph.test_onnx_files import RULES, model
+from tests.nightly.onnx_cases import Case, Difference, compare, load_cases
+from tests.nightly.onnx_suite import carried_through, examine, stamped_older, with_weights
 
 SAMPLE = {
     "element by element": """add_bcast add_uint8 and_bcast4v3d bitwise_and_ui64_bcast_3v1d bitshift_left_uint8

@@ -1,12 +1,12 @@
-"""Check that wrong variants of the shipped rules are made, refuted and not proved (all: benchmarks/mutations.py)."""
+"""Check that wrong variants of the shipped rules are made, refuted and not proved (all: tests/nightly/mutations.py)."""
 
 import pytest
 
-from benchmarks import mutations
-from benchmarks.mutations import examined, group, judge, judged, prove
-from benchmarks.variants import KINDS, spread, variants
 from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.proofs import Proof
+from tests.nightly import mutations
+from tests.nightly.mutations import examined, group, judge, judged, prove
+from tests.nightly.variants import KINDS, spread, variants
 
 RULES = load_rules(families())
 SAMPLE = ("transpose-transpose", "transpose-of-matmul", "softmax-of-transpose", "split-of-concat", "relu-split")

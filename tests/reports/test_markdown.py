@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from benchmarks.demo import LAST, last_lines_hold
 from rlflow.optimisation.repair import write_fault_report
 from rlflow.reports.markdown import _equality, certainty_line, measured_text, summary_line
 from rlflow.reports.run_comparison import HEAD, _rows
+from tests.commands import LAST_LINES, last_lines_hold
 
 MEASURED = {
     "ratio": 0.847, "interval": [0.8456, 0.8484], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.694,
@@ -123,5 +123,5 @@ def test_the_bar_of_the_demo_asks_for_every_one_of_its_last_lines():
         "next:    .venv/bin/python run.py validate light_densenet121 runs/demo/faster.onnx",
     ]  # fmt: skip
     assert last_lines_hold(lines)
-    for missing in range(1, LAST + 1):
+    for missing in range(1, LAST_LINES + 1):
         assert not last_lines_hold(lines[:missing] + lines[missing + 1 :])

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.report import PARTS, SCREENS, browser, look, on_screen, small
 from rlflow.common.errors import RLFlowError
 from rlflow.reports.html import write_html
 from rlflow.reports.markup import Safe, page, tag
 from rlflow.reports.run_comparison import read_runs, write_comparison
 from rlflow.search.descents import greedy
+from tests.reports.screens import PARTS, SCREENS, browser, look, on_screen, small
 from tests.reports.test_html import MEASURED, results_of, walk
 from tests.reports.test_run_comparison import candidate, make_run
 from tests.toys.tiny import tiny_task

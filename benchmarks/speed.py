@@ -1,0 +1,249 @@
+"""The speed of the real environment and of dreams: steps, observations, growth with the graph, memory. One core.
+
+    python -m benchmarks.speed [--steps N]
+
+*steps*: random play on four models. A step is a rewrite with all masks and the estimated cost; arrays are what a graph
+network reads; candidates are what X-RLflow's agent reads, all rewritten graphs at once. Gymnasium is `env.step` as an
+agent calls it. *growth*: the same on chains of residual blocks, with the exponent e of time ~ nodes^e (1 is linear).
+*memory*: resident bytes along a walk. *dreams*: steps per second of dreams side by side with a PPO policy inside, and
+the time of one step of one dream.
+"""
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from benchmarks.record import Record, Table, parser, run
+from benchmarks.shared import number
+from rlflow.common.system import resident_memory
+from rlflow.common.task import location_masks
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.candidates import CandidateEnv
+from rlflow.env.graph_rewrite import GraphRewriteEnv
+from rlflow.env.state import RewriteState, Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
+from rlflow.zoo import load
+
+MODELS = ("resnet50", "bert_base", "inception_v3", "light_densenet121")
+SIZES = (100, 316, 1000, 3162, 10000)  # nodes
+EPISODE, CHANNELS, LAYERS = 50, 8, 5  # steps; of the residual blocks; that X-RLflow's network looks back
+MEMORY_STEPS = 20_000
+DREAMT_MODEL, DREAMS, DREAM_SECONDS, WARM_UPS = "bert_base", (64, 256, 1024), 5.0, 5
+DREAM_OPTIONS = (  # short trainings: a well trained model is not slower
+    "world_model.mdn-rnn.encoder_steps=10", "world_model.mdn-rnn.steps=10", "world_model.graph-mdn.match_steps=200",
+    "world_model.graph-mdn.node_steps=200", "controller.name=ppo",
+)  # fmt: skip
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def milliseconds(seconds: list[float]) -> dict[str, float]:
+    return {"median": 1e3 * float(np.median(seconds)), "p99": 1e3 * float(np.percentile(seconds, 99))}
+
+
+# -- the real environment ----------------------------------------------------------------------------
+
+
+def walk(task: Task, steps: int, seed: int) -> Iterator[tuple[RewriteState, float]]:
+    """Yield (state after a random rewrite, seconds of the rewrite with its masks and cost)."""
+    rng, state = np.random.default_rng(seed), task.initial
+    for step in range(steps):
+        if step % EPISODE == 0 or not state.counts.any():
+            state = task.initial
+        counts = state.counts
+        drawn = int(rng.integers(counts.sum()))
+        rule = int(np.searchsorted(np.cumsum(counts), drawn, side="right"))
+        started = time.perf_counter()
+        state = state.apply(rule, drawn - int(counts[:rule].sum()))
+        location_masks(state.counts, task.encoding_spec)
+        assert state.runtime_ms > 0
+        yield state, time.perf_counter() - started
+
+
+def step_times(model: onnx.ModelProto, steps: int) -> dict:
+    """Return the nodes of a model and milliseconds of a step, of its arrays and of the first state."""
+    graph = load_graph(model)
+    started = time.perf_counter()
+    task = Task(graph, load_rules(), AnalyticCost())
+    assert task.initial.counts is not None
+    first = 1e3 * (time.perf_counter() - started)
+    list(walk(task, steps // 4, 1))  # fills the caches, as a long collection does
+    stepping, arrays = [], []
+    for state, seconds in walk(task, steps, 0):
+        stepping.append(seconds)
+        arrays.append(timed(state.arrays))
+    return {"nodes": len(graph.nodes), "first": first, "step": milliseconds(stepping), "arrays": milliseconds(arrays)}
+
+
+def model_times(name: str, steps: int) -> dict:
+    """Return `step_times` of a model, with those of Gymnasium's step and of the candidates, and its memory."""
+    model = load(name)
+    task = Task(load_graph(model), load_rules(), AnalyticCost())
+    result = step_times(model, steps)
+    result["gymnasium"] = env_times(GraphRewriteEnv(task, max_steps=EPISODE), steps // 4)
+    candidates = CandidateEnv(GraphRewriteEnv(task, max_steps=EPISODE), LAYERS)
+    result["candidates"] = env_times(candidates, steps // 8)
+    marks = []
+    for step, _ in enumerate(walk(task, MEMORY_STEPS, 2), start=1):
+        if step in (MEMORY_STEPS // 10, MEMORY_STEPS):
+            gc.collect()
+            marks.append(resident_memory())
+    return result | {"memory": marks}
+
+
+def env_times(env, steps: int) -> dict[str, float]:
+    """Return milliseconds of `env.step` in random play; the observation has "actions" or "location_masks"."""
+    rng, times = np.random.default_rng(0), []
+    observation, _ = env.reset()
+    for _ in range(steps):
+        if "actions" in observation:
+            valid = observation["actions"][1:]
+        else:
+            valid = np.argwhere(observation["location_masks"][:-1])
+        if not len(valid):
+            observation, _ = env.reset()
+            continue
+        action = valid[rng.integers(len(valid))]
+        started = time.perf_counter()
+        observation, _, terminated, truncated, _ = env.step(action)
+        times.append(time.perf_counter() - started)
+        if terminated or truncated:
+            observation, _ = env.reset()
+    return milliseconds(times)
+
+
+def blocks(nodes: int) -> onnx.ModelProto:
+    """Return a chain of residual blocks of eight nodes each: convolutions, a normalisation, activations, sums."""
+    rng, made, weights, x = np.random.default_rng(0), [], [], "x"
+
+    def weight(name: str, *shape: int) -> str:
+        values = np.abs(rng.standard_normal(shape).astype(np.float32)) * 0.1 + 0.1
+        weights.append(helper.make_tensor(name, TensorProto.FLOAT, shape, values))
+        return name
+
+    def node(op: str, name: str, *inputs: str) -> str:
+        made.append(helper.make_node(op, inputs, [name]))
+        return name
+
+    for k in range(nodes // 8):
+        first = node("Conv", f"a{k}", x, weight(f"a{k}.w", CHANNELS, CHANNELS, 1, 1))
+        scales = [weight(f"n{k}.{i}", CHANNELS) for i in range(4)]
+        hidden = node("Relu", f"r{k}", node("BatchNormalization", f"n{k}", first, *scales))
+        both = [node("Conv", f"{b}{k}", hidden, weight(f"{b}{k}.w", CHANNELS, CHANNELS, 1, 1)) for b in "bc"]
+        x = node("Relu", f"y{k}", node("Add", f"t{k}", node("Add", f"s{k}", *both), x))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, CHANNELS, 4, 4]) for name in ("x", x)]
+    graph = helper.make_graph(made, "blocks", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def size_times(nodes: int, steps: int) -> dict:
+    """Return `step_times` of a chain of residual blocks."""
+    return step_times(blocks(nodes), steps)
+
+
+# -- dreams ------------------------------------------------------------------------------------------
+
+
+def dream_times(world_model: str) -> dict:
+    """Return dreams → steps per second with a PPO policy inside, and milliseconds of one step of one dream."""
+    from benchmarks.world_models import Learning
+
+    with TemporaryDirectory() as folder:
+        learning = Learning(DREAMT_MODEL, world_model, 0, Path(folder), 2000, *DREAM_OPTIONS)
+        agent = learning.agent()
+        rates = {str(count): steps_a_second(learning.dreams(count), agent) for count in DREAMS}
+        return {"rates": rates, "single": single_times(learning.dreams(1))}
+
+
+def steps_a_second(env, agent) -> float:
+    rng, steps, spent = np.random.default_rng(0), -WARM_UPS, 0.0
+    observation, _ = env.reset(seed=0)
+    while spent < DREAM_SECONDS or steps <= 0:
+        started = time.perf_counter()
+        observation, *_ = env.step(agent.act(observation, greedy=False, rng=rng))
+        spent += time.perf_counter() - started if steps >= 0 else 0.0
+        steps += 1
+    return steps * env.num_envs / spent
+
+
+def single_times(env) -> dict[str, float]:
+    rng, times = np.random.default_rng(0), []
+    observation, _ = env.reset(seed=0)
+    while sum(times) < DREAM_SECONDS:
+        counts = observation["counts"][0]
+        rule = int(rng.choice(np.flatnonzero(counts[:-1]))) if counts[:-1].any() else len(counts) - 1
+        action = np.array([[rule, rng.integers(counts[rule])]])
+        started = time.perf_counter()
+        observation, *_ = env.step(action)
+        times.append(time.perf_counter() - started)
+    return milliseconds(times[WARM_UPS:])
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def tables(models: dict[str, dict], sizes: dict[str, dict], dreams: dict[str, dict]) -> dict[str, Table]:
+    """Return the tables of steps, growth, memory and dreams.
+
+    Args:
+        models: model → result of `model_times`.
+        sizes: number of nodes → result of `size_times`.
+        dreams: world model → result of `dream_times`.
+    """
+    steps, memory = [], []
+    for name, one in models.items():
+        medians = [number(one[what]["median"]) for what in ("arrays", "gymnasium", "candidates")]
+        times = number(one["step"]["median"]), number(one["step"]["p99"])
+        steps.append([name, one["nodes"], *times, *medians, number(one["first"], 0)])
+        early, late = one["memory"]
+        memory.append([name, number(early / 1e6, 0), number(late / 1e6, 0), f"{100 * (late / early - 1):+.1f} %"])
+    growth = [[what, *(number(one[what]["median"]) for one in sizes.values())] for what in ("step", "arrays")]
+    if len(sizes) > 1:
+        for row in growth:
+            points = [(np.log(one["nodes"]), np.log(one[row[0]]["median"])) for one in sizes.values()]
+            row.append(number(statistics.linear_regression(*zip(*points, strict=True)).slope))
+    exponent = ["exponent"] * (len(sizes) > 1)
+    rates = []
+    for kind, one in dreams.items():
+        single = number(one["single"]["median"]), number(one["single"]["p99"])
+        rates.append([kind, *(number(rate, 0) for rate in one["rates"].values()), *single])
+    return {
+        "steps": Table(
+            ["model", "nodes", "step, median, ms", "99 %", "arrays", "Gymnasium", "with candidates", "first state, ms"],
+            steps,
+        ),
+        "growth": Table(["median, ms", *(f"{one['nodes']:,} nodes" for one in sizes.values()), *exponent], growth),
+        "memory": Table(["model", f"MB after {MEMORY_STEPS // 10:,} steps", f"{MEMORY_STEPS:,}", "growth"], memory),
+        "dreams": Table(
+            ["world model", *(f"{count} dreams, steps/s" for count in DREAMS), "one step, median, ms", "99 %"], rates
+        ),
+    }  # fmt: skip
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--steps", type=int, default=2000, help="timed steps of each measurement (default 2000)")
+    parsed = arguments.parse_args()
+    record = Record("speed", parsed)
+    models = record.all_parts({name: (model_times, name, parsed.steps) for name in MODELS})
+    sizes = record.all_parts({f"{nodes}-nodes": (size_times, nodes, parsed.steps) for nodes in SIZES})
+    dreams = record.all_parts({f"dreams-{kind}": (dream_times, kind) for kind in ("graph-mdn", "mdn-rnn", "edits")})
+    record.publish(tables(models, sizes, {key.removeprefix("dreams-"): one for key, one in dreams.items()}))
+    return record.status
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

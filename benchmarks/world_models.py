@@ -1,0 +1,256 @@
+"""World models and the agents that learn in their dreams, on real graphs, beside the untrained policy and plain search.
+
+    python -m benchmarks.world_models [--model NAME] [--seeds N]
+
+For every model and seed: random episodes of the real environment, of which a fifth is held out; each world model learns
+from the others. *fidelity* compares it with the held-out episodes, open loop (`worldmodel.fidelity`).
+
+*agents*: PPO and CMA-ES learn in the dream of graph-mdn alone and then act on the real graph: a greedy and eight
+sampled episodes, of which the best graph counts. The controls are PPO before it has learnt (the policy's prior alone),
+greedy descent, and beam search twice: with as many rewrites of the real graph as the world model learnt from, and with
+as many seconds as collecting, learning and acting took. *dreams* compares the dreamt return of the greedy episode with
+its real one. RLFlow's figures 6 and 7 and table 3 ask the same. Costs are estimates, gains percent of the original's.
+"""
+
+import sys
+import time
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from benchmarks.record import Record, Table, parser, run
+from benchmarks.shared import MODELS, THREADS, number, percent, search_gain
+from rlflow.collect.episodes import Episode, read_episodes
+from rlflow.collect.rollouts import collect
+from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
+from rlflow.runs.config import load_config
+from rlflow.search.base import Limits
+
+SHOWN = ("squeezenet1_1", "bert_base", "light_densenet121")
+WORLD_MODELS = ("graph-mdn", "mdn-rnn", "edits")
+ACTING_IN = "graph-mdn"  # the world model in whose dream the agents learn
+AGENTS = {  # name → options
+    "ppo": ("controller.name=ppo",),
+    "cma-es": ("controller.name=cma-es",),
+    "ppo, temperature 2": ("controller.name=ppo", "dream.temperatures=[2]"),
+}
+TEST_SHARE, SAMPLES = 0.2, 8
+COLUMNS = {  # head of the table of fidelity → where the figure stands
+    "masks exact, 1 step": "horizons.1.model.mask_exact",
+    "5 steps": "horizons.5.model.mask_exact",
+    "20 steps": "horizons.20.model.mask_exact",
+    "error of summed reward, 20 steps": "horizons.20.model.cumulative_reward_relative",
+    "the same of rule means": "horizons.20.rule_mean.cumulative_reward_relative",
+    "rank correlation": "ranks.anywhere.model.correlation",
+}
+
+
+class Learning:
+    """One model, world model and seed: its episodes, world model, agents and real episodes.
+
+    Args:
+        model: a name of the zoo.
+        world_model: a name of WORLD_MODELS.
+        seed: of everything.
+        folder: of episodes and checkpoints.
+        interactions: steps of the real environment at most, the held-out ones included.
+        options: on top of the defaults.
+    """
+
+    def __init__(self, model: str, world_model: str, seed: int, folder: Path, interactions: int, *options: str):
+        self.seed, self.folder, self.interactions = seed, folder, interactions
+        defaults = f"world_model.name={world_model}", "world_model.threads=1", "cost.name=analytic"
+        self.config = load_config((), [*defaults, *options])
+        env, cost = self.config.env, self.config.cost
+        self.spec = EnvSpec(
+            model, cost=cost.name, threads=THREADS, database=cost.database, reward=env.reward,
+            max_locations=env.max_locations, max_steps=env.max_steps,
+        )  # fmt: skip
+
+    @cached_property
+    def task(self):
+        return self.spec.make_task()
+
+    @cached_property
+    def episodes(self) -> tuple[list[Episode], list[Episode]]:
+        """The held-out and the other random episodes."""
+        folder, played, count = self.folder / "episodes", 0, 0
+        while more := (self.interactions - played) // self.spec.max_steps:
+            count += more
+            by_rule = self.config.collect.by_rule
+            played = collect(self.spec, folder, count, 1, self.seed, by_rule=by_rule)["interactions"]
+        every, held_out, steps = read_episodes(folder, count), 0, 0
+        while steps + len(every[held_out]) <= TEST_SHARE * self.interactions:
+            steps += len(every[held_out])
+            held_out += 1
+        return every[:held_out], every[held_out:]
+
+    @cached_property
+    def model(self):
+        """The world model, learnt from the episodes that are not held out."""
+        from worldmodel.train_and_load import prepare_tensorflow, train
+        from worldmodel.world_model_options import world_model_config
+
+        config, finished = world_model_config(self.config.world_model), self.folder / "world-model.finished"
+        prepare_tensorflow(self.seed, config.threads)
+        if not finished.exists():
+            train(config, self.task.encoding_spec, self.episodes[1], self.folder / "world-model", self.seed)
+            finished.touch()
+        return self.load_model()
+
+    def load_model(self):
+        """Return the world model as it was after learning, without what was met in dreams since then."""
+        from worldmodel.train_and_load import load
+
+        return load(self.folder / "world-model", self.task.encoding_spec)
+
+    def agent(self):
+        """Return the configured controller, untrained."""
+        from controllers import CONTROLLERS
+        from controllers.controller_options import controller_config
+        from worldmodel import spaces
+
+        kind, observation = CONTROLLERS.get(self.config.controller.name), spaces.observation_space(self.model)
+        return kind(controller_config(self.config), observation, spaces.action_space(self.model.spec), self.seed)
+
+    def dreams(self, count: int):
+        """Return dreams side by side, all from the original graph."""
+        from worldmodel.dream import DreamVectorEnv
+
+        options = {key: value for key, value in self.config.dream.items() if key != "temperatures"}
+        options["temperature"] = self.config.dream.temperatures[0]
+        return DreamVectorEnv(self.model, self.task.initial, count, **options)
+
+    def played(self, agent) -> list[Episode]:
+        """Return a greedy and SAMPLES sampled episodes of an agent on the real graph."""
+        from controllers.recording import recorded
+
+        env = GraphRewriteEnv(self.task, self.spec.make_reward(), self.config.controller.max_steps)
+        return list(islice(recorded(agent, env, self.load_model(), self.seed + 1), 1 + SAMPLES))
+
+
+def fidelity_of(model: str, world_model: str, seed: int, interactions: int) -> dict:
+    """Return the figures of `worldmodel.fidelity` on held-out episodes, and the seconds of learning."""
+    from worldmodel.fidelity import fidelity
+
+    with TemporaryDirectory() as folder:
+        learning = Learning(model, world_model, seed, Path(folder), interactions)
+        held_out, training = learning.episodes
+        seconds = timed(lambda: learning.model)
+        return {"fidelity": fidelity(learning.model, held_out, training), "seconds": seconds}
+
+
+def agents_of(model: str, seed: int, interactions: int) -> dict:
+    """Return the gains of all agents that learnt in the dream, of the untrained one and of the searches."""
+    result = {}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for label, options in AGENTS.items():
+            learning = Learning(model, ACTING_IN, seed, folder, interactions, *options)
+            seconds = timed(lambda learning=learning: learning.model)  # collecting included, the first time
+            agent = learning.agent()
+            if label == "ppo":
+                result["untrained"], first_seconds = acted(learning, agent), seconds
+            started = time.perf_counter()
+            trained = agent.train(learning.dreams, learning.seed, folder / label.replace(", ", "-"))
+            result[label] = acted(learning, agent) | {
+                "dreamt": float(trained["best_return"]),
+                "seconds": first_seconds + time.perf_counter() - started,
+            }
+        limits = {"beam": Limits(interactions=interactions), "greedy": Limits(interactions=interactions)}
+        searches = {method: search_gain(learning.spec, method, limit, seed) for method, limit in limits.items()}
+        seconds = Limits(seconds=result["ppo"]["seconds"] + result["ppo"]["acting_seconds"], memory=4 * 2**30)
+        searches["beam_same_seconds"] = search_gain(learning.spec, "beam", seconds, seed)
+    return {"agents": result, "searches": searches}
+
+
+def acted(learning: Learning, agent) -> dict:
+    """Return what an agent reaches on the real graph: the best gain, the greedy episode's return and the seconds."""
+    started = time.perf_counter()
+    episodes = learning.played(agent)
+    best = max(float(np.cumsum(episode.rewards).max(initial=0.0)) for episode in episodes)
+    greedy = float(episodes[0].rewards[: learning.config.dream.max_steps].sum())
+    return {"gain": best, "greedy_episode": greedy, "acting_seconds": time.perf_counter() - started}
+
+
+def timed(work) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def at(figures: dict | None, path: str) -> float | None:
+    """Return the entry at a path, for instance 1 for `at({"a": {"b": 1}}, "a.b")`; None if there is none."""
+    for key in path.split("."):
+        figures = figures.get(key) if figures else None
+    return figures
+
+
+def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[dict]]) -> dict[str, Table]:
+    """Return the tables of fidelity, agents and dreams.
+
+    Args:
+        fidelity: (model, world model) → results of `fidelity_of` of all seeds.
+        agents: model → results of `agents_of` of all seeds.
+    """
+    rows = []
+    for (model, world_model), runs in fidelity.items():
+        cells = []
+        for head, path in COLUMNS.items():
+            values = [value for run in runs if (value := at(run["fidelity"], path)) is not None]
+            mean = float(np.mean(values)) if values else None
+            is_share = head != "rank correlation"
+            cells.append(percent(100 * mean, 1) if is_share and mean is not None else number(mean))
+        rows.append([model, world_model, len(runs), *cells, number(max(run["seconds"] for run in runs), 0)])
+    heads = ["model", "world model", "seeds", *COLUMNS, "learning, s"]
+    gains, dreams = [], []
+    for model, runs in agents.items():
+        of = {label: [run["agents"][label] for run in runs] for label in (*AGENTS, "untrained")}
+        searches = [[run["searches"][way]["gain"] for run in runs] for way in ("greedy", "beam", "beam_same_seconds")]
+        means = [percent([one["gain"] for one in of[label]]) for label in of]
+        seconds = max(one["seconds"] for one in of["ppo"])
+        gains.append([model, len(runs), *means, *map(percent, searches), number(seconds, 0)])
+        for label in AGENTS:
+            dreamt, real = ([one[key] for one in of[label]] for key in ("dreamt", "greedy_episode"))
+            off = [a - b for a, b in zip(dreamt, real, strict=True)]
+            dreams.append([model, label, percent(dreamt), percent(real), percent(off)])
+    agent_heads = ["model", "seeds", *AGENTS, "untrained policy", "greedy descent", "beam, same interactions"]
+    agent_heads += ["beam, same seconds", "learning by PPO, s"]
+    dream_heads = ["model", "agent", "dreamt return", "real return", "dreamt less real"]
+    return {
+        "fidelity": Table(heads, rows, text_columns=2),
+        "agents": Table(agent_heads, gains),
+        "dreams": Table(dream_heads, dreams, text_columns=2),
+    }
+
+
+def main() -> int:
+    arguments = parser(__doc__, seeds=3)
+    arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
+    arguments.add_argument("--interactions", type=int, default=5000, help="with the real environment (default 5000)")
+    parsed = arguments.parse_args()
+    record, models, seeds = Record("world_models", parsed), parsed.model or SHOWN, range(parsed.seeds)
+    n = parsed.interactions
+    calls = {f"{m}-agents-{seed}": (agents_of, m, seed, n) for m in models for seed in seeds}
+    calls |= {f"{m}-{kind}-{s}": (fidelity_of, m, kind, s, n) for m in models for kind in WORLD_MODELS for s in seeds}
+    figures = record.all_parts(calls, at_once=2)
+
+    def of_seeds(name: str) -> list[dict]:
+        return [figures[f"{name}-{seed}"] for seed in seeds if f"{name}-{seed}" in figures]
+
+    pairs = [(model, kind) for model in models for kind in WORLD_MODELS]
+    fidelity = {pair: runs for pair in pairs if (runs := of_seeds("-".join(pair)))}
+    agents = {model: runs for model in models if (runs := of_seeds(f"{model}-agents"))}
+    note = f"{n:,} interactions with the real environment for each world model. Two parts ran side by side."
+    record.publish(tables(fidelity, agents), note)
+    return record.status
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,88 @@
+"""Run all long checks, one after the other, and print one line for each.
+
+    python -m tests.nightly [NAME ...] [--again]
+
+A line states the outcome and the seconds; the exit status is 1 if a check failed. All output of a check is in
+runs/nightly/COMMIT/NAME.log. A check that passed at this commit is not run again without --again, so an interrupted
+night goes on where it stopped.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CHECKS = {  # name → (module and arguments, seconds after which it is stopped)
+    "onnx suite": (["onnx_suite"], 600),
+    "proofs": (["proofs"], 1500),
+    "mutations": (["mutations", "--seconds", "300"], 900),
+    "fuzz": (["fuzz", "--seconds", "300"], 600),
+    "fuzz, symbolic": (["fuzz", "--symbolic", "--seconds", "120"], 400),
+    "replay": (["replay", "--seconds", "120"], 400),
+    "faults": (["faults", "--seconds", "240"], 700),
+    "kills": (["kills"], 1200),
+    "large model": (["large_model"], 1200),
+    "installation": (["installation"], 600),
+}
+
+
+def commit() -> str:
+    """Return the present commit in short, with "-changed" if files differ from it; "unknown" outside a repository."""
+    try:
+        git = ["git", "-C", str(ROOT)]
+        head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.strip() + ("-changed" if changed else "")
+
+
+def outcome(name: str, folder: Path) -> dict:
+    """Run a check and return {"passed", "line", "seconds"}.
+
+    Args:
+        name: a key of CHECKS.
+        folder: of the logs.
+    """
+    (module, *arguments), limit = CHECKS[name]
+    command = [sys.executable, "-m", f"tests.nightly.{module}", *arguments]
+    started, lines = time.monotonic(), []
+    with open(folder / f"{name}.log", "w", encoding="utf-8") as log:
+        try:
+            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, timeout=limit)
+            passed, lines = done.returncode == 0, done.stdout.strip().splitlines()
+            log.write(f"\n{done.stdout}")
+        except subprocess.TimeoutExpired:
+            passed, lines = False, [f"stopped after {limit} s"]
+    line = lines[-1] if lines else f"ended without an outcome; see {name}.log"
+    return {"passed": passed, "line": line, "seconds": round(time.monotonic() - started)}
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("names", nargs="*", metavar="NAME", help=f"these checks only: {', '.join(CHECKS)}")
+    arguments.add_argument("--again", action="store_true", help="run checks again that passed at this commit")
+    parsed = arguments.parse_args()
+    if unknown := set(parsed.names) - set(CHECKS):
+        arguments.error(f"there is no check named {sorted(unknown)[0]!r}")
+    state = commit()
+    folder, failed, seconds = ROOT / "runs" / "nightly" / state, 0, 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in parsed.names or CHECKS:
+        path = folder / f"{name}.json"
+        result = json.loads(path.read_text()) if path.exists() else {"passed": False}
+        if parsed.again or not result["passed"] or state == "unknown" or state.endswith("-changed"):
+            result = outcome(name, folder)
+            path.write_text(json.dumps(result))
+        failed, seconds = failed + (not result["passed"]), seconds + result["seconds"]
+        verdict = "passed" if result["passed"] else "FAILED"
+        print(f"{name}: {verdict}: {result['line']}, {result['seconds']} s", flush=True)
+    print(f"{failed} failed, {seconds / 60:.0f} min, commit {state}")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

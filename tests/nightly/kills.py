@@ -1,0 +1,36 @@
+"""Commands that are killed at random moments and started again leave the same files as undisturbed ones.
+
+    python -m tests.nightly.kills [--rounds N]
+
+The checks are those of tests/cli/test_kill.py, whose moments follow the seed. Each round draws other moments.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+from tests.nightly import parser
+
+FILE = "tests/cli/test_kill.py"
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--rounds", type=int, default=2, help="how often all stages are killed (default 2)")
+    parsed = arguments.parse_args()
+    passed, failed = 0, 0
+    for number in range(parsed.rounds):
+        seed = parsed.seed * 100 + number
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-o", "addopts=-p no:cacheprovider", FILE]
+        done = subprocess.run(command, env={**os.environ, "KILL_SEED": str(seed)}, capture_output=True, text=True)
+        print(done.stdout, done.stderr, file=sys.stderr)
+        counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}
+        passed += counts.get("passed", 0)
+        failed += counts.get("failed", 0) + counts.get("error", 0) + (done.returncode != 0 and not counts)
+    print(f"{passed} of {passed + failed} killed commands end as undisturbed ones (seed {parsed.seed})")
+    return int(bool(failed) or not passed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""Every test of the onnx package that ONNX Runtime passes: load, save and run, and again after random rewrites.
+
+    python -m tests.nightly.onnx_suite [--kind KIND]
+
+For each data set of a case, with the symbolic dimensions bound to the sizes of the data:
+
+1. ONNX Runtime runs the original. If it refuses to, or gives other values than ONNX expects, the case is counted as
+   not run, with the reason.
+2. The graph is loaded and saved. Every node must be one of the original's, its attributes byte for byte, and every
+   output must have the bits that the original gave.
+3. Up to 20 random valid rewrites are applied. The ONNX checker must accept the result, and its outputs must be equal:
+   integers and texts exactly, floats within a tolerance of the largest number, NaN where NaN was.
+
+A case whose version ONNX Runtime does not know yet is tried again under the newest version that it knows. Every case is
+tried once more with every input but the first turned into a weight, which gives the rules constants to fold. Where a
+model draws random numbers, only types and shapes of the outputs are compared.
+"""
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.runner import Runner
+
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.state import Task
+from rlflow.graph.ir import Graph
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.language import RuleSet, families, load_rules
+from tests.nightly import parser
+from tests.nightly.onnx_cases import KINDS, Case, Difference, compare, flat, load_cases, outputs_of
+
+REWRITES = 20
+IR_VERSION, OPSET = 13, 26  # the newest that ONNX Runtime 1.31 knows
+TOLERANCE = 1e-4  # after rewrites, relative
+TOLERANCES = {"float16": 4e-3, "bfloat16": 3e-2}
+# What ONNX Runtime says when it does not run a model, and how that is counted.
+REASONS = {
+    "max supported IR version": "the IR version is newer than ONNX Runtime's",
+    "under development": "the opset is newer than ONNX Runtime's",
+    "is not a registered function/op": "ONNX Runtime does not know the operator",
+    "NOT_IMPLEMENTED": "ONNX Runtime has no kernel",
+    "INVALID_GRAPH": "ONNX Runtime finds the model invalid",
+    "Type Error": "ONNX Runtime finds the model invalid",
+    "Failed to construct locale": "the machine lacks a locale",
+    "refuses the model": "a kernel refuses its attributes",
+    "cannot run the model": "a kernel refuses its inputs",
+}
+
+
+class Outcome(NamedTuple):
+    """What became of a case: "equal", "equal in type and shape", "not run" or "failed"."""
+
+    verdict: str
+    reason: str = ""
+    applied: tuple[str, ...] = ()  # names of the rewrites
+
+
+class NotRun(Exception):
+    """ONNX Runtime does not pass the test with the original model; the message says why."""
+
+
+def examine(case: Case, rules: RuleSet, seed: int = 0) -> Outcome:
+    applied: list[str] = []
+    try:
+        for inputs, expected in case.data_sets:
+            applied += round_trip(case, rules, seed, inputs, run_original(case, inputs, expected))
+    except NotRun as error:
+        return Outcome("not run", str(error))
+    except Exception as error:  # whatever it is, it is what the suite looks for
+        return Outcome("failed", f"{type(error).__name__}: {first_line(error)}")
+    return Outcome("equal in type and shape" if case.random else "equal", applied=tuple(applied))
+
+
+def run_original(case: Case, inputs: list, expected: list) -> list:
+    """What ONNX Runtime gives for the original model. Raises NotRun."""
+    try:
+        result = outputs_of(case.model, inputs)
+    except RLFlowError as error:
+        raise NotRun(next(text for sign, text in REASONS.items() if sign in str(error))) from error
+    try:
+        compare(expected, result, 0, 0, values=False)
+        if not case.random:
+            Runner.assert_similar_outputs(flat(expected), flat(result), case.rtol, case.atol)
+    except (AssertionError, Difference) as error:
+        raise NotRun("ONNX Runtime gives other values than ONNX expects") from error
+    return result
+
+
+def round_trip(case: Case, rules: RuleSet, seed: int, inputs: list, before: list) -> list[str]:
+    """The names of the rewrites that left the outputs equal. Raises Difference where they, or saving, did not."""
+    graph = load_graph(case.model, symbolic_sizes(case.model, inputs))
+    saved = to_model(graph)
+    carried_through(case.model, saved)
+    compare(before, outputs_of(saved, inputs), 0, 0, values=not case.random)
+    rewritten, applied = substituted(graph, rules, f"{seed} {case.name}")
+    if applied:
+        after = to_model(rewritten)
+        onnx.checker.check_model(after)
+        for a, b in zip(before, outputs_of(after, inputs), strict=True):
+            tolerance = TOLERANCES.get(str(getattr(a, "dtype", "")), TOLERANCE)
+            compare(a, b, tolerance, case.atol, values=not case.random)
+    return applied
+
+
+def symbolic_sizes(model: onnx.ModelProto, inputs: list) -> dict[str, tuple[int, ...]]:
+    """Sizes for the inputs that have a symbolic dimension, as `load_graph` takes them."""
+    initialised = {tensor.name for tensor in model.graph.initializer}
+    values = [value for value in model.graph.input if value.name not in initialised]
+    return {
+        value.name: given.shape
+        for value, given in zip(values, inputs, strict=False)
+        if any(not dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
+    }
+
+
+def carried_through(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
+    """Raises Difference unless every node is one of the original's."""
+    added = Counter(map(_text, after.graph.node)) - Counter(map(_text, before.graph.node))
+    if added:
+        raise Difference(f"{onnx.NodeProto.FromString(next(iter(added))).op_type} is not as it was")
+
+
+def _text(node: onnx.NodeProto) -> bytes:
+    """The node's bytes; neither the order of its attributes nor the longer name of the standard domain counts."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.domain = "" if node.domain == "ai.onnx" else node.domain
+    copy.attribute.sort(key=lambda attribute: attribute.name)
+    return copy.SerializeToString(deterministic=True)
+
+
+def substituted(graph: Graph, rules: RuleSet, seed: str) -> tuple[Graph, list[str]]:
+    """The graph after random rewrites, and what they are called."""
+    rng = np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))
+    state, applied = Task(graph, rules, AnalyticCost()).initial, []
+    for _ in range(REWRITES):
+        actions = state.valid_actions()[:-1]
+        if not len(actions):
+            break
+        xfer_id, location = map(int, rng.choice(actions))
+        state = state.apply(xfer_id, location)
+        applied.append(rules[xfer_id].name)
+    return state.graph, applied
+
+
+# -- forms of a case -------------------------------------------------------------------------------
+
+
+def forms(case: Case) -> Iterator[tuple[str, Case]]:
+    """The case and what is made of it, each with its name."""
+    yield "as it is", case
+    known = stamped_older(case)
+    if known is not None:
+        yield "stamped older", known
+    weighted = with_weights(known or case)
+    if weighted is not None:
+        yield "with weights", weighted
+
+
+def stamped_older(case: Case) -> Case | None:
+    """The case under a version that ONNX Runtime knows; None if it is that already."""
+    if case.model.ir_version <= IR_VERSION and all(o.domain or o.version <= OPSET for o in case.model.opset_import):
+        return None
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    model.ir_version = min(model.ir_version, IR_VERSION)
+    for opset in model.opset_import:
+        opset.version = opset.version if opset.domain else min(opset.version, OPSET)
+    return case._replace(model=model)
+
+
+def with_weights(case: Case) -> Case | None:
+    """The case with every tensor input but the first as an initialiser; None if that changes nothing."""
+    inputs, expected = case.data_sets[0]
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    model.ir_version = max(model.ir_version, 4)
+    initialised = {tensor.name for tensor in model.graph.initializer}
+    values = [value for value in model.graph.input if value.name not in initialised]
+    fixed = {k for k, given in enumerate(inputs) if k and isinstance(given, np.ndarray)}
+    del model.graph.input[:]
+    model.graph.input.extend(value for k, value in enumerate(values) if k not in fixed)
+    model.graph.initializer.extend(numpy_helper.from_array(inputs[k], values[k].name) for k in sorted(fixed))
+    kept = [given for k, given in enumerate(inputs) if k not in fixed]
+    return case._replace(model=model, data_sets=[(kept, expected)]) if fixed else None
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--kind", action="append", choices=KINDS, help="one kind of tests only; repeatable")
+    parsed = arguments.parse_args()
+    rules, verdicts, reasons, rewrites, failures = load_rules(families()), Counter(), Counter(), 0, []
+    for case in load_cases(parsed.kind or KINDS):
+        for form, changed in forms(case):
+            result = examine(changed, rules, parsed.seed)
+            verdicts[result.verdict] += 1
+            rewrites += len(result.applied)
+            if result.verdict == "not run":
+                reasons[result.reason] += 1
+            if result.verdict == "failed":
+                failures.append(f"{case.name}, {form}: {result.reason}")
+    print(*failures, *(f"not run: {reason}: {n}" for reason, n in reasons.most_common()), sep="\n", file=sys.stderr)
+    equal = verdicts["equal"] + verdicts["equal in type and shape"]
+    print(
+        f"{verdicts.total():,} runs, {equal:,} equal, {verdicts['not run']} not run by ONNX Runtime, {rewrites:,} "
+        f"rewrites (seed {parsed.seed}), {len(failures)} failures"
+    )
+    return int(bool(failures) or not equal)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
