@@ -1,4 +1,4 @@
-"""The seconds of one command: what they are for, and how a command is stopped when they are over or somebody asks."""
+"""The time budget of one command, and the signals that stop it."""
 
 import signal
 import threading
@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from rlflow.common.system import ALARM, alarm
 
-SEARCHES = 1 / 2  # of the seconds, where nothing is learnt; the rest is to prune, compete and measure
+SEARCHES = 1 / 2  # share of the seconds, without learning; the rest is for pruning, the contest and measurements
 
 
 class Budget(NamedTuple):
-    """What the seconds of one command are for; checks that have begun are finished.
+    """The shares of one command's seconds. A check that has begun is finished even after the end.
 
     Attributes:
-      searches: until the searches end.  looking: until nothing is looked for any more, None where searches are all
-        there is.
-      end: the clock (time.monotonic) when all is over.
+      searches: seconds for the searches.
+      looking: seconds until searching and learning end; None if nothing is learned after the searches.
+      end: the clock (time.monotonic()) at the end of the command.
     """
 
     searches: float
@@ -27,8 +27,13 @@ class Budget(NamedTuple):
 
     @classmethod
     def of(cls, seconds: float | None, learn: bool, started: float) -> "Budget":
-        """seconds: None for the default.  learn: whether a controller learns after the searches.  started: when the
-        clock was so."""
+        """Divide the seconds of a command.
+
+        Args:
+          seconds: for the whole command; None: 120, or 900 with learning.
+          learn: whether a controller learns after the searches.
+          started: the clock (time.monotonic()) at the start of the command.
+        """
         seconds = seconds or (900.0 if learn else 120.0)
         end = started + seconds
         return cls(seconds / 30, 0.9 * seconds, end) if learn else cls(seconds * SEARCHES, None, end)
@@ -39,14 +44,14 @@ class Budget(NamedTuple):
 
 
 class Stop(KeyboardInterrupt):
-    """Somebody asks for what there is, or the time is up."""
+    """Raised when the user or the time budget stops the command."""
 
 
 @contextmanager
 def stoppable(seconds: float | None = None) -> Iterator[None]:
-    """In the block Ctrl-C, SIGTERM and the end of so many seconds (None: no end) raise Stop.
+    """Raise Stop in the block on Ctrl-C, on SIGTERM, or after `seconds` (None: no limit).
 
-    Only in the main thread, where Python delivers signals; in another one nothing ends the block early.
+    Python delivers signals in the main thread only. In another thread nothing ends the block early.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -62,7 +67,7 @@ def stoppable(seconds: float | None = None) -> Iterator[None]:
     try:
         with alarm(seconds):
             yield
-    except SystemError as error:  # what code in C makes of an exception that comes while it is at work
+    except SystemError as error:  # C code may turn an exception that is raised while it runs into this error
         if not raised:
             raise
         raise raised[0] from error

@@ -1,4 +1,4 @@
-"""Candidates for delivery: a state and the actions that lead to it, or a decision; and who came to it."""
+"""Candidates for delivery: the result of a search or controller, as a state with the actions that lead to it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,17 @@ from rlflow.common.task import State, Task
 
 @dataclass(frozen=True)
 class Candidate:
-    """Step by step: a state (a rewritten graph), and who came to it.
+    """A result of a step-by-step task: a state (a rewritten graph) and the search or controller that found it.
 
     Attributes:
-      name: "controller", "transfer" (one that learnt on other models), "receipt" (the rewrites of an earlier one),
-        "measured" (the fastest graph that its training measured), "random" or the name of a search; the order of
+      name: the name of a search, "controller", "transfer" (a controller trained on other models), "receipt" (rewrites
+        of an earlier result), "measured" (the fastest graph measured during training) or "random". The order of
         candidates breaks ties.
+      state: the state after the actions.
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
-      interactions: steps of the real environment that were spent on it.
-      seconds: time that was spent on it.
-      measurement_seconds: of the measured rewards that it learnt from, each graph once a stage.
+      interactions: steps of the real environment spent on it.
+      seconds: time spent on it.
+      measurement_seconds: seconds of the measured rewards that it learned from; each graph counts once a stage.
     """
 
     name: str
@@ -32,7 +33,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Decision:
-    """One-shot: a decision, int64 [n], its objective, and who came to it with how many evaluations in how many seconds.
+    """A result of a one-shot task.
+
+    Attributes:
+      name: the method that found it.
+      decision: int64 [n].
+      objective: its value; lower is better.
+      interactions: number of evaluations spent on it.
+      seconds: time spent on it.
     """
 
     name: str
@@ -43,12 +51,17 @@ class Decision:
 
 
 def measurement_seconds(figures: Mapping) -> float:
-    """Of a candidate, as it was written; older files lack them."""
+    """Return the measurement seconds in a candidate's stored figures; 0 for older files, which lack them."""
     return float(figures.get("measurement_seconds", 0.0))
 
 
 def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[State]:
-    """The initial state and the one after each of the valid actions."""
+    """Return the initial state and the state after each action.
+
+    Args:
+      task: the opened task.
+      actions: valid (xfer_id, location) pairs.
+    """
     states = [task.initial]
     for xfer_id, location in actions:
         states.append(states[-1].apply(int(xfer_id), int(location)))
@@ -56,10 +69,10 @@ def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[State]:
 
 
 def follow(task: Task, actions: Sequence[tuple[int, int]]) -> State:
-    """The state at the end of a list of valid actions."""
+    """Return the state after the last of a list of valid actions."""
     return states_along(task, actions)[-1]
 
 
 def improvement(before: float, after: float) -> float:
-    """Percent by which `after` is lower."""
+    """Return by how many percent `after` is lower than `before`; 0 if `before` is 0."""
     return 100.0 * (1.0 - after / before) if before else 0.0

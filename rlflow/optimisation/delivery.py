@@ -1,4 +1,4 @@
-"""From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
+"""Check and measure candidates, choose one, and write its file, receipt and fault report."""
 
 import math
 import time
@@ -26,15 +26,15 @@ from rlflow.optimisation.repair import LeftOut, repaired, write_fault_report
 from rlflow.optimisation.validate import Comparison, Findings
 from rlflow.optimisation.validate.findings import Finding
 
-ONE_THREAD = 1 / 3  # of the seconds of a measurement, for the one that decides nothing
+ONE_THREAD = 1 / 3  # share of the seconds of a measurement; the one with one thread decides nothing
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
 ABLATION_SESSIONS = SESSION_PAIR * MIN_SESSION_PAIRS
-ABLATION_RUNS = ABLATION_SESSIONS * (MIN_PAIRS + 3)  # of each file, at each of the sizes; making a session takes one
+ABLATION_RUNS = ABLATION_SESSIONS * (MIN_PAIRS + 3)  # of each file at each size; making a session counts as one
 
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """See `eval`, `cost.threads`, `env.exact` and `fix` in configs/default.yaml."""
+    """The options of a delivery: see `eval`, `cost.threads`, `env.exact` and `fix` in configs/default.yaml."""
 
     seeds: Sequence[int]
     tolerance: float
@@ -52,29 +52,39 @@ def deliver(
     shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda result: True,
     ablation_until: float = -math.inf,
 ) -> dict:  # fmt: skip
-    """Checks and measures the candidates, writes the best one with its receipt into the folder.
+    """Check and measure the candidates, and write the best one with its receipt into the folder.
 
-    A candidate that is not equal to the original loses the rewrites after which it is not
-    (`rlflow.optimisation.repair`);
-    what is left is what is measured, at each of the task's typical sizes, and a report of the fault is written, too.
-    `rlflow.optimisation.choice` says which of those that passed every check is delivered, or that the original is.
+    A candidate that is not equal to the original loses the rewrites that make it unequal
+    (`rlflow.optimisation.repair`). The rest is measured at each typical size of the task, and a report of the fault is
+    written. `rlflow.optimisation.choice` decides whether one of the equal candidates or the original is delivered.
 
     Args:
-      go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this
-        one and those after it are left out.
+      task: the opened task.
+      source: the file of the original.
+      candidates: in the order in which they are checked.
+      folder: receives the delivered model, receipt.json and the fault report.
+      options: see `DeliveryOptions`.
+      shapes: the sizes that the user named, by symbol or input.
+      families: the rule families of the task (empty: all), for the receipt.
+      go_on: called before every candidate but the first, with the results so far; False ends the checks.
       ablation_until: the clock (time.monotonic()) until which groups of rewrites are measured one by one.
 
-    Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or
-      "original"), `reason`, `target` (the other machine that is estimated for, where nothing is measured; or
-      None),
-      `shares` (of the groups of its rewrites: `rlflow.optimisation.ablation`), `optimised`, the path of the
-      delivered file,
-      `measured_one_thread`, how that does with one thread where it was measured with more, and `fault_report`, the path
-      of the report if there is one.
+    Returns:
+      A JSON-able dictionary.
+      `original`: estimate and file size of the original.
+      `candidates`: name → everything that is known of the candidate.
+      `actions`: name → its (xfer_id, location) pairs.
+      `delivered`: a name, or "original".
+      `reason`: the reason for this choice, as text.
+      `target`: the other machine whose timings are used (nothing is measured then), or None.
+      `shares`: the groups of rewrites of the delivered file (`rlflow.optimisation.ablation`).
+      `optimised`: the path of the delivered file.
+      `measured_one_thread`: its measurement with one thread, if it was measured with more.
+      `fault_report`: the path of the report, or None.
     """
     target = target_of(task.cost)
     if target is not None:
-        options = replace(options, measure_seconds=0.0)  # this machine's clock says nothing of that one
+        options = replace(options, measure_seconds=0.0)  # latencies of this machine do not hold on the target
     checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on)
     report = folder / FAULT_REPORT if any(one["left_out"] for one in result.values()) else None
     if report is not None:
@@ -105,7 +115,7 @@ def _check_all(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions, shapes: dict,
     go_on: Callable[[dict], bool],
 ) -> tuple[dict[str, Candidate], dict[str, dict]]:  # fmt: skip
-    """By name: the candidates that were checked, without what is to blame; and what is known of each."""
+    """Check candidates until `go_on` returns False; return the repaired candidates and their results, both by name."""
     result: dict[str, dict] = {}
     checked: dict[str, Candidate] = {}
     comparison = None
@@ -132,7 +142,9 @@ def _shares(
     task: Task, delivered: Candidate, measured: dict | None, path: Path, options: DeliveryOptions, shapes: dict,
     until: float,
 ) -> list[dict]:  # fmt: skip
-    """Of the groups of rewrites of the delivered file, measured as time allows where the file was measured itself."""
+    """Return the gains of the rewrite groups of the delivered file; measure them if the file was measured and time is
+    left.
+    """
     known, without, sizes = shares(task, delivered), path.with_name("without.onnx"), sizes_to_measure(task, shapes)
 
     def ablation(state: RewriteState, seconds: float) -> dict:
@@ -152,7 +164,7 @@ def _shares(
 
 
 def _remove(path: Path) -> None:
-    """A model and its external weights."""
+    """Delete a model and its external weights."""
     path.unlink(missing_ok=True)
     path.with_name(f"{path.name}.data").unlink(missing_ok=True)
 
@@ -187,7 +199,7 @@ def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
 
 
 def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) -> str | None:
-    """The name of what has the very same graph already, "original" included."""
+    """Return the name of an earlier candidate, or "original", that has the same graph; None if there is none."""
     graph_hash = candidate.state.graph.hash
     if graph_hash == task.original.hash:
         return "original"
@@ -203,11 +215,11 @@ def _check(
     task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path,
     options: DeliveryOptions, shapes: dict,
 ) -> tuple[Candidate, dict]:  # fmt: skip
-    """The candidate without what makes it unequal; what is then known: equality, and latency beside the original."""
+    """Repair, compare and measure one candidate; return the repaired candidate and its entries for CHECKS."""
     path = folder / f"candidate-{candidate.name}.onnx"
 
     def compare(state: RewriteState) -> Findings:
-        save_graph(state.graph, path)  # the last state that is compared is what is left, which is then measured
+        save_graph(state.graph, path)  # the file of the last comparison is the repaired one, which is then measured
         return comparison.against(path)
 
     try:
@@ -220,7 +232,7 @@ def _check(
             try:
                 sizes, seconds = sizes_to_measure(task, shapes), options.measure_seconds
                 measured = measure(source, path, options.threads, seconds, options.sessions, options.seed, sizes)
-            except RLFlowError as error:  # as ONNX Runtime optimises it, which --exact does not look at
+            except RLFlowError as error:  # --exact does not check the model with ONNX Runtime's optimisations
                 findings.findings.append(Finding("structure", False, f"cannot be measured: {error}", optimised=True))
     finally:
         _remove(path)
@@ -235,13 +247,13 @@ def _check(
 
 
 def _measure_one_thread(task: Task, source: Path, path: Path, options: DeliveryOptions, shapes: dict) -> dict:
-    """Latency of the delivered file beside the original's, for whoever runs it with one thread."""
+    """Measure the delivered file against the original with one thread."""
     seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
     return measure(source, path, 1, seconds, options.sessions, options.seed, sizes, memory=False)
 
 
 def sizes_to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
-    """What the typical sizes are called → how they bind the inputs."""
+    """Return the input shapes of each typical size, by the name of the size."""
     if not any(task.sizes):
         return {"": shapes}
     return inputs_at(task.original.interface, task.sizes)
@@ -283,13 +295,16 @@ def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
 
 
 def copy_delivery(outcome: dict, out: Path) -> None:
-    """Copies what was delivered to `out`, external weights and its fault report with it."""
+    """Copy the delivered model, its external weights and its fault report to `out`."""
     copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
     copy_fault_report(outcome, out)
 
 
 def copy_with_receipt(outcome: dict, out: Path) -> None:
-    """As `copy_delivery`, and its receipt. That of an earlier one goes first: no model lies beside another's."""
+    """Copy the delivered model like `copy_delivery`, and its receipt.
+
+    An earlier receipt at that place is deleted first, so that no model lies beside the receipt of another one.
+    """
     beside = out.with_suffix(".receipt.json")
     beside.unlink(missing_ok=True)
     copy_delivery(outcome, out)
@@ -298,7 +313,7 @@ def copy_with_receipt(outcome: dict, out: Path) -> None:
 
 
 def copy_fault_report(outcome: dict, out: Path) -> None:
-    """Puts it beside the file that is delivered, and takes away that of an earlier one."""
+    """Copy the fault report to the place beside `out`, or delete an earlier one if there is none."""
     beside = out.with_suffix(".fault-report.md")
     if outcome["fault_report"] is None:
         beside.unlink(missing_ok=True)

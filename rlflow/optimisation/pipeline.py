@@ -1,12 +1,13 @@
-"""The pipeline of `optimise`: search under a time budget, let candidates compete, check, measure and write a file.
+"""The pipeline of `optimise`: search under a time budget, compare candidates, check, measure and write a file.
 
-`search_and_deliver` works on a run folder (`Run`) and knows nothing of the command line. Learning needs packages above
-this one, so the caller passes two functions: `act` plays a controller that was trained elsewhere, and `learn` runs the
-four stages of learning (both in controllers/stages).
+`search_and_deliver` works on a run folder (`Run`) and does not depend on the command line. Learning needs packages
+above this one, so the caller passes two functions: `act` plays a controller that was trained elsewhere, and `learn`
+runs the four stages of learning (both in controllers/stages).
 
-The searches get a share of the seconds (`rlflow.optimisation.budget`). Candidates then lose the rewrites that do not
-pay (`ablation`), compete end to end (`contest`), and the best ones are checked and measured (`delivery`). Ctrl-C,
-SIGTERM and the end of the time stop the search; the best result so far is then checked, measured briefly and written.
+The searches get a share of the seconds (`rlflow.optimisation.budget`). Then rewrites that gain nothing are taken back
+(`ablation`), the candidates are compared end to end (`contest`), and the best ones are checked and measured
+(`delivery`). Ctrl-C, SIGTERM and the end of the time stop the search; the best result so far is then checked, measured
+briefly and written.
 """
 
 import time
@@ -44,19 +45,22 @@ from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_w
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.search.base import Limits, SearchResult, run_search
 
-ACTING = 1 / 4  # of the seconds of the searches, for a controller that was trained elsewhere
-PRUNING = 1 / 5  # of the seconds that the searches leave: a tenth of all where the searches use their whole share
+ACTING = 1 / 4  # share of the searches' seconds for a controller that was trained elsewhere
+PRUNING = 1 / 5  # share of the seconds after the searches; a tenth of all if the searches use their whole half
 TIDYING = 3.0  # seconds
-CHECKED = 4  # candidates, at most: the best ones
-CONTEST = 5 / 8  # of the seconds that are left then: a quarter of all
+CHECKED = 4  # largest number of candidates that are checked, best first
+CONTEST = 5 / 8  # share of the seconds after pruning; a quarter of all
 
 
 class Run(Protocol):
     """The part of a run folder (`rlflow.runs.folder.RunFolder`) that the pipeline needs.
 
     Attributes:
-      path: the folder.  config: all options, resolved.  source: the file of the model.
-      spec: the task as plain values.  task: the task, opened.
+      path: the folder.
+      config: all options, resolved.
+      source: the file of the model.
+      spec: the task as plain values.
+      task: the opened task.
     """
 
     path: Path
@@ -77,13 +81,17 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
     """Optimise the model of a run folder and write the best file, also when the search is stopped.
 
     Args:
+      run: the run folder.
       out: where the file is written; None leaves it in the run folder.
       started: the clock (time.monotonic()) when the budget `optimise.seconds` began.
       act: plays a trained controller (`optimise.controller`) on the run's model.
       learn: runs the stages of learning (`optimise.learn`).
 
     Returns:
-      The results of the stages that were run, by name, and whether the search was stopped before its end.
+      The results of the completed stages by name, and whether the search was stopped early.
+
+    Raises:
+      RLFlowError: the task or its cost is not that of `optimise`, or a stage fails.
     """
     check_rewriting(run, "optimise")
     if out is not None:
@@ -127,10 +135,12 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
 
 
 def search_once(run: Run, method: str, out: Path, measure: bool) -> tuple[SearchResult, dict]:
-    """Run one search, and write the checked result to `out`, its receipt and fault report beside it.
+    """Run one search and write the checked result to `out`, with its receipt and fault report.
 
     Args:
+      run: the run folder.
       method: the name of the search.
+      out: where the file is written.
       measure: whether the result is measured against the original, for `eval.measure_seconds`; `eval.accept` then
         decides what is delivered.
 
@@ -156,7 +166,7 @@ def _copy_out(outcome: dict, out: Path | None) -> None:
 
 
 def _carry_out(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) -> None:
-    """Offers what the rewrites of an earlier receipt come to."""
+    """Apply the rewrites of an earlier receipt and offer the result as a candidate."""
     anytime.count_cost(run.task, budget.end)
     began = time.monotonic()
     with timing_until(run.task.cost, began + budget.searches):
@@ -166,7 +176,8 @@ def _carry_out(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) 
 
 
 def _choose(run: Run, best, budget: Budget) -> dict:
-    """The stage `eval` without a controller: what pays of what was found competes, is checked and measured."""
+    """Run the stage `eval` without a controller: prune the candidates, compare them, check and measure the best ones.
+    """
     candidates = without_what_does_not_pay(best, PRUNING * budget.left)
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
         return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget))
@@ -191,21 +202,21 @@ def _compete(run: Run, entered: list[Contender], end: float) -> Contest:
 
 
 def _deliver(run: Run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:
-    """options: see `rlflow.optimisation.delivery.deliver`."""
+    """Deliver one of the candidates; `options` are those of `rlflow.optimisation.delivery.deliver`."""
     seconds = min(run.config.eval.measure_seconds, measure_seconds)
     outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config, seconds, **options)
     return outcome | {"dreamt": []}
 
 
 def _original(run: Run, reason: str) -> dict:
-    """The outcome where not even the model's own cost is known."""
+    """Return the outcome of a run that was stopped before the model's own cost was known."""
     return {
         "candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source), "fault_report": None,
     }  # fmt: skip
 
 
 def check_rewriting(run: Run, command: str) -> None:
-    """Raises RLFlowError unless task and cost of the run are such that the command can deliver a faster ONNX file."""
+    """Raise RLFlowError unless the run's task and cost allow the command to deliver a faster ONNX file."""
     check_is_of_time(COSTS.get(run.config.cost.name))
     if run.config.task.name != "rewriting":
         raise RLFlowError(f"'{command}' makes ONNX models faster: task.name=rewriting, not {run.config.task.name}")
