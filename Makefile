@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c "$(SUPPORTED)" 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test docs clean
+.PHONY: demo test docs results nightly clean
 
 demo: .venv/ready
 	$(BIN)/python run.py optimise light_densenet121 --config configs/demo.yaml --run runs/demo --out runs/demo/faster.onnx
@@ -15,11 +15,20 @@ test: .venv/ready-test
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 25
 
-# After a change of the rules, of docs/results or of an option: the pages that are written by the machine. It fails where
-# a result is older than the rules or the code that it judges, and names the command that renews it.
+# After a change of the rules, of an option or of a record: the pages that are written by a program.
 docs: .venv/ready
 	$(BIN)/python run.py rules docs --out docs/RULES.md
-	$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m rlflow.runs.config
+	$(BIN)/python -m benchmarks.record
+
+# All pages of docs/results, about five hours on two calm cores; goes on where it was stopped.
+# `make results EXPORTERS=PATH` names the Python that has the exporters (benchmarks/exports).
+results: .venv/ready
+	$(BIN)/python -m benchmarks $(if $(EXPORTERS),--exporter-python $(EXPORTERS))
+
+# The long checks of correctness, about 45 minutes: one line for each; logs in runs/nightly.
+nightly: .venv/ready-test
+	$(BIN)/python -m tests.nightly
 
 $(BIN)/pip:
 	@"$(PYTHON)" -c "$(SUPPORTED)" 2>/dev/null || { echo "RLFlow needs Python 3.11, 3.12 or 3.13 with venv and pip; name it with: make PYTHON=..."; exit 1; }

@@ -1,12 +1,10 @@
-"""What the numbers in docs/ were measured with.
+"""Benchmarks: each module makes one page of docs/results, and all together are `make results`.
 
-A benchmark is a module NAME of this package that runs as `python -m benchmarks.NAME [--json FILE] [--seed N]`:
+    python -m benchmarks                    all pages, one after the other; resumable
+    python -m benchmarks.optimise           one page
+    python -m benchmarks.optimise --draft   a try: uncommitted code is accepted, and no page changes
 
-- `JUDGES`: the code that it measures (`benchmarks.judged` says what belongs there);
-- `main`, which ends in `harness.finish(NAME, arguments, figures, bars)`;
-- `table`, and others named `…_table`: figures → Markdown.
-
-Its results are kept as docs/results/*.json; `make docs` makes docs/results/NAME.md of them, from a template where that
-page does not exist, and adds their bars to docs/RESULTS.md. What one wants to say of a result is written into its page,
-outside the marks.
+`record.py` says what a record states and how its parts are kept. A new page is a module with `main`, which ends in
+`Record.publish`, and a line in PAGES of `__main__.py`. `random_models` is the generator of random graphs that tests and
+nightly checks use.
 """

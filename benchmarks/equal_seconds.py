@@ -44,7 +44,7 @@ from rlflow.optimisation.candidates import Candidate, follow, states_along
 from rlflow.optimisation.contest import Contender, compete, contenders, different
 from rlflow.runs.config import load_config
 
-MODELS = ("vit_base", "light_densenet121", "shufflenet_v2", "resnet50")
+MODELS = ("vit_base", "light_densenet121", "shufflenet_v2")
 METHODS = ("estimate", "annealing", "xrlflow", "xrlflow-local", "untrained", "dream")
 LAST_SHARE, FINALISTS = 0.2, 8  # of the seconds, for the last contest; graphs in it
 HOT, COLD, REWRITES = 0.02, 0.001, 4  # annealing: temperatures of log latency; rewrites of a proposal at most

@@ -31,8 +31,7 @@ from rlflow.memory.problem import Problem, depth_first, random_depth_first
 from rlflow.zoo import load
 
 USUAL = (
-    "light_squeezenet", "light_densenet121", "light_inception_v1", "shufflenet_v2", "mobilenet_v2", "inception_v3",
-    "resnet50",
+    "light_squeezenet", "light_densenet121", "shufflenet_v2", "inception_v3", "resnet50",
 )  # fmt: skip
 BARE = "no pattern, arena or reuse"  # the setup whose added memory the peaks predict
 MEASURE_SECONDS, REWRITE_SECONDS = 5, 20

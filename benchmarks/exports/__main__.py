@@ -3,9 +3,9 @@
     python -m benchmarks.exports [--exporter-python PATH] [--file NAME] [--half HALF]
 
 For every file of the judgement half of `benchmarks.exports.corpus`: it is exported, onnxsim, onnxslim, onnxscript's
-optimiser and ONNX Runtime's optimiser for transformers each write a file, and so does `run.py optimise` with an empty
-timing database. Then the original and all files run in turns in processes of their own, with OpenVINO for reference.
-One thread for all files, two threads for every third one.
+optimiser and ONNX Runtime's optimiser for transformers each write a file, and so does `run.py optimise` in 60 seconds
+with an empty timing database. Then the original and all files run in turns in processes of their own, with OpenVINO for reference.
+One thread for all files, two threads for every sixth one.
 
 Exporters and tools need an environment of their own: `pip install '.[exports]' -c benchmarks/exports/constraints.txt`.
 Exported files are kept in runs/exports.
@@ -32,7 +32,7 @@ from rlflow.optimisation.validate import validate
 MODELS = ROOT / "runs" / "exports"
 OURS, OPENVINO = "RLFlow", "OpenVINO"
 SEEDS = (100, 101, 102)  # of inputs that the run has not seen
-MEASURE_SECONDS, SESSIONS = 40.0, 6
+OPTIMISE_SECONDS, MEASURE_SECONDS, SESSIONS = 60, 40.0, 6
 NARROW = 0.02  # relative width of an interval; measuring ends when all intervals are narrower
 OTHER_MODEL = 0.02  # relative error from which on a file counts as another model and is compared with none
 
@@ -91,7 +91,7 @@ def optimised(source: Path, out: Path, threads: int) -> dict:
     with TemporaryDirectory() as folder:
         seconds = run_rlflow(
             "optimise", source, "--out", out, "--run", Path(folder, "run"), "--threads", threads,
-            f"cost.database={folder}/costs.sqlite",
+            "--seconds", OPTIMISE_SECONDS, f"cost.database={folder}/costs.sqlite",
         )  # fmt: skip
         check_seconds = read_json(Path(folder, "run", "eval.json"))["seconds"]
     findings = validate(source, out, seeds=SEEDS, threads=threads)
@@ -215,7 +215,7 @@ def main() -> int:
     parsed = arguments.parse_args()
     versions, names = tool_versions(parsed.exporter_python), parsed.file or of_half(parsed.half)
     record = Record("exports", parsed)
-    threads = {name: [1, 2] if k % 3 == 0 else [1] for k, name in enumerate(names)}
+    threads = {name: [1, 2] if k % 6 == 0 else [1] for k, name in enumerate(names)}
     figures = record.all_parts({name: (examine, name, threads[name], parsed.exporter_python) for name in names})
     note = f"The {parsed.half} half, with {versions}. Ratios are shares of the original's latency; below 1 is faster."
     record.publish(tables(figures), note)

@@ -5,7 +5,7 @@ A group is a dataclass (rlflow/common/options.py). World models and controllers 
 groups are known here by name only and imported when a config is read. `load_config` checks every value against its
 option. `page` gives the text of configs/default.yaml:
 
-    python -m benchmarks.pages            writes the page
+    python -m rlflow.runs.config          writes the page
 
 The shipped files lie in configs/ of a checkout, and in the package rlflow.configs of an installation. `shipped` finds
 `configs/demo.yaml` in both.
@@ -36,7 +36,7 @@ INDENT, COMMENTS, WIDTH = 2, 28, 120  # of a group; the column in which comments
 HEADER = """\
 # Every option of RLFlow with its default. A small YAML file (--config FILE) or `key=value` on the command
 # line changes some of them, e.g. `env.max_steps=50`. An unknown key is refused. Numbers are above 0, where
-# nothing else is said. This page is written from the dataclasses of the options: python -m benchmarks.pages
+# nothing else is said. This page is written from the dataclasses of the options: python -m rlflow.runs.config
 """
 GROUPS = Registry(
     "group of options",
@@ -289,3 +289,7 @@ LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # gr
 def asks_to_learn(files: Iterable[Path | str], overrides: Iterable[str]) -> bool:
     """Return whether files or overrides set an option of learning."""
     return bool(LEARNING & groups_of(files, overrides))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

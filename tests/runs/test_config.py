@@ -49,7 +49,7 @@ def refusal(*overrides: str, files=(), **changes) -> str:
 
 
 def test_the_page_is_what_the_dataclasses_say():
-    """Else: python -m benchmarks.pages"""
+    """Else: python -m rlflow.runs.config"""
     assert PAGE.read_text() == page()
 
 
