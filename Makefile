@@ -1,4 +1,5 @@
-# `make demo`: one model from start to finish.  `make test`: the tests.  Both need Python 3.11 to 3.13, pip and make alone.
+# `make demo`: one real model made faster, in about two minutes.  `make demo-learn`: the four stages of learning.
+# `make test`: linter and tests.  All need Python 3.11 to 3.13, pip and make alone.
 
 SUPPORTED := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 # The newest that runs: a name on PATH can be a shim that leads nowhere, or a Python without venv and pip.
@@ -6,10 +7,17 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c "$(SUPPORTED)" 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test docs results nightly clean
+.PHONY: demo demo-learn test docs results nightly clean
 
-demo: .venv/ready
-	$(BIN)/python run.py optimise light_densenet121 --config configs/demo.yaml --run runs/demo --out runs/demo/faster.onnx
+demo: .venv/ready-demo
+	$(BIN)/python run.py optimise light_densenet121 --seconds 60 --run runs/demo --out runs/demo/faster.onnx
+
+LEARN := --run runs/demo-learn
+demo-learn: .venv/ready
+	$(BIN)/python run.py collect $(LEARN) --model squeezenet1_1 --config configs/demo.yaml
+	$(BIN)/python run.py train-wm $(LEARN)
+	$(BIN)/python run.py train-controller $(LEARN)
+	$(BIN)/python run.py eval $(LEARN)
 
 test: .venv/ready-test
 	$(BIN)/ruff check .
@@ -33,6 +41,10 @@ nightly: .venv/ready-test
 $(BIN)/pip:
 	@"$(PYTHON)" -c "$(SUPPORTED)" 2>/dev/null || { echo "RLFlow needs Python 3.11, 3.12 or 3.13 with venv and pip; name it with: make PYTHON=..."; exit 1; }
 	"$(PYTHON)" -m venv .venv
+
+.venv/ready-demo: setup.py constraints.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
 
 .venv/ready: setup.py constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[learn]'

@@ -29,10 +29,13 @@ def run(parsed) -> dict:
 def judge_controllers(run) -> dict:
     from controllers.stages import acting
     from rlflow.cli.command import following
+    from rlflow.reports.markdown import RETURNS_PICTURE
     from worldmodel.run_pages import write_up
 
     outcome = acting.evaluate(run)
     lines = write_up(run, outcome)
+    if outcome["dreamt"]:
+        lines |= {"picture": run.path / "eval" / RETURNS_PICTURE}
     ending(lines, *following(run, outcome, outcome.get("optimised")))
     return outcome
 
