@@ -7,7 +7,7 @@ TENSORFLOW = [
 
 setup(
     name="rlflow",
-    version="0.1.0",
+    version="0.2.0",
     description="Makes ONNX models faster by proved rules, and learns how in a dream.",
     license="MIT",
     python_requires=">=3.11,<3.14",
