@@ -149,7 +149,12 @@ def _name(node: onnx.NodeProto) -> str:
 
 
 def names(graph: Graph, order: Sequence[int]) -> list[str]:
-    """Return the names of the first outputs of nodes, given by id."""
+    """Return the names of the first outputs of nodes.
+
+    Args:
+      graph: the graph that holds the nodes.
+      order: node ids.
+    """
     outputs = (next(tensor for tensor in graph.nodes[node].outputs if tensor != ABSENT) for node in order)
     return [graph.interface.names[tensor] for tensor in outputs]
 
@@ -188,7 +193,7 @@ def with_sizes_of_a_run(graph: Graph, path: Path, inputs: dict) -> Graph:
 
 
 def is_known(graph: Graph, tensor: int) -> bool:
-    """Return whether the shape of a tensor is known."""
+    """Return whether the shape of a tensor, given by id, is known."""
     kind = graph.types.get(tensor)
     return kind is not None and kind.shape is not None
 

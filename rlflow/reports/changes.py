@@ -331,7 +331,7 @@ def summary(what: Change, kind: Kind) -> str:
 
 
 def pictures(what: Change) -> list[Safe]:
-    """Return all kinds as elements that unfold."""
+    """Return an introduction and one foldable element per kind of region, with its drawing."""
     gone = sum(len(region.removed) for kind in what.kinds for region in kind.regions)
     new = sum(len(region.added) for kind in what.kinds for region in kind.regions)
     about = (

@@ -119,7 +119,7 @@ def join(children) -> Safe:
 
 
 def short(text: str, longest: int = LONGEST) -> str:
-    """Return a foreign text, cut to a length that fits a page.
+    """Return a text from an unknown model, cut to a length that fits a page.
 
     Args:
       text: the text.

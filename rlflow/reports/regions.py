@@ -218,11 +218,13 @@ def neighbours(graph: Graph, node_ids: Iterable[int]) -> set[int]:
 
 
 def sources(graph: Graph, node_id: int) -> list[int]:
+    """Return the shown nodes that give an input to a node, given by id."""
     result = dict.fromkeys(graph.producers[t] for t in graph.nodes[node_id].reads() if t in graph.producers)
     return [n for n in result if shown(graph, n)]
 
 
 def readers(graph: Graph, node_id: int) -> list[int]:
+    """Return the shown nodes that read an output of a node, given by id."""
     result = dict.fromkeys(c for t in graph.nodes[node_id].outputs for c in graph.consumers.get(t, ()))
     return [n for n in result if shown(graph, n)]
 

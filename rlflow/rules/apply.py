@@ -177,7 +177,13 @@ def holds_sizes(kind: TensorType | None) -> bool:
 
 
 def has_outputs(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
-    """Return whether the matched nodes have every output that the rule replaces; nodes may omit their last outputs."""
+    """Return whether the matched nodes have every output that the rule replaces; nodes may omit their last outputs.
+
+    Args:
+      graph: the graph of the match.
+      rule: the matched rule.
+      nodes: node ids in the order of `rule.ops`.
+    """
     return all(slot < len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced)
 
 

@@ -177,7 +177,13 @@ def _relative_match(match: Match, rule: Rule, nodes: list[int], tensors: list[in
 
 
 def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
-    """Return whether the match names its two symmetric roots against the canonical order, so does not count."""
+    """Return whether a match names its two symmetric roots against the canonical order, so that it is no location.
+
+    Args:
+      graph: the graph of the match.
+      rule: the matched rule.
+      nodes: node ids in the order of `rule.ops`.
+    """
     if not rule.symmetric:
         return False
     first, second = (nodes[position] for position in rule.root_positions)
