@@ -326,8 +326,8 @@ def summary(what: Change, kind: Kind) -> str:
       kind: the kind.
     """
     rules = list(dict.fromkeys(what.steps[number].rule for number in kind.regions[0].steps))
-    alike = f" in {len(kind.regions)} similar regions" if len(kind.regions) > 1 else ""
-    return f"{', '.join(rules)}: {time_text(kind.gain_ps, '+')}{alike}"
+    places = f" in {len(kind.regions)} similar regions" if len(kind.regions) > 1 else ""
+    return f"{', '.join(rules)}: {time_text(kind.gain_ps, '+')}{places}"
 
 
 def pictures(what: Change) -> list[Safe]:
