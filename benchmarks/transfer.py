@@ -24,7 +24,7 @@ from benchmarks.record import Record, Table, parser, run
 from benchmarks.shared import MODELS, number, percent, search_gain
 from rlflow.env.candidates import CandidateEnv
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
-from rlflow.env.step import InTurn
+from rlflow.env.step import MultiModelEnv
 from rlflow.graph.onnx_writer import save_model
 from rlflow.optimisation.candidates import improvement
 from rlflow.optimisation.receipt import carried_over
@@ -78,7 +78,7 @@ def learn(seed: int, models: list[str], folder: Path):
 
     result = agent(seed, *models[1:])
     train_for_real(
-        result, lambda: InTurn([environment(one, result.config) for one in models]), sys.maxsize, seed, folder
+        result, lambda: MultiModelEnv([environment(one, result.config) for one in models]), sys.maxsize, seed, folder
     )
     return result
 

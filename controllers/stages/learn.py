@@ -31,7 +31,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, write_text
 from rlflow.common.messages import bar_updater, counted, progress_bar, say
 from rlflow.common.task import ONE_SHOT
-from rlflow.env.step import InTurn
+from rlflow.env.step import MultiModelEnv
 from rlflow.runs.folder import stages_of
 from rlflow.zoo import zoo_or_path
 from worldmodel.base import UnpredictableRewardError
@@ -118,7 +118,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         own, *others = [run.spec.make_env(task, run.spec.max_steps) for task in (run.task, *other_tasks)]
         charged = [ChargedEnv(own, measurements), *(ChargedEnv(env, measurements, own=False) for env in others)]
         seen = [as_seen(run, env, model) for env in charged]
-        return InTurn(seen) if others else seen[0]
+        return MultiModelEnv(seen) if others else seen[0]
 
     def log(step, scalars):
         writer.scalars(step, scalars | ({"measurement_seconds": measurements.seconds} if measurements.seconds else {}))

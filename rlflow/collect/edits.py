@@ -121,12 +121,12 @@ def _hash(content) -> int:
 @lru_cache(maxsize=4)
 def first_edit(state: RewriteState) -> Edit:
     """Return an edit that describes a whole state, as if everything in it were new."""
-    nodes = [_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
+    nodes = [_node_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
     matches = [match_record(state, match) for match in state.table.all_matches()]
-    nodes += _outputs(state.graph)
+    nodes += _output_records(state.graph)
     typical = [sorted(sizes.items()) for sizes in state.task.sizes]
     sizes = _hash(typical) if any(typical) else 0
-    return Edit((), _tensors(state, nodes, {}), tuple(nodes), (), (), tuple(matches), sizes)
+    return Edit((), _new_tensor_records(state, nodes, {}), tuple(nodes), (), (), tuple(matches), sizes)
 
 
 def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edit:
@@ -144,15 +144,16 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
     changed.sort(key=lambda node_id: (node_id in old.nodes, node_id))
     nodes = []
     for node_id in changed:
-        record = _record(after, new.nodes[node_id])
-        if node_id not in old.nodes or record != _record(before, old.nodes[node_id]):
+        record = _node_record(after, new.nodes[node_id])
+        if node_id not in old.nodes or record != _node_record(before, old.nodes[node_id]):
             nodes.append(record)
     if new.outputs != old.outputs:
-        nodes += [record for record, was in zip(_outputs(new), _outputs(old), strict=True) if record != was]
+        pairs = zip(_output_records(new), _output_records(old), strict=True)
+        nodes += [record for record, was in pairs if record != was]
     lost, appeared = after.table.difference(before.table)
     return Edit(
         tuple(removed),
-        _tensors(after, nodes, old.types),
+        _new_tensor_records(after, nodes, old.types),
         tuple(nodes),
         rewired_tensors(old, before.task.rules[match.xfer_id], match),
         tuple([match_record(before, match) for match in lost]),
@@ -171,7 +172,7 @@ def match_record(state: RewriteState, match: Match) -> MatchRecord:
     return MatchRecord(match.xfer_id, match.nodes, tuple(bound))
 
 
-def _record(state: RewriteState, node: Node) -> NodeRecord:
+def _node_record(state: RewriteState, node: Node) -> NodeRecord:
     """Return the record of a node."""
     op_type, attributes = node.key()[:2], attributes_of(state.graph, node)[0]
     operator = (*op_type, sorted(attributes.items()), len(node.captured))
@@ -179,14 +180,16 @@ def _record(state: RewriteState, node: Node) -> NodeRecord:
     return NodeRecord(node.id, _hash(op_type), _hash(operator), node.inputs, node.outputs, runtime)
 
 
-def _tensors(state: RewriteState, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
+def _new_tensor_records(
+    state: RewriteState, nodes: Iterable[NodeRecord], known: Container[int]
+) -> tuple[TensorRecord, ...]:
     """Return the records of the tensors that the nodes name and that are not known yet."""
     named = dict.fromkeys(t for node in nodes for t in (*node.inputs, *node.outputs) if t != ABSENT and t not in known)
     views = [state.graph.at(sizes) for sizes in state.task.sizes]
-    return tuple([_tensor(state.graph, views, tensor) for tensor in named])
+    return tuple([_tensor_record(state.graph, views, tensor) for tensor in named])
 
 
-def _tensor(graph: Graph, views: list[Graph], tensor: int) -> TensorRecord:
+def _tensor_record(graph: Graph, views: list[Graph], tensor: int) -> TensorRecord:
     """Return the record of a tensor; `views` contains the graph at each of the typical sizes."""
     known, constant = graph.types.get(tensor), graph.constants.get(tensor)
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
@@ -201,7 +204,7 @@ def _tensor(graph: Graph, views: list[Graph], tensor: int) -> TensorRecord:
     return TensorRecord(tensor, _hash((dtype_and_rank, bool(content))), signature, size)
 
 
-def _outputs(graph: Graph) -> list[NodeRecord]:
+def _output_records(graph: Graph) -> list[NodeRecord]:
     return [NodeRecord(-2 - k, OUTPUT, OUTPUT, (tensor,), (-2 - k,), 0) for k, tensor in enumerate(graph.outputs)]
 
 
@@ -261,13 +264,13 @@ def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
         whole = False
     if whole:
         taken = [match if match.xfer_id >= 0 else None for match in taken]
-        whole = _hang_together(edits, taken)
+        whole = _is_consistent(edits, taken)
     if not whole:
         raise RLFlowError(f"the edits of an episode are damaged, or not of format {FORMAT}; collect the episodes again")
     return edits, taken
 
 
-def _hang_together(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
+def _is_consistent(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
     """Check that each edit names only nodes, tensors and matches that have appeared and are not removed."""
     nodes, tensors, matches = set(), {ABSENT}, set()
     for edit, match in zip(edits, [None, *taken], strict=True):
@@ -301,28 +304,28 @@ def _names_only(edit: Edit, nodes: set[int], tensors: set[int]) -> bool:
 
 
 def _unpack_edit(numbers: Iterator[int]) -> Edit:
-    sizes, removed = next(numbers), _some(numbers)
+    sizes, removed = next(numbers), _read_tuple(numbers)
     tensors, nodes = [], []
-    for _ in _counted(numbers):
+    for _ in _read_range(numbers):
         tensors.append(TensorRecord(next(numbers), next(numbers), next(numbers), next(numbers)))
-    for _ in _counted(numbers):
+    for _ in _read_range(numbers):
         node_id, op_type, operator, runtime = next(numbers), next(numbers), next(numbers), next(numbers)
-        nodes.append(NodeRecord(node_id, op_type, operator, _some(numbers), _some(numbers), runtime))
-    rewired = tuple([(next(numbers), next(numbers)) for _ in _counted(numbers)])
-    lost = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
-    appeared = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
+        nodes.append(NodeRecord(node_id, op_type, operator, _read_tuple(numbers), _read_tuple(numbers), runtime))
+    rewired = tuple([(next(numbers), next(numbers)) for _ in _read_range(numbers)])
+    lost = tuple([_unpack_match(numbers) for _ in _read_range(numbers)])
+    appeared = tuple([_unpack_match(numbers) for _ in _read_range(numbers)])
     return Edit(removed, tuple(tensors), tuple(nodes), rewired, lost, appeared, sizes)
 
 
 def _unpack_match(numbers: Iterator[int]) -> MatchRecord:
-    return MatchRecord(next(numbers), _some(numbers), _some(numbers))
+    return MatchRecord(next(numbers), _read_tuple(numbers), _read_tuple(numbers))
 
 
-def _some(numbers: Iterator[int]) -> tuple[int, ...]:
-    return tuple([next(numbers) for _ in _counted(numbers)])
+def _read_tuple(numbers: Iterator[int]) -> tuple[int, ...]:
+    return tuple([next(numbers) for _ in _read_range(numbers)])
 
 
-def _counted(numbers: Iterator[int]) -> range:
+def _read_range(numbers: Iterator[int]) -> range:
     return range(next(numbers))
 
 

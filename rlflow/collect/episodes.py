@@ -62,7 +62,7 @@ class KeptGraph:
         return (getattr(self, name) for name in GraphArrays._fields)
 
 
-def kept(graphs: Sequence[GraphArrays | KeptGraph]) -> list[KeptGraph]:
+def with_shared_tables(graphs: Sequence[GraphArrays | KeptGraph]) -> list[KeptGraph]:
     """Return the graphs with feature rows in new shared tables."""
     node_rows, nodes = _distinct_rows(graph.nodes for graph in graphs)
     edge_rows, edges = _distinct_rows(graph.edges for graph in graphs)
@@ -148,7 +148,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
       path: the file.
       episodes: the episodes.
     """
-    graphs = kept([graph for episode in episodes for graph in episode.graphs])
+    graphs = with_shared_tables([graph for episode in episodes for graph in episode.graphs])
     arrays = {
         "index": np.array([episode.index for episode in episodes], np.int64),
         "steps": np.array([len(episode) for episode in episodes], np.int64),
@@ -163,7 +163,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
         arrays[name] = np.concatenate([getattr(graph, name) for graph in graphs])
     arrays |= graphs[0].tables._asdict()
     for name in ("matched", "edits", "measurements"):
-        parts = [part for episode in episodes for part in _parts(episode, name)]
+        parts = [part for episode in episodes for part in _varying_arrays(episode, name)]
         arrays[name] = np.concatenate(parts)
         arrays[f"n_{name}"] = np.array([len(part) for part in parts], np.int64)
     arrays["globals"] = np.stack([graph.globals for graph in graphs])
@@ -172,7 +172,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
     write_arrays(path, arrays)
 
 
-def _parts(episode: Episode, name: str) -> list[np.ndarray]:
+def _varying_arrays(episode: Episode, name: str) -> list[np.ndarray]:
     """Return an episode's arrays of varying length: one array of edits or measurements, or one `matched` array for each
     step.
     """

@@ -85,16 +85,17 @@ class Workers:
             yield from (call_with_traceback(job.function, *job.arguments) for job in jobs)
             return
         waiting = iter(jobs)
-        begun: deque[Future] = deque(self._begin(job) for job in islice(waiting, ahead))
+        begun: deque[Future] = deque(self._submit(job) for job in islice(waiting, ahead))
         while begun:
             result = begun.popleft().result()
-            begun.extend(self._begin(job) for job in islice(waiting, 1))
+            begun.extend(self._submit(job) for job in islice(waiting, 1))
             yield result
 
-    def _begin(self, job: Job) -> Future:
-        return self._threads.submit(copy_context().run, self._do, job)  # The context carries the caller's `silence`.
+    def _submit(self, job: Job) -> Future:
+        # The context carries the caller's `silence`.
+        return self._threads.submit(copy_context().run, self._run_with_retries, job)
 
-    def _do(self, job: Job):
+    def _run_with_retries(self, job: Job):
         for tries in range(1, TRIES + 1):
             try:
                 return self._executor.run(job.function, *job.arguments)
@@ -168,7 +169,7 @@ class RayExecutor:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here sends no usage statistics
             address = os.environ.get("RAY_ADDRESS", "of this machine")
             try:
-                _knock(address)
+                _check_reachable(address)
                 ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
             except (OSError, RuntimeError, ValueError) as error:
                 raise RLFlowError(
@@ -199,7 +200,7 @@ class RayExecutor:
             self._ray.shutdown()
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Raise OSError if no server listens at the address: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdecimal():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlflow.collect.edits import NO_EDIT, SignatureFeatures, edit_between, first_edit, match_record, pack
-from rlflow.collect.episodes import Episode, kept, read_episodes, read_shard, write_shard
+from rlflow.collect.episodes import Episode, read_episodes, read_shard, with_shared_tables, write_shard
 from rlflow.collect.executors import Job, Workers
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
@@ -31,7 +31,7 @@ ARRIVAL_SECONDS = 60.0  # time that a network file system may take to show a fil
 def play_random(
     task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0, by_rule: float = 0.0
 ) -> Episode:
-    """Play one random episode; by default the paper's random agent (see `drawn`).
+    """Play one random episode; by default the paper's random agent (see `draw_action`).
 
     If an action is a move (`env.moves=batched`), the episode records the single rewrites of each move.
 
@@ -51,7 +51,7 @@ def play_random(
         valid = valid_actions(state.counts, spec.stop)
         if not len(valid):
             break
-        xfer_id, location = drawn(valid, spec.n_rules, rng, by_rule)
+        xfer_id, location = draw_action(valid, spec.n_rules, rng, by_rule)
         before, steps = state, [((xfer_id, location), states[-1])]
         if xfer_id != spec.n_rules:
             state = state.apply(xfer_id, location)
@@ -65,7 +65,7 @@ def play_random(
     return record(task, reward, states, actions, index)
 
 
-def drawn(valid: np.ndarray, no_op: int, rng: np.random.Generator, by_rule: float = 0.0) -> tuple[int, int]:
+def draw_action(valid: np.ndarray, no_op: int, rng: np.random.Generator, by_rule: float = 0.0) -> tuple[int, int]:
     """Draw one of the valid actions.
 
     Every valid action, NO-OP included, is equally probable, as in the paper. If the action is not NO-OP, a second draw
@@ -124,7 +124,7 @@ def record(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
         np.array([state.objective / task.per_unit for state in states], np.float64),
         np.array([state.counts for state in states], np.int32),
-        kept([state.arrays() for state in states]), index, matched, edits, signatures, copied,
+        with_shared_tables([state.arrays() for state in states]), index, matched, edits, signatures, copied,
         task.encoding_spec.version, earnings.measurements,
     )  # fmt: skip
 
@@ -176,12 +176,12 @@ def figures(episode: Episode) -> Figures:
 
 
 @lru_cache(maxsize=1)
-def _made(spec: TaskSpec) -> tuple[Task, Reward]:
+def _task_and_reward(spec: TaskSpec) -> tuple[Task, Reward]:
     return spec.make_task(), spec.make_reward()
 
 
 def _play(spec: TaskSpec, seed: int, indices: list[int], by_rule: float) -> list[Episode]:
-    task, reward = _made(spec)
+    task, reward = _task_and_reward(spec)
     return [play_random(task, reward, spec.max_steps, np.random.default_rng([seed, k]), k, by_rule) for k in indices]
 
 
@@ -216,7 +216,7 @@ def collect(
         cheapest state of all episodes so far, in percent of the first cost), "episode_length" and "interactions" so
         far.
       executor: a name in `rlflow.collect.executors.EXECUTORS`.
-      by_rule: see `drawn`.
+      by_rule: see `draw_action`.
 
     Returns:
       a dict of "episodes", "interactions" (steps of the real environment), "new_interactions" (steps of episodes that
@@ -224,7 +224,7 @@ def collect(
     """
     folder, spec = Path(folder).absolute(), spec.absolute()
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
-    on_disk = [_on_disk(shard_path(folder, number), indices) for number, indices in enumerate(shards)]
+    on_disk = [_figures_on_disk(shard_path(folder, number), indices) for number, indices in enumerate(shards)]
     missing = [number for number, known in enumerate(on_disk) if known is None]
     before = [one for known in on_disk if known is not None for one in known]
     done, interactions, new_interactions = len(before), sum(one.steps for one in before), 0
@@ -258,7 +258,7 @@ def collect(
     }
 
 
-def _on_disk(path: Path, indices: list[int]) -> list[Figures] | None:
+def _figures_on_disk(path: Path, indices: list[int]) -> list[Figures] | None:
     """Return the figures of a shard's episodes, or None if the shard is damaged or lacks an episode."""
     try:
         result = read_shard(path)[: len(indices)]  # an earlier run may have played more episodes
@@ -291,7 +291,7 @@ def online_batches(
       seed: seed of the run.
       first_batch: number of the first batch.
       executor: a name in `rlflow.collect.executors.EXECUTORS`.
-      by_rule: see `drawn`.
+      by_rule: see `draw_action`.
     """
     spec = spec.absolute()
     jobs = (Job(f"episode {k}", _play, (spec, seed, [k], by_rule)) for k in count(first_batch * batch))
@@ -314,7 +314,7 @@ def best_random(
       interactions: number of steps of the real environment.
       max_steps: number of steps after which a new episode is truncated.
       seed: seed of the run.
-      by_rule: see `drawn`.
+      by_rule: see `draw_action`.
 
     Returns:
       (the (xfer_id, location) pairs that lead to the cheapest graph, the number of interactions).

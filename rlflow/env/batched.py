@@ -47,7 +47,7 @@ class Neighbourhoods:
           distance: k, the largest radius in edges.
         """
         result = cls(graph, [{} for _ in range(distance + 1)])
-        result._count(graph.nodes)
+        result._recompute(graph.nodes)
         return result
 
     def after(self, graph: Graph, touched: Iterable[int]) -> "Neighbourhoods":
@@ -58,14 +58,14 @@ class Neighbourhoods:
           touched: ids of all nodes that the rewrites changed, added or removed.
         """
         result = Neighbourhoods(graph, [level.copy() for level in self.levels])
-        result._count(touched)
+        result._recompute(touched)
         return result
 
     def __getitem__(self, node_id: int) -> int:
         """Return the signature of a node at the largest distance."""
         return self.levels[-1][node_id]
 
-    def _count(self, node_ids: Iterable[int]) -> None:
+    def _recompute(self, node_ids: Iterable[int]) -> None:
         """Recompute the signatures of the given nodes and of all nodes that see them; drop nodes that no longer exist.
         """
         for distance, level in enumerate(self.levels):
@@ -74,11 +74,11 @@ class Neighbourhoods:
                 if node_id not in self.graph.nodes:
                     level.pop(node_id, None)
                 elif distance:
-                    level[node_id] = self._joined(self.graph.nodes[node_id], self.levels[distance - 1])
+                    level[node_id] = self._next_signature(self.graph.nodes[node_id], self.levels[distance - 1])
                 else:
                     level[node_id] = _signature(self.graph, self.graph.nodes[node_id])
 
-    def _joined(self, node: Node, nearer: dict[int, int]) -> int:
+    def _next_signature(self, node: Node, nearer: dict[int, int]) -> int:
         """Return the signature at the next distance: the node's own, its producers' and its consumers' signatures,
         hashed.
         """
@@ -152,7 +152,7 @@ class BatchedState(LocalState):
 
     Attributes:
       single: the same state with one match per single rewrite.
-      began: the single state before the last move; None for an initial state.
+      single_before: the single state before the last move; None for an initial state.
       made: the matches that the last move rewrote.
       touched: ids of the nodes that the last move changed, added or removed.
     """
@@ -160,7 +160,7 @@ class BatchedState(LocalState):
     def __init__(self, single: RewriteState, before: "BatchedState | None" = None, made=(), touched=frozenset()):
         self.single, self.made, self.touched = single, tuple(made), touched
         self._before = before  # dropped as soon as its signatures and moves are reused
-        self.began = before and before.single
+        self.single_before = before and before.single
 
     # -- delegated to the single state -----------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class BatchedState(LocalState):
     @cached_property
     def actions(self) -> tuple[tuple[int, int], ...]:
         """The (xfer_id, location) of each single rewrite of the last move; computed on first access."""
-        result, state = [], self.began
+        result, state = [], self.single_before
         for match in self.made:
             location = state.table.location_of(match)
             if location is not None:  # None: an earlier rewrite left the match without readers
@@ -219,7 +219,7 @@ class BatchedState(LocalState):
         return tuple(result)
 
     @cached_property
-    def _known(self) -> tuple[Neighbourhoods, dict[int, tuple[Match, tuple]], dict[int, Move]]:
+    def _groups(self) -> tuple[Neighbourhoods, dict[int, tuple[Match, tuple]], dict[int, Move]]:
         """(neighbourhoods; id of a match → the match and its key, equal for equal matches; id of a move's first match →
         move).
         """
@@ -227,16 +227,16 @@ class BatchedState(LocalState):
         if before is None:
             around, keys, moves = Neighbourhoods.of(self.graph, DISTANCE), {}, {}
         else:
-            around, keys, moves = before._known
+            around, keys, moves = before._groups
             around = around.after(self.graph, self.touched)
             near = self.near(self.touched, DISTANCE + 1)  # + 1, because a key contains the producers of operands
             keys = {number: known for number, known in keys.items() if near.isdisjoint(known[0].nodes)}
         of_matches, groups = {}, {}
         for match in self.single.matches:
             _, key = of_matches[id(match)] = keys.get(id(match)) or (match, self._key(around, match))
-            _add(groups.setdefault(key, []), match)
+            _add_to_group(groups.setdefault(key, []), match)
         apart = [members for of_key in groups.values() for members, _ in of_key]
-        return around, of_matches, {id(members[0]): _move(members, moves) for members in apart}
+        return around, of_matches, {id(members[0]): _known_or_new_move(members, moves) for members in apart}
 
     def _key(self, around: Neighbourhoods, match: Match) -> tuple:
         graph, rule = self.graph, self.task.rules[match.xfer_id]
@@ -250,7 +250,7 @@ class BatchedState(LocalState):
     @cached_property
     def matches(self) -> list[Move]:
         """All moves, ordered by rule and index."""
-        return sorted(self._known[2].values(), key=lambda move: (move.xfer_id, -len(move.members)))
+        return sorted(self._groups[2].values(), key=lambda move: (move.xfer_id, -len(move.members)))
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -259,12 +259,12 @@ class BatchedState(LocalState):
         return np.bincount(rules, minlength=len(self.task.rules)).astype(np.int32)
 
     def match(self, sort: int, index: int) -> Move:
-        return self._of_rule(sort)[index]
+        return self._moves_of_rule(sort)[index]
 
     def index_of(self, match: Move) -> int:
-        return self._of_rule(match.xfer_id).index(match)
+        return self._moves_of_rule(match.xfer_id).index(match)
 
-    def _of_rule(self, xfer_id: int) -> list[Move]:
+    def _moves_of_rule(self, xfer_id: int) -> list[Move]:
         return [move for move in self.matches if move.xfer_id == xfer_id]
 
     def valid_actions(self) -> np.ndarray:
@@ -279,12 +279,12 @@ class BatchedState(LocalState):
     def follow(self, match: Move) -> "BatchedState":
         rule, few = self.task.rules[match.xfer_id], self.task.max_locations // 2
         if self.single.counts[match.xfer_id] > few or not independent(self.graph, rule, match.members):
-            return self._one_by_one(match)
+            return self._follow_one_by_one(match)
         graph = apply_all(self.graph, rule, match.members)
         single = self.single.rewritten(graph, self.single.table, graph.touched)
         return BatchedState(single, self, match.members, graph.touched)
 
-    def _one_by_one(self, match: Move) -> "BatchedState":
+    def _follow_one_by_one(self, match: Move) -> "BatchedState":
         """Apply the members of a move one after another; skip a member that is no longer a valid match or location."""
         rule, graph, tables, made, touched = self.task.rules[match.xfer_id], self.graph, [self.single.table], [], set()
         for member in match.members:
@@ -324,26 +324,26 @@ class CompoundReplay:
         self.firsts: dict[tuple, int] = {}
 
     def match(self, state: BatchedState, choice: Match) -> Move | None:
-        here = self._here(choice)
+        here = self._translated(choice)
         return next((move for move in state.matches if here in move.members), None)
 
     def record_match(self, after: BatchedState) -> None:
-        first = after.began.graph.next_id
+        first = after.single_before.graph.next_id
         for match in after.made:
             self.firsts[match.xfer_id, match.nodes] = first
             first += match.plan.n_new
 
     def is_made(self, choice: Match) -> bool:
-        here = self._here(choice)
+        here = self._translated(choice)
         return (here.xfer_id, here.nodes) in self.firsts
 
     def record_choice(self, choice: Match) -> None:
-        here = self._here(choice)
+        here = self._translated(choice)
         first = self.firsts[here.xfer_id, here.nodes]
         self.names.update((self.next_id + k, first + k) for k in range(choice.plan.n_new))
         self.next_id += choice.plan.n_new
 
-    def _here(self, choice: Match) -> Match:
+    def _translated(self, choice: Match) -> Match:
         """Return the same match in terms of the ids that the moves gave."""
         names, bindings = self.names, dict(choice.bindings)
         for name in self.rules[choice.xfer_id].tensor_names:
@@ -353,7 +353,7 @@ class CompoundReplay:
         return Match(choice.xfer_id, tuple([names.get(n, n) for n in choice.nodes]), bindings, choice.plan)
 
 
-def _add(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:
+def _add_to_group(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:
     """Add a match to the first (matches, their nodes) group without a common node, or to a new group."""
     for members, nodes in groups:
         if nodes.isdisjoint(match.nodes):
@@ -363,7 +363,7 @@ def _add(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:
     groups.append(([match], set(match.nodes)))
 
 
-def _move(members: list[Match], known: dict[int, Move]) -> Move:
+def _known_or_new_move(members: list[Match], known: dict[int, Move]) -> Move:
     """Return the move of these matches; reuse the known object if it has the same members.
 
     Searches compare matches by identity.

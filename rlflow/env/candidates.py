@@ -65,7 +65,7 @@ def patch_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Match, r
     """
     after = _After(graph, rule, match)
     new = [node for node in after.new if node not in after.gone]
-    copies = list(after.behind(reach))
+    copies = list(after.nodes_downstream(reach))
     row_of = {node: row for row, node in enumerate([*new, *copies])}
     senders, receivers = [], []
     for node, row in row_of.items():
@@ -76,9 +76,9 @@ def patch_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Match, r
     types = after.types(sizes)
     features = [node_row(match.plan.added[~node], after.reads(node), types) for node in new]
     return Patch(
-        _ints([*map(lambda row: ~row, range(len(new))), *copies]),
+        _int32([*map(lambda row: ~row, range(len(new))), *copies]),
         np.array(features, np.float32).reshape(-1, NODE_COLUMNS),
-        _ints(senders), _ints(receivers), _ints(gone + copies), frozenset({*gone, *copies, *after.asked}),
+        _int32(senders), _int32(receivers), _int32(gone + copies), frozenset({*gone, *copies, *after.asked}),
     )  # fmt: skip
 
 
@@ -97,10 +97,10 @@ def whole_graph_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Ma
     edges = [(~row_of[source], row_of[node.id]) for node in nodes for source in sources(after, node)]
     features = [node_row(node, node.reads(), types) for node in nodes]
     return Patch(
-        _ints([~row for row in range(len(nodes))]),
+        _int32([~row for row in range(len(nodes))]),
         np.array(features, np.float32).reshape(-1, NODE_COLUMNS),
-        _ints([sender for sender, _ in edges]), _ints([receiver for _, receiver in edges]),
-        _ints(list(graph.nodes)), frozenset(graph.nodes),
+        _int32([sender for sender, _ in edges]), _int32([receiver for _, receiver in edges]),
+        _int32(list(graph.nodes)), frozenset(graph.nodes),
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def _shape_row(kind: TensorType | None) -> tuple[float, ...]:
     return (0.0,) * (RANK - len(sizes)) + tuple([size / LARGEST_SIZE for size in sizes])
 
 
-def _ints(values: list[int]) -> np.ndarray:
+def _int32(values: list[int]) -> np.ndarray:
     return np.array(values, np.int32)
 
 
@@ -161,7 +161,7 @@ class _After:
         self._made = {tensor: n for n, given in self._gives.items() for tensor in given}
         self._olds: dict[int, list[int]] = {}  # tensor → the tensors that it replaces
         for old in self.instead:
-            self._olds.setdefault(self._named(old), []).append(old)
+            self._olds.setdefault(self._resolved(old), []).append(old)
         self._readers: dict[int, list[int]] = {}  # node → the new nodes that read from it
         for node in self.new:
             for source in self.sources(node):
@@ -184,13 +184,13 @@ class _After:
         """
         made, producers, result = self._made, self.graph.producers, []
         for tensor in self.reads(node):
-            tensor = self._named(tensor) if self.instead else tensor
+            tensor = self._resolved(tensor) if self.instead else tensor
             source = made.get(tensor, producers.get(tensor))
             if source is not None:
                 result.append(source)
         return result
 
-    def behind(self, reach: int) -> Iterator[int]:
+    def nodes_downstream(self, reach: int) -> Iterator[int]:
         """Yield the remaining nodes within `reach` edges downstream of the replaced tensors, nearest first."""
         nodes, consumers, seen = self.graph.nodes, self.graph.consumers, set(self.gone)
         tensors = self.replaced
@@ -201,7 +201,7 @@ class _After:
             seen.update(around)
             tensors = [tensor for node in around for tensor in nodes[node].outputs]
 
-    def _named(self, tensor: int) -> int:
+    def _resolved(self, tensor: int) -> int:
         while tensor in self.instead:
             tensor = self.instead[tensor]
         return tensor
@@ -254,7 +254,7 @@ class CandidateTable:
           state: the state.
           reach: see `CandidateEnv`.
         """
-        return cls(state, reach, _updated({}, state, state.graph.nodes), {}, {})
+        return cls(state, reach, _updated_rows({}, state, state.graph.nodes), {}, {})
 
     def after(self, state: RewriteState) -> "CandidateTable":
         """Build the table of a successor state, and reuse all patches and gains that the rewrite did not affect."""
@@ -264,7 +264,7 @@ class CandidateTable:
         if self._gains and state.strain is None:  # a gain in a maximum depends on rewrites anywhere in the graph
             near = state.near(touched, 1 + state.reach)
             gains = {key: kept for key, kept in self._gains.items() if near.isdisjoint(kept[0].nodes)}
-        return CandidateTable(state, self.reach, _updated(self._nodes, state, touched), known, gains)
+        return CandidateTable(state, self.reach, _updated_rows(self._nodes, state, touched), known, gains)
 
     def gains(self, matches: Sequence[Match]) -> np.ndarray:
         """Return float32 [1 + matches], the gain of each match in percent of the initial objective; 0 first, for NO-OP.
@@ -284,14 +284,14 @@ class CandidateTable:
         nodes = [self._nodes[node_id] for node_id in order]
         seen = np.array([row for row, _ in nodes], np.float32).reshape(-1, NODE_COLUMNS)
 
-        rows = _joined([patch.rows for patch in patches])
+        rows = _concatenated([patch.rows for patch in patches])
         new = rows < 0
         seen = np.concatenate([seen, *[patch.new for patch in patches]])
         seen = seen[np.concatenate([np.arange(n), np.where(new, n - 1 + np.cumsum(new), row_of[rows])])]
         sizes = np.array([len(patch.rows) for patch in patches], np.int32)
         edges = [len(patch.senders) for patch in patches]
         first = np.repeat(n + np.cumsum(sizes, dtype=np.int32) - sizes, edges)  # first row of each edge's patch
-        senders = _joined([patch.senders for patch in patches])
+        senders = _concatenated([patch.senders for patch in patches])
         owners = np.arange(1, len(patches) + 1, dtype=np.int32)
         return {
             "ops": seen[:, 0].astype(np.int32),
@@ -302,15 +302,15 @@ class CandidateTable:
             ]),
             "receivers": np.concatenate([
                 np.repeat(np.arange(n, dtype=np.int32), [len(read) for _, read in nodes]),
-                first + _joined([patch.receivers for patch in patches]),
+                first + _concatenated([patch.receivers for patch in patches]),
             ]),
             "owners": np.concatenate([np.zeros(n, np.int32), np.repeat(owners, sizes)]),
-            "replaced": row_of[_joined([patch.replaced for patch in patches])],
+            "replaced": row_of[_concatenated([patch.replaced for patch in patches])],
             "replacers": np.repeat(owners, [len(patch.replaced) for patch in patches]),
         }  # fmt: skip
 
 
-def _updated(nodes: Nodes, state: RewriteState, changed: Iterable[int]) -> Nodes:
+def _updated_rows(nodes: Nodes, state: RewriteState, changed: Iterable[int]) -> Nodes:
     """Return the rows of a state from the rows of an earlier state and the ids of all nodes that changed since."""
     nodes, graph, types = nodes.copy(), state.graph, state.graph.at(state.task.sizes[0]).types
     for node_id in changed:
@@ -322,7 +322,7 @@ def _updated(nodes: Nodes, state: RewriteState, changed: Iterable[int]) -> Nodes
     return nodes
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
+def _concatenated(parts: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
@@ -395,7 +395,7 @@ class CandidateEnv(gymnasium.Wrapper):
         table = self._initial
         for action in (*map(tuple, actions), None):
             valid = table.state.valid_actions()
-            observation = self._shown(table, np.ones(len(valid) - 1, bool))
+            observation = self._observation_of(table, np.ones(len(valid) - 1, bool))
             if action is None:
                 yield observation, 0
                 return
@@ -404,9 +404,9 @@ class CandidateEnv(gymnasium.Wrapper):
 
     def _observe(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         actions = self.table.state.valid_actions()
-        return self._shown(self.table, observation["location_masks"][actions[:-1, 0], actions[:-1, 1]] == 1)
+        return self._observation_of(self.table, observation["location_masks"][actions[:-1, 0], actions[:-1, 1]] == 1)
 
-    def _shown(self, table: CandidateTable, allowed: np.ndarray) -> dict[str, np.ndarray]:
+    def _observation_of(self, table: CandidateTable, allowed: np.ndarray) -> dict[str, np.ndarray]:
         """Return the observation; `allowed` is bool [actions], False for a masked action, NO-OP excluded."""
         actions, matches = table.state.valid_actions(), list(compress(table.state.matches, allowed))
         candidates = table.arrays(matches) | {"actions": np.concatenate([actions[-1:], actions[:-1][allowed]])}

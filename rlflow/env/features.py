@@ -43,7 +43,7 @@ def is_exact(number) -> bool:
     return isinstance(number, int) and -EXACT < number < EXACT
 
 
-def row_of(numbers: Iterable, width: int) -> list[float]:
+def scaled_row(numbers: Iterable, width: int) -> list[float]:
     """Return `shown` of the first numbers, padded with zeros.
 
     Args:
@@ -54,19 +54,19 @@ def row_of(numbers: Iterable, width: int) -> list[float]:
     return row + [0.0] * (width - len(row))
 
 
-def exactly(value):
+def hashable(value):
     """Return the form in which `fingerprint` hashes a value: a symbolic size becomes its text and its least value."""
     if isinstance(value, tuple):
-        return tuple([exactly(part) for part in value])
+        return tuple([hashable(part) for part in value])
     return (value.text, least(value)) if type(value) is Dim else value
 
 
 @lru_cache(maxsize=65536)
-def fingerprint(unsaid: tuple) -> tuple[float, ...]:
+def fingerprint(hashed: tuple) -> tuple[float, ...]:
     """Return a hash of the value as FINGERPRINT numbers from −1 to 1, none of them 0; zeros for the empty tuple."""
-    if not unsaid:
+    if not hashed:
         return (0.0,) * FINGERPRINT
-    digest = hashlib.blake2b(repr(unsaid).encode(), digest_size=FINGERPRINT // 2).digest()
+    digest = hashlib.blake2b(repr(hashed).encode(), digest_size=FINGERPRINT // 2).digest()
     return tuple([half / 7.5 - 1 for byte in digest for half in (byte >> 4, byte & 15)])
 
 
@@ -126,49 +126,49 @@ def operator_features(graph: Graph, node: Node) -> bytes:
     )
     hidden = tuple([(slot, graph.types.get(node.outputs[slot])) for slot in unread])  # types that no edge shows
     absent = tuple([slot for slot, tensor in enumerate(node.outputs) if tensor == ABSENT])
-    unsaid = (exactly(hidden), absent) if hidden or absent else ()
-    return struct.pack(f"{N_COUNTS}f", *counts) + attribute_features(graph, node, unsaid)
+    hashed = (hashable(hidden), absent) if hidden or absent else ()
+    return struct.pack(f"{N_COUNTS}f", *counts) + attribute_features(graph, node, hashed)
 
 
-def attribute_features(graph: Graph, node: Node, unsaid: tuple = (), redundant: bool = False) -> bytes:
+def attribute_features(graph: Graph, node: Node, hashed: tuple = (), redundant: bool = False) -> bytes:
     """Return float32 [ATTRIBUTE_FEATURES + FINGERPRINT] as bytes: the attributes of one operator, without its tensors.
 
     Args:
       graph: the graph.
       node: a node of the graph.
-      unsaid: further values for the fingerprint.
+      hashed: further values for the fingerprint.
       redundant: True to show the attributes in REDUNDANT, too.
     """
     values, others = attributes_of(graph, node)
     if operator_id(node) == OTHER_OP or node.overload:
-        unsaid = (*unsaid, node.domain, node.op, node.overload)
+        hashed = (*hashed, node.domain, node.op, node.overload)
     shown_here = [pair for pair in values.items() if redundant or (node.op, pair[0]) not in REDUNDANT]
-    return _attribute_row(tuple(shown_here), others, unsaid)
+    return _attribute_row(tuple(shown_here), others, hashed)
 
 
 @lru_cache(maxsize=65536)
-def _attribute_row(values: tuple, others: tuple, unsaid: tuple) -> bytes:
+def _attribute_row(values: tuple, others: tuple, hashed: tuple) -> bytes:
     """Encode attributes: `values` are (name, value) pairs with defaults filled in, `others` the pairs that are not
     defaults.
     """
     row, named = [], dict(values)
     for name, width in LIST_ATTRIBUTES.items():
         value = named.get(name) or ()
-        row += row_of(value, width)
+        row += scaled_row(value, width)
         if len(value) > width or not all(map(is_exact, value)):
-            unsaid = (*unsaid, (name, exactly(value)))
+            hashed = (*hashed, (name, hashable(value)))
     for name in INTEGER_ATTRIBUTES:
         value = named.get(name)
         row.append(shown(value) if isinstance(value, int) else 0.0)
         if value is not None and not is_exact(value):
-            unsaid = (*unsaid, (name, value))
+            hashed = (*hashed, (name, value))
     for name in FLOAT_ATTRIBUTES:
         value = named.get(name)
         row += (shown(value), value) if isinstance(value, float) and abs(value) < LARGEST_FLOAT else (0.0, 0.0)
         if value is not None and not (isinstance(value, float) and abs(value) < LARGEST_FLOAT):
-            unsaid = (*unsaid, (name, value))
-    unsaid = (*unsaid, *[pair for pair in others if pair[0] not in _NAMED_ATTRIBUTES])
-    return struct.pack(f"{ATTRIBUTE_FEATURES + FINGERPRINT}f", *row, *fingerprint(unsaid))
+            hashed = (*hashed, (name, value))
+    hashed = (*hashed, *[pair for pair in others if pair[0] not in _NAMED_ATTRIBUTES])
+    return struct.pack(f"{ATTRIBUTE_FEATURES + FINGERPRINT}f", *row, *fingerprint(hashed))
 
 
 _NAMED_ATTRIBUTES = frozenset((*LIST_ATTRIBUTES, *INTEGER_ATTRIBUTES, *FLOAT_ATTRIBUTES))
@@ -206,11 +206,11 @@ def tensor_features(graph: Graph, view: Graph, tensor: int, shared: bool) -> byt
     kind, weight = graph.types.get(tensor), graph.constants.get(tensor)
     at = view.types[tensor] if kind is not None else None
     if weight is None:
-        held = _computed(kind, at)
+        held = _content_of_computed(kind, at)
     elif is_large(weight):
         held = None, (weight.digest,) if shared else ()
     else:
-        held = _literal(weight)
+        held = _content_of_literal(weight)
     return _tensor_row(kind, at, graph.is_constant(tensor), weight is not None, held)
 
 
@@ -219,27 +219,27 @@ def is_large(weight: Constant) -> bool:
     return content_of_constant(weight) is True
 
 
-def _computed(kind: TensorType | None, at: TensorType | None) -> Held:
+def _content_of_computed(kind: TensorType | None, at: TensorType | None) -> Held:
     if kind is None or kind.content is None:
         return None, ()
-    return at.content, () if _fits(kind.content) else exactly(kind.content)
+    return at.content, () if _has_columns(kind.content) else hashable(kind.content)
 
 
 @lru_cache(maxsize=4096)
-def _literal(weight: Constant) -> Held:
+def _content_of_literal(weight: Constant) -> Held:
     if weight.type.dtype not in NUMBERS:
         return None, (weight.digest,)
     held = tuple(weight.load().reshape(-1)[: ELEMENTS + 1].tolist())
-    return held, () if _fits(held) else (weight.digest,)
+    return held, () if _has_columns(held) else (weight.digest,)
 
 
-def _fits(content: tuple) -> bool:
+def _has_columns(content: tuple) -> bool:
     return len(content) <= ELEMENTS and all(map(is_exact, content))
 
 
 @lru_cache(maxsize=65536)
 def _tensor_row(kind: TensorType | None, at: TensorType | None, constant: bool, weight: bool, held: Held) -> bytes:
-    numbers, unsaid = held
+    numbers, hashed = held
     shape = kind.shape if kind is not None else None
     row = [float(shape is not None), float(constant), float(weight), *_data_type(kind)]
     sizes = at.shape if shape is not None else ()
@@ -248,10 +248,10 @@ def _tensor_row(kind: TensorType | None, at: TensorType | None, constant: bool, 
     row += _padded([_power_of_2(size) for size in sizes])
     row += _padded([_degree(size) for size in shape or ()])
     row += [0.0] if numbers is None else [1 + log1p(at.size)]
-    row += row_of(numbers or (), ELEMENTS)
+    row += scaled_row(numbers or (), ELEMENTS)
     if shape is not None and (len(shape) > AXES or not all(map(is_exact, shape))):
-        unsaid = (*unsaid, exactly(shape))
-    return struct.pack(f"{TENSOR_FEATURES}f", *row, *fingerprint(unsaid))
+        hashed = (*hashed, hashable(shape))
+    return struct.pack(f"{TENSOR_FEATURES}f", *row, *fingerprint(hashed))
 
 
 def _data_type(kind: TensorType | None) -> tuple[float, ...]:

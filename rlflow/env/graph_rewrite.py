@@ -64,7 +64,7 @@ class GraphRewriteEnv(StepEnv):
         lines += [f"  {self.task.rules[x].name}: {n}" for x, n in enumerate(self.state.counts) if n]
         return "\n".join(lines)
 
-    def _figures(self, taken: int | None) -> dict[str, Any]:
+    def _task_info(self, taken: int | None) -> dict[str, Any]:
         cost, rule = self.state.cost, self.task.rules[taken].name if taken is not None else ""
         figures = {"flops": cost.flops, "bytes": cost.bytes, "launches": cost.launches, "rule": rule}
         if isinstance(self.state, BatchedState):

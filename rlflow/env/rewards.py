@@ -200,13 +200,13 @@ class MeasuredEarnings:
     def after_step(self, before: RewriteState, after: RewriteState, ended: bool) -> Self:
         steps, every = self.steps + 1, self.reward.every
         if ended or (every is not None and steps % every == 0):
-            return self._measured(after, steps)
+            return self._after_measurement(after, steps)
         return replace(self, steps=steps, last=self.reward.unmeasured, latency=None)
 
     def after_stop(self, state: RewriteState) -> Self:
-        return self._measured(state, self.steps)
+        return self._after_measurement(state, self.steps)
 
-    def _measured(self, state: RewriteState, steps: int) -> Self:
+    def _after_measurement(self, state: RewriteState, steps: int) -> Self:
         initial = self.initial
         unchanged, latency = self.reward.latency(initial, initial), self.reward.latency(initial, state)
         measurements = {**self.measurements, initial.hash: unchanged.seconds, state.hash: latency.seconds}

@@ -1,8 +1,8 @@
 """The Gymnasium environment of any step-by-step task.
 
-`StepEnv` needs only the contract of a task (common/task.py). `InTurn` joins several environments for an agent that must
-act on unseen graphs. `reset(options={"model": k})` starts an episode in environment k modulo their number. The agent
-thus decides the order, and a resumed training plays the same episodes as an uninterrupted one.
+`StepEnv` needs only the contract of a task (common/task.py). `MultiModelEnv` joins several environments for an agent
+that must act on unseen graphs. `reset(options={"model": k})` starts an episode in environment k modulo their number.
+The agent thus decides the order, and a resumed training plays the same episodes as an uninterrupted one.
 """
 
 import copy
@@ -29,7 +29,7 @@ class Recalls(Protocol):
 
 # Padding as a multiple of the initial graph. Computed constants are nodes, too: a ResNet has 2.6 times its nodes once
 # all its normalisations are folded. With a padding of twice the initial graph, an agent could not fold the last ones.
-ROOM = 4
+PADDING_FACTOR = 4
 
 
 class StepEnv(gym.Env):
@@ -71,8 +71,8 @@ class StepEnv(gym.Env):
       task: the problem; constant during an episode.
       reward: a function (before, after, initial) → float of states, or a `rlflow.common.task.EpisodeReward`.
       max_steps: number of steps after which an episode is truncated.
-      max_nodes, max_edges: padding; by default slightly more than ROOM times the initial graph. An action that could
-        exceed the padding is masked, together with all later choices of its action type.
+      max_nodes, max_edges: padding; by default slightly more than PADDING_FACTOR times the initial graph. An action
+        that could exceed the padding is masked, together with all later choices of its action type.
       render_mode: "ansi" or None.
 
     Raises:
@@ -87,8 +87,8 @@ class StepEnv(gym.Env):
     ):  # fmt: skip
         self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode
         first, self.encoding_spec = task.initial.arrays(), task.encoding_spec
-        self.max_nodes = max_nodes or ROOM * len(first.ops) + 32
-        self.max_edges = max_edges or ROOM * len(first.senders) + 128
+        self.max_nodes = max_nodes or PADDING_FACTOR * len(first.ops) + 32
+        self.max_edges = max_edges or PADDING_FACTOR * len(first.senders) + 128
         if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
             raise RLFlowError(
                 f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges, more than the padding of "
@@ -229,12 +229,12 @@ class StepEnv(gym.Env):
     def _info(self, valid: bool, taken: int | None = None) -> dict[str, Any]:
         """Return the `info` dictionary; `taken` is the action type of a valid choice that was just made."""
         cost = self.state.objective / self.task.per_unit
-        info = {"cost": cost, **self._figures(taken), **self._earnings.info, "valid": valid}
+        info = {"cost": cost, **self._task_info(taken), **self._earnings.info, "valid": valid}
         if self._wants_candidates:
             info["xfer_tuples"] = self.candidates()
         return info
 
-    def _figures(self, taken: int | None) -> dict[str, Any]:
+    def _task_info(self, taken: int | None) -> dict[str, Any]:
         """Return further entries of `info`; a subclass adds the quantities of its task."""
         return {}
 
@@ -246,7 +246,7 @@ def _padded(array: np.ndarray, size: int) -> np.ndarray:
     return result
 
 
-class InTurn(gymnasium.Env):
+class MultiModelEnv(gymnasium.Env):
     """Several environments with equal spaces, used as one; `reset` selects the environment of the next episode.
 
     Attributes:

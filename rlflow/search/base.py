@@ -89,7 +89,8 @@ class Search:
         self.best, self.best_path, self.interactions = start, None, 0
         self.compound = isinstance(start, CompoundState)
         self._clock, self._began, self._progress = clock, clock(), progress
-        self._held = resident_memory()  # not the peak, which would count memory freed before the search as available
+        # Not the peak, which would count memory that was freed before the search as available.
+        self._memory_at_start = resident_memory()
         self._next_memory_look = 0
         self.trace = [(0.0, 0, start.objective)]
 
@@ -109,7 +110,7 @@ class Search:
         """
         self._check()
         after = state.follow(match)
-        self._spent(len(after.made) if self.compound else 1)
+        self._count_rewrites(len(after.made) if self.compound else 1)
         return after
 
     def gain(self, state: LocalState, match: Match) -> int:
@@ -139,7 +140,7 @@ class Search:
         """
         self._check()
         after = state.follow(choice)
-        self._spent(1)
+        self._count_rewrites(1)
         return after
 
     def _check(self) -> None:
@@ -149,10 +150,10 @@ class Search:
             raise LimitReached("seconds")
         if self.interactions >= self._next_memory_look:
             self._next_memory_look += MEMORY_EVERY
-            if resident_memory() - self._held > self.limits.memory:
+            if resident_memory() - self._memory_at_start > self.limits.memory:
                 raise LimitReached("memory")
 
-    def _spent(self, rewrites: int) -> None:
+    def _count_rewrites(self, rewrites: int) -> None:
         self.interactions += rewrites
         if self._progress is not None:
             self._progress.update(rewrites)
@@ -230,7 +231,7 @@ def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[t
     """
     first = start.single if isinstance(start, CompoundState) else start
     state, actions, hashes, detours = first, [], [start.hash], False
-    for action, state in _steps(start, path):
+    for action, state in _single_steps_of(start, path):
         actions.append(action)
         if state.hash in hashes:  # Equal graphs have equal locations, so the later actions stay valid.
             kept, detours = hashes.index(state.hash), True
@@ -253,7 +254,7 @@ def matches_of(path: "Path | None") -> list[Match]:
     return matches[::-1]
 
 
-def _steps(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, int], LocalState]]:
+def _single_steps_of(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, int], LocalState]]:
     """Yield each single choice of a path, with the single state that follows the choice."""
     state, compound = start, isinstance(start, CompoundState)
     for match in matches_of(path):
@@ -330,7 +331,7 @@ class Position:
         """Return the first single choice of a match; for a single state, the match itself."""
         return self.state.choices(match)[0] if self.search.compound else match
 
-    def lowers(self, match: Match) -> float:
+    def total_gain(self, match: Match) -> float:
         """Return the decrease of the objective by all choices of a match together, if each gains what `gain` returns.
         """
         return self.gain(match) * (len(self.state.choices(match)) if self.search.compound else 1)

@@ -28,7 +28,7 @@ def best_first(search: Search, budget: int) -> str:
       the reason of the end.
     """
     start = Position(search, search.start)
-    queue, expanded, pushed = [(_promise(start), start.objective, 0, start, None)], set(), 0
+    queue, expanded, pushed = [(_optimistic_cost(start), start.objective, 0, start, None)], set(), 0
     while queue:
         promise, cost, _, position, match = heappop(queue)
         if match is not None:
@@ -36,21 +36,21 @@ def best_first(search: Search, budget: int) -> str:
             if position.state.hash in expanded:
                 continue
             pushed += 1
-            heappush(queue, (_promise(position), position.objective, pushed, position, None))
+            heappush(queue, (_optimistic_cost(position), position.objective, pushed, position, None))
             continue
         if position.state.hash in expanded:
             continue
         if len(expanded) == budget:
             return "budget"
         expanded.add(position.state.hash)
-        for match in _branches(position):
-            gain = position.lowers(match)
+        for match in _competing_matches(position):
+            gain = position.total_gain(match)
             pushed += 1
             heappush(queue, (promise + max(0, -gain), cost - gain, pushed, position, match))
     return "nothing left to try"
 
 
-def _branches(position: Position) -> list[Match]:
+def _competing_matches(position: Position) -> list[Match]:
     """Return the match of the largest gain and the matches that share a node with it; return all matches if none gains.
 
     Rewrites elsewhere can follow later, so they need no branch of their own.
@@ -61,7 +61,7 @@ def _branches(position: Position) -> list[Match]:
     return [match for match in position.matches if not set(best.nodes).isdisjoint(match.nodes)]
 
 
-def _promise(position: Position) -> int:
+def _optimistic_cost(position: Position) -> int:
     """Return the objective after all matches that gain, the largest gain first, without matches that share a node."""
     promise, used = position.objective, set()
     for match in sorted(position.matches, key=lambda match: -position.gain(match)):
@@ -69,7 +69,7 @@ def _promise(position: Position) -> int:
             break
         if used.isdisjoint(match.nodes):
             used.update(match.nodes)
-            promise -= position.lowers(match)
+            promise -= position.total_gain(match)
     return promise
 
 

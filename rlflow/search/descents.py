@@ -70,16 +70,16 @@ def descent(position: Position) -> Position:
     return position
 
 
-def promise_of(search: Search) -> Position:
+def start_by_analytic_cost(search: Search) -> Position:
     """Return the start of a search under the analytic cost.
 
     Rewrites from this position count towards the search's limits, and no state seen from here becomes its result.
     """
     task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
-    return Position(_Unseen(search), start_of(task, BATCHED if search.compound else SINGLE))
+    return Position(_WithoutResult(search), start_of(task, BATCHED if search.compound else SINGLE))
 
 
-class _Unseen:
+class _WithoutResult:
     """A view of a search that keeps no result, because the states seen have another cost."""
 
     def __init__(self, search: Search):
@@ -105,7 +105,7 @@ def first_improvement(search: Search, max_steps: int) -> str:
       the reason of the end.
     """
     position = Position(search, search.start)
-    promise = promise_of(search)
+    promise = start_by_analytic_cost(search)
     for _ in range(max_steps):
         after = _first_step(position, promise)
         if after is None and position.forget():
@@ -144,7 +144,7 @@ def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:
     Returns:
       the reason of the end.
     """
-    start = promise_of(search)
+    start = start_by_analytic_cost(search)
     unit *= max(start.objective, 1)  # a graph of views alone costs 0
     least, failed = start.objective, 0
     while failed < patience:

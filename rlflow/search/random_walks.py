@@ -65,12 +65,12 @@ def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float
     unit = sum(moves) / max(len(moves), 1)
     best = descent(start)
     for _ in range(restarts):
-        result = descent(_cooled(best, steps, hot * unit, cold * unit, focus))
+        result = descent(_best_while_cooling(best, steps, hot * unit, cold * unit, focus))
         best = min(best, result, key=lambda position: position.objective)
     return "restarts"
 
 
-def _cooled(position: Position, steps: int, hot: float, cold: float, focus: float) -> Position:
+def _best_while_cooling(position: Position, steps: int, hot: float, cold: float, focus: float) -> Position:
     """Return the cheapest position that a random walk under falling temperature meets."""
     rng, best, around, touched = position.search.rng, position, [], set()
     for step in range(steps):

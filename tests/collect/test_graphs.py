@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rlflow.collect.episodes import kept
+from rlflow.collect.episodes import with_shared_tables
 from tests.toys.tiny import tiny_task
 
 
@@ -11,7 +11,7 @@ def test_kept_graphs_are_the_graphs_and_every_row_is_held_once():
     for _ in range(6):
         states.append(states[-1].apply(*states[-1].valid_actions()[0]))
     graphs = [state.arrays() for state in states]
-    result = kept(graphs)
+    result = with_shared_tables(graphs)
     for graph, back in zip(graphs, result, strict=True):
         for name, array in graph._asdict().items():
             assert np.array_equal(array, getattr(back, name)) and array.dtype == getattr(back, name).dtype, name
@@ -19,11 +19,11 @@ def test_kept_graphs_are_the_graphs_and_every_row_is_held_once():
     tables = result[0].tables
     assert all(graph.tables is tables for graph in result)
     assert len(np.unique(tables.edges, axis=0)) == len(tables.edges) < sum(len(graph.edges) for graph in graphs) / 2
-    again = kept(result)
+    again = with_shared_tables(result)
     assert np.array_equal(again[-1].edges, graphs[-1].edges) and np.array_equal(again[0].tables.nodes, tables.nodes)
 
 
 def test_a_graph_without_edges_is_kept():
     graph = tiny_task().initial.arrays()
     bare = graph._replace(edges=graph.edges[:0], senders=graph.senders[:0], receivers=graph.receivers[:0])
-    assert kept([bare])[0].edges.shape == bare.edges.shape
+    assert with_shared_tables([bare])[0].edges.shape == bare.edges.shape

@@ -16,7 +16,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.candidates import CandidateEnv
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
-from rlflow.env.step import InTurn
+from rlflow.env.step import MultiModelEnv
 from rlflow.search.base import Search
 from rlflow.search.descents import greedy
 from tests.toys.tiny import tiny_task
@@ -315,13 +315,13 @@ def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(t
     first = [environment(name).reset()[0]["ops"] for name in MODELS]
     played = []
 
-    class Recorded(InTurn):
+    class Recorded(MultiModelEnv):
         def reset(self, **options):
             observation, info = super().reset(**options)
             played.append([k for k, ops in enumerate(first) if np.array_equal(ops, observation["ops"])])
             return observation, info
 
-    def several() -> InTurn:
+    def several() -> MultiModelEnv:
         return Recorded(list(map(environment, MODELS)))
 
     agent = XRLflow(replace(SMALL, episodes=3))

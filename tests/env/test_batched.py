@@ -24,7 +24,7 @@ from rlflow.rules.language import load_rules
 from rlflow.rules.locations import MatchTable
 from rlflow.runs.config import load_config
 from rlflow.search.base import Position, Search, numbered, run_search
-from rlflow.search.best_first import _promise
+from rlflow.search.best_first import _optimistic_cost
 from rlflow.search.descents import steepest_descent
 from rlflow.zoo.transformers import TINY_BERT, bert
 from tests.search.test_greedy import replayed
@@ -129,7 +129,7 @@ def check(before: BatchedState, after: BatchedState) -> None:
     anew = MatchTable(task.rules, graph)
     assert after.single.table.locations == anew.locations
     assert after.cost == graph_cost(task.cost, graph)
-    assert after._known[0].levels == Neighbourhoods.of(graph, module.DISTANCE).levels
+    assert after._groups[0].levels == Neighbourhoods.of(graph, module.DISTANCE).levels
     members = [match for move in after.matches for match in move.members]
     assert Counter(map(id, members)) == Counter(map(id, after.single.matches))
     for move in after.matches:  # of matches that share no node
@@ -235,7 +235,7 @@ def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
     task = replace(toy_task(["Relu", "Tanh"] * 6, "Relu(x) => Abs(x)", costs), moves="batched")
     start = start_of(task)
     assert max(len(move.members) for move in start.matches) >= 4
-    promises = [_promise(Position(Search(state), state)) for state in (start, task.initial)]
+    promises = [_optimistic_cost(Position(Search(state), state)) for state in (start, task.initial)]
     assert promises == [task.initial.objective - 6 * 7] * 2
     result = run_search("best-first", start, budget=len(start.matches) + 1)
     assert result.state.objective == promises[0]

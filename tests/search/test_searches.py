@@ -304,9 +304,9 @@ def test_no_graph_is_expanded_twice(method, changes, seed, monkeypatch):
         asked = expansions(monkeypatch, method, start, **changes)
         assert len(asked) == len(set(asked)) and set(asked) == wanted.keys()
         return
-    expanded, branches = [], best_first.__globals__["_branches"]
+    expanded, branches = [], best_first.__globals__["_competing_matches"]
     monkeypatch.setitem(
-        best_first.__globals__, "_branches", lambda p: expanded.append(p.state.graph.hash) or branches(p)
+        best_first.__globals__, "_competing_matches", lambda p: expanded.append(p.state.graph.hash) or branches(p)
     )
     run_search(method, start, **changes)
     assert len(expanded) == len(set(expanded)) > 1

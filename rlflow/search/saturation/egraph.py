@@ -202,10 +202,10 @@ class EGraph:
             for each in classes:
                 for node_id in [*self.makers.get(each, ()), *self.consumers.get(each, ())]:
                     if node_id in self.nodes:
-                        self._renew(node_id)
+                        self._reinsert(node_id)
         self.outputs = tuple(map(self.find, self.outputs))
 
-    def _renew(self, node_id: int) -> None:
+    def _reinsert(self, node_id: int) -> None:
         """Insert an operator again in terms of the current classes; unite its outputs if an equal operator exists."""
         old = self.nodes[node_id]
         self._remove(old)

@@ -161,9 +161,9 @@ class Explorer:
           'nodes' or 'seconds' for an exceeded limit, 'saturated' if the iteration found nothing new, else None.
         """
         egraph, end = self.egraph, time.monotonic() + seconds
-        near, result, done = self._near(), [], self._done.copy()
+        near, result, done = self._distances_to_fresh(), [], self._done.copy()
         for position, node in enumerate(egraph.nodes.values()):
-            result += self._at(node, near.get(node.id, self._depth))
+            result += self._new_matches_at(node, near.get(node.id, self._depth))
             full = len(egraph.nodes) + len(result) > max_nodes  # an estimate: most matches add one or two operators
             if full or (position % CHECK_EVERY == 0 and time.monotonic() > end):
                 self._done = done
@@ -174,7 +174,7 @@ class Explorer:
         egraph.rebuild()
         return None if egraph.fresh else "saturated"
 
-    def _near(self) -> dict[int, int]:
+    def _distances_to_fresh(self) -> dict[int, int]:
         """Return, for each operator near a fresh one, the distance in edges down to the fresh one, up to the deepest
         rule.
         """
@@ -187,7 +187,7 @@ class Explorer:
             near.update(dict.fromkeys(frontier, distance))
         return near
 
-    def _at(self, node: Node, distance: int) -> list[tuple[Plan, list[int]]]:
+    def _new_matches_at(self, node: Node, distance: int) -> list[tuple[Plan, list[int]]]:
         """Return the new matches whose first root is the operator.
 
         A rule with several roots is matched at any distance, because the fresh operator may be below another root.
@@ -202,14 +202,14 @@ class Explorer:
                 continue
             for nodes, bindings in matches(egraph, rule, node):
                 key = number, nodes, tuple(bindings.items())
-                if key not in self._done and has_outputs(egraph, rule, nodes) and self._are_apart(rule, nodes):
+                if key not in self._done and has_outputs(egraph, rule, nodes) and self._share_no_weight(rule, nodes):
                     self._done.add(key)
                     plan = self._plan(rule, nodes, bindings)
                     if plan is not None:
                         result.append((plan, operands(egraph, rule, nodes, bindings)))
         return result
 
-    def _are_apart(self, rule: Rule, nodes: tuple[int, ...]) -> bool:
+    def _share_no_weight(self, rule: Rule, nodes: tuple[int, ...]) -> bool:
         """Check that no two roots read a common weight.
 
         An e-graph contains each operator in many forms at once, and merging these forms with each other would never

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rlflow.search.saturation.program import TOLERANCE, Option, Program, circles_of, in_order, makers_of
+from rlflow.search.saturation.program import TOLERANCE, Option, Program, cycles_of, in_order, makers_of
 
 
 def reduced(options: list[Option], wanted: frozenset[int]) -> list[Option]:
@@ -30,12 +30,12 @@ def reduced(options: list[Option], wanted: frozenset[int]) -> list[Option]:
     """
     while True:
         before = len(options)
-        options = _unbeaten(_useful(options, wanted))
+        options = _undominated(_leading_to(options, wanted))
         if len(options) == before:
             return options
 
 
-def _useful(options: list[Option], wanted: frozenset[int]) -> list[Option]:
+def _leading_to(options: list[Option], wanted: frozenset[int]) -> list[Option]:
     """Return the options that can be computed and lead to a wanted class, in an order in which they can be computed."""
     options = in_order(options)
     makers = makers_of(options)
@@ -80,7 +80,7 @@ class Requirements:
             bits |= self._of_class[c]
         return bits
 
-    def exactly(self, classes: Iterable[int]) -> int:
+    def bits_of(self, classes: Iterable[int]) -> int:
         """Return the bit set of the classes themselves."""
         return sum(self._bit[c] for c in set(classes))
 
@@ -89,21 +89,21 @@ class Requirements:
         bits = self.all(classes)
         return {c for c, bit in self._bit.items() if bits & bit}
 
-    def is_circular(self, option: Option) -> bool:
+    def needs_itself(self, option: Option) -> bool:
         """Check whether computing the option requires all of its own results."""
         bits = self.all(option.needs)
         return all(bits & self._bit[c] for c in option.makes)
 
 
-def _unbeaten(options: list[Option]) -> list[Option]:
+def _undominated(options: list[Option]) -> list[Option]:
     """Drop circular and dominated options; of equally good options, keep the first.
 
     An option is dominated by another option that makes at least the same classes, costs no more, and needs only classes
     that the first option requires anyway.
     """
     musts = Requirements(options)
-    options = [option for option in options if not musts.is_circular(option)]
-    needs = {option: musts.exactly(option.needs) for option in options}
+    options = [option for option in options if not musts.needs_itself(option)]
+    needs = {option: musts.bits_of(option.needs) for option in options}
     makers, beaten = makers_of(options), set()
     for option in reversed(options):
         there = musts.all(option.needs)
@@ -160,11 +160,11 @@ def extract(options: Iterable[Option], wanted: Iterable[int], known: int, second
             bound += result
             choice = None if choice is None or positions is None else [*choice, *(part[k] for k in positions)]
         bound = min(max(bound, relaxed), known)
-        circles = [] if choice is None else circles_of(choice)
-        if not circles or time.monotonic() > end:
-            return Extraction(bound, None if choice is None or circles else _needed(choice, wanted))
-        for circle in circles:  # The parts that a cycle runs through are joined into one part.
-            joined = [part for part in parts if any(not circle.isdisjoint(option.makes) for option in part)]
+        cycles = [] if choice is None else cycles_of(choice)
+        if not cycles or time.monotonic() > end:
+            return Extraction(bound, None if choice is None or cycles else _without_superfluous(choice, wanted))
+        for cycle in cycles:  # The parts that a cycle runs through are joined into one part.
+            joined = [part for part in parts if any(not cycle.isdisjoint(option.makes) for option in part)]
             parts = [part for part in parts if part not in joined] + [[option for part in joined for option in part]]
 
 
@@ -195,9 +195,6 @@ def _narrowed(options: list[Option], wanted: frozenset[int], known: int, end: fl
         if len(kept) == len(options):
             return options, bound
         options = kept
-
-
-# -- what no cheapest choice needs -----------------------------------------------------------------
 
 
 # -- components ------------------------------------------------------------------------------------
@@ -248,19 +245,16 @@ def _solve(options: list[Option], forced: set[int], seconds: float) -> tuple[int
         if chosen is None:
             return bound, None
         inner = [options[k]._replace(needs=tuple(c for c in options[k].needs if c in program.makers)) for k in chosen]
-        circles = circles_of(inner)
-        if not circles:
+        cycles = cycles_of(inner)
+        if not cycles:
             return bound, chosen
         if time.monotonic() > end:
             return bound, None
-        for circle in circles:
-            program.forbid(circle)
+        for cycle in cycles:
+            program.forbid(cycle)
 
 
-# -- circles ---------------------------------------------------------------------------------------
-
-
-def _needed(chosen: list[Option], wanted: frozenset[int]) -> list[Option]:
+def _without_superfluous(chosen: list[Option], wanted: frozenset[int]) -> list[Option]:
     """Return the chosen options without superfluous ones, in an order in which they can be computed."""
     ordered = in_order(chosen)
     made: dict[int, Option] = {}

@@ -160,13 +160,13 @@ def lower_bound(
         egraph.put(graph)
     explorer, stop = Explorer(egraph, task.rules), "iterations"
     cheapest = min((task.graph, *known), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
-    deepest = _solved(task, egraph, cheapest, 0, SHARE * (end - time.monotonic()))
+    deepest = _bound_of(task, egraph, cheapest, 0, SHARE * (end - time.monotonic()))
     for iterations in range(1, max_iterations + 1):
         left_early = explorer.iterate(max_nodes, SHARE * (end - time.monotonic()))
         if left_early in ("nodes", "seconds"):
             stop = left_early
             break
-        solved = _solved(task, egraph, deepest.best, iterations, SHARE * (end - time.monotonic()))
+        solved = _bound_of(task, egraph, deepest.best, iterations, SHARE * (end - time.monotonic()))
         if progress is not None:
             progress(iterations, len(egraph.nodes))
         if solved.gap(solved.best_ps) > SMALL_GAP and solved.best_ps == deepest.best_ps and iterations > 1:
@@ -178,11 +178,11 @@ def lower_bound(
             break
     return replace(
         deepest, stop=stop, saturated=stop == "saturated", seconds=time.monotonic() - started,
-        scope=_scope(deepest.iterations, stop == "saturated", len(known)),
+        scope=_scope_text(deepest.iterations, stop == "saturated", len(known)),
     )  # fmt: skip
 
 
-def _solved(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds: float) -> Bound:
+def _bound_of(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds: float) -> Bound:
     """Return the bound of the e-graph after some iterations; `best` is the cheapest graph known to be in the e-graph.
     """
     choices = extraction_options(egraph, task.cost)
@@ -196,7 +196,7 @@ def _solved(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds: f
     return Bound(extraction.bound, best_ps, best, "", False, iterations, "", classes, len(choices), 0.0)
 
 
-def _scope(iterations: int, saturated: bool, known: int) -> str:
+def _scope_text(iterations: int, saturated: bool, known: int) -> str:
     begun = "the model" + (f" and {known} result{'s' if known > 1 else ''} of searches" if known else "")
     if not iterations:
         return f"the mixtures of {begun}"

@@ -1,7 +1,7 @@
 """An integer program: the cheapest choice of operators from an e-graph, solved by HiGHS.
 
 An `Option` computes some classes from others at a cost. `Program` states which classes are forced and which classes a
-chosen option needs. Flow rows strengthen its linear relaxation and forbid most cycles; `circles_of` finds the remaining
+chosen option needs. Flow rows strengthen its linear relaxation and forbid most cycles; `cycles_of` finds the remaining
 cycles, and `Program.forbid` cuts them off. scipy provides the solver, because OR-Tools requires another version of
 protobuf than the one this project is tested with.
 """
@@ -154,12 +154,12 @@ class Program:
                     row[column[k]] = row.get(column[k], 0) - 1
             self.rows.append((row, 1 if c == source else 0))
 
-    def forbid(self, circle: set[int]) -> None:
+    def forbid(self, cycle: set[int]) -> None:
         """Require that, if any class of a cycle is used, an option makes one of them from outside the cycle."""
-        outside = sorted({k for c in circle for k in self.makers[c] if circle.isdisjoint(self.options[k].needs)})
-        if not circle.isdisjoint(self.forced):
+        outside = sorted({k for c in cycle for k in self.makers[c] if cycle.isdisjoint(self.options[k].needs)})
+        if not cycle.isdisjoint(self.forced):
             self.rows.append((dict.fromkeys(outside, 1), 1))
-        self._require(outside, sorted({k for c in circle for k in self.readers.get(c, ())}))
+        self._require(outside, sorted({k for c in cycle for k in self.readers.get(c, ())}))
 
     # -- HiGHS -------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Program:
         return 0 if dual is None or not np.isfinite(dual) else max(int(dual * scale * (1 - TOLERANCE)), 0), chosen
 
 
-def circles_of(chosen: list[Option]) -> list[set[int]]:
+def cycles_of(chosen: list[Option]) -> list[set[int]]:
     """Return the cycles of a choice: sets of classes that no chosen option makes from outside the set.
 
     If the choice is founded, the list is empty.
@@ -236,17 +236,17 @@ def circles_of(chosen: list[Option]) -> list[set[int]]:
     for c, label in zip(position, labels, strict=True):
         if label not in open_:
             closed.setdefault(label, set()).add(c)
-    return [_smaller(members, left) for members in closed.values()]
+    return [_shortest_cycle(members, left) for members in closed.values()]
 
 
-def _smaller(circle: set[int], chosen: list[Option]) -> set[int]:
+def _shortest_cycle(cycle: set[int], chosen: list[Option]) -> set[int]:
     """Return the shortest cycle within a set of classes, if no chosen option makes it from outside; else the whole set.
     """
-    following: dict[int, list[int]] = {c: [] for c in circle}
+    following: dict[int, list[int]] = {c: [] for c in cycle}
     for option in chosen:
-        for c in circle.intersection(option.makes):
-            following[c] += [n for n in option.needs if n in circle]
-    shortest = circle
+        for c in cycle.intersection(option.makes):
+            following[c] += [n for n in option.needs if n in cycle]
+    shortest = cycle
     for start in following:
         before, queue = {start: None}, [start]
         for c in queue:
@@ -262,4 +262,4 @@ def _smaller(circle: set[int], chosen: list[Option]) -> set[int]:
                     before[n] = c
                     queue.append(n)
     outside = any(not shortest.isdisjoint(o.makes) and shortest.isdisjoint(o.needs) for o in chosen)
-    return circle if outside else shortest
+    return cycle if outside else shortest
