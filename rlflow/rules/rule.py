@@ -27,7 +27,7 @@ class Rule:
       conditions: all conditions of the rule, each with its reason.
       relies_on_shapes: True if a condition or the target depends on sizes of tensors that are not constant.
       counts_readers: True if a condition depends on the other readers of a tensor.
-      symmetric: True if two roots of equal structure are merged into one, so that swapping the roots gives no new match.
+      symmetric: True if two roots of equal structure are merged into one, so swapping the roots gives no new match.
       text: the canonical text; the rule set's hash and the proof record are computed from this text.
       for_all_shapes: True if the rule is proved for every size; otherwise it applies only where all sizes are numbers.
     """
