@@ -136,6 +136,12 @@ class EnvSpec(EnvOptions):
 
 
 def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:
+    """Make the environment.
+
+    Args:
+      spec: the model and the options.
+      render_mode: "ansi" or None.
+    """
     return GraphRewriteEnv(spec.make_task(), spec.make_reward(), spec.max_steps, render_mode=render_mode)
 
 

@@ -158,6 +158,12 @@ class RewriteState(LocalState):
         return np.minimum(self.table.counts, self.task.max_locations)
 
     def is_valid(self, xfer_id: int, location: int) -> bool:
+        """Check whether a rule has a location in this graph.
+
+        Args:
+          xfer_id: number of the rule.
+          location: index of the match in the canonical order.
+        """
         return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]
 
     def apply(self, xfer_id: int, location: int) -> "RewriteState":

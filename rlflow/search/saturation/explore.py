@@ -58,6 +58,13 @@ class ClassAttempt(Attempt):
         yield self
 
     def is_met(self, kind: type, pattern, subject) -> bool:
+        """Check a literal, an absent input or a variable against a class, and bind the variable.
+
+        Args:
+          kind: type of the pattern.
+          pattern: the pattern.
+          subject: a class; for `Star`, a tuple of classes.
+        """
         if kind is Literal:
             constant = self.graph.constants.get(subject)
             return constant is not None and holds_literal(constant, pattern)
@@ -66,6 +73,15 @@ class ClassAttempt(Attempt):
         return (kind is Star or subject != ABSENT) and self.bind(pattern.name, subject)
 
     def of_makers(self, pattern: Output, subject: int) -> Iterator[tuple["ClassAttempt", list]]:
+        """Yield each way in which a maker of a class can match the operator of an output pattern.
+
+        Args:
+          pattern: an output of an operator in the rule.
+          subject: a class.
+
+        Yields:
+          (attempt, patterns that remain to be matched).
+        """
         if pattern.op.key in self.matched:
             node = self.graph.nodes[self.matched[pattern.op.key]]
             if pattern.slot < len(node.outputs) and node.outputs[pattern.slot] == subject:
@@ -77,7 +93,15 @@ class ClassAttempt(Attempt):
                 yield from self.aligned(pattern.op, node)
 
     def aligned(self, op: Op, node: Node) -> Iterator[tuple["ClassAttempt", list]]:
-        """Yield each way in which the node can match the operator, with the patterns that remain to be matched."""
+        """Yield each way in which a node can match an operator.
+
+        Args:
+          op: an operator of the rule.
+          node: an operator of the e-graph.
+
+        Yields:
+          (attempt, patterns that remain to be matched).
+        """
         if op.key in self.matched:
             if self.matched[op.key] == node.id:
                 yield self, []
