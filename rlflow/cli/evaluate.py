@@ -34,7 +34,7 @@ def judge_controllers(run) -> dict:
 
     outcome = acting.evaluate(run)
     lines = write_up(run, outcome)
-    if outcome["dreamt"]:
+    if outcome.get("dreamt"):
         lines |= {"picture": run.path / "eval" / RETURNS_PICTURE}
     ending(lines, *following(run, outcome, outcome.get("optimised")))
     return outcome
