@@ -1,13 +1,12 @@
 """TensorBoard without TensorFlow: the curves of each stage, their tags and meanings, and the event files.
 
-A learner logs plain names ("return", "entropy"). The table in this module alone says which names a stage has; any
-other name is refused. The curves of all controllers, and of all world models, therefore have the same names.
-TensorBoard sorts groups of tags by name and unfolds the first two. The groups that matter carry a number, the most
-telling one first, and diagnostics without a number stand behind them. One chart holds a line for every folder of
-events with its tag, so curves to be compared share one tag in several folders: dream and reality, a model and its
-baselines.
+A learner logs plain names ("return", "entropy"). The table in this module defines the names of each stage; any other
+name is refused. The curves of all controllers, and of all world models, therefore have the same names. TensorBoard
+sorts groups of tags by name and unfolds the first two. Groups with a number come first, the most important one at the
+top; diagnostics have no number. A chart has one line for every folder of events with its tag. Curves to be compared,
+such as dream and reality, therefore share one tag in several folders.
 
-The page that TensorBoard shows as text and the charts under "Custom Scalars" are made from the same table.
+TensorBoard's text page and the charts under "Custom Scalars" are generated from the same table.
 """
 
 import os
@@ -37,9 +36,9 @@ Curve = list[tuple[int, float]]  # (step, value), steps ascending
 
 
 def read_curves(folder: Path) -> dict[str, dict[str, Curve]]:
-    """Every scalar of every folder below `folder`: path below it → tag → curve.
+    """Return every scalar in every folder below `folder`: relative path → tag → curve.
 
-    What a kill left half written ends its file.
+    A record that an interrupted process left incomplete ends its file.
     """
     result: dict[str, dict[str, dict[int, float]]] = {}
     for path in sorted(folder.rglob("events.out.tfevents.*")):
@@ -50,7 +49,7 @@ def read_curves(folder: Path) -> dict[str, dict[str, Curve]]:
 
 
 def _scalars(path: Path):
-    """Yields (step, tag, value)."""
+    """Yield (step, tag, value)."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.tensorflow_stub.errors import DataLossError, OutOfRangeError
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
@@ -67,11 +66,11 @@ def _scalars(path: Path):
                 yield event.step, value.tag, value.simple_value
 
 
-_FILES = count()  # of this process: those opened in one second have names of their own, in order
+_FILES = count()  # makes the names of files that this process opens in one second unique and ordered
 
 
 class EventWriter:
-    """Writes scalars, texts and what else TensorBoard shows to a new event file in the folder. A context manager."""
+    """A context manager that writes scalars, texts and other TensorBoard data to a new event file in the folder."""
 
     def __init__(self, folder: Path | str):
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_FILES):06d}"
@@ -84,7 +83,12 @@ class EventWriter:
         self._write(step=step, summary=Summary(value=entries))
 
     def parameters(self, name: str, values: Mapping[str, object]) -> None:
-        """What TensorBoard's HParams view shows of this folder as one session, beside the scalars; None is "null"."""
+        """Write the hyperparameters of this folder for TensorBoard's HParams view.
+
+        Args:
+          name: the name of the session group.
+          values: {hyperparameter: value}; None is written as "null".
+        """
         info = SessionStartInfo(group_name=name, start_time_secs=time.time())
         for key, value in values.items():
             field = "bool" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "string"
@@ -94,11 +98,11 @@ class EventWriter:
         self._write(summary=Summary(value=[entry]))
 
     def text(self, tag: str, markdown: str) -> None:
-        """A page of TensorBoard's Text dashboard."""
+        """Write a Markdown page for TensorBoard's Text dashboard under this tag."""
         self._string(tag, markdown.encode(), texts.create_summary_metadata(tag, ""))
 
     def layout(self, charts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
-        """What the Custom Scalars dashboard shows: (title, [(title of a chart, pattern of its tags)])."""
+        """Write the layout of the Custom Scalars dashboard: (title, [(title of a chart, pattern of its tags)])."""
         layout = layout_pb2.Layout()
         for title, shown in charts:
             category = layout.category.add(title=title)
@@ -129,9 +133,13 @@ PAGE, PAGE_FOLDER = "read me first", "about"  # the tag of the text, the folder 
 
 
 class Meaning(NamedTuple):
-    """Of a curve that matters.
+    """The description of a main curve.
 
-    along: what its horizontal axis counts. unit: of its values. better: which values are: "higher", "lower" or neither.
+    Attributes:
+      along: the quantity on the horizontal axis.
+      unit: the unit of the values.
+      better: the better direction, "higher" or "lower"; "" if there is none.
+      text: the description.
     """
 
     along: str
@@ -143,8 +151,11 @@ class Meaning(NamedTuple):
 class Board(NamedTuple):
     """The curves of one stage.
 
-    group: of the tags of `first`. about: Markdown; the folders of events, and how to read the curves.
-    first: name → meaning, of those to look at first. diagnostics: name → meaning, of those that say why.
+    Attributes:
+      group: the group of the tags of `first`.
+      about: Markdown about the folders of events and how to read the curves.
+      first: name → meaning of the main curves.
+      diagnostics: name → text of the curves that explain a problem.
     """
 
     group: str
@@ -289,9 +300,14 @@ BOARDS = {
 
 
 def tag_of(stage: str, name: str) -> str:
-    """The tag of a curve. A diagnostic may say before a slash which part it is of: "encoder/loss".
+    """Return the tag of a curve. A diagnostic may name its part before a slash: "encoder/loss".
 
-    Raises RLFlowError if the stage has no such curve.
+    Args:
+      stage: the stage.
+      name: the name of the curve.
+
+    Raises:
+      RLFlowError: the stage has no such curve.
     """
     board = BOARDS[stage]
     if name in board.first:
@@ -302,7 +318,7 @@ def tag_of(stage: str, name: str) -> str:
 
 
 class StageWriter(EventWriter):
-    """Writes curves of one stage by name."""
+    """A writer of the curves of one stage, by name."""
 
     def __init__(self, folder: Path | str, stage: str):
         super().__init__(folder)
@@ -313,7 +329,13 @@ class StageWriter(EventWriter):
 
 
 def draw(folder: Path | str, stage: str, curves: Mapping[str, Curve]) -> None:
-    """Writes curves that are known as a whole, by name, instead of what the folder of events held before."""
+    """Write complete curves, and replace the previous contents of the folder of events.
+
+    Args:
+      folder: the folder of events.
+      stage: the stage.
+      curves: name → curve.
+    """
     rmtree(folder, ignore_errors=True)
     with StageWriter(folder, stage) as writer:
         for name, curve in curves.items():
@@ -322,7 +344,7 @@ def draw(folder: Path | str, stage: str, curves: Mapping[str, Curve]) -> None:
 
 
 def training_curves(folder: Path) -> dict[str, dict[str, Curve]]:
-    """What reports show of the trainings in a folder of events: name → title → curve."""
+    """Return the curves of all trainings below a folder of events, for reports: name → title → curve."""
     titles = {}
     for stage in ("train-wm", "train-controller"):
         for name, meaning in BOARDS[stage].first.items():
@@ -338,7 +360,7 @@ def training_curves(folder: Path) -> dict[str, dict[str, Curve]]:
 
 
 def explain(folder: Path | str) -> None:
-    """Writes the page and the layout of the charts beside the events of a run, once."""
+    """Write the page and the layout of the charts next to the events of a run, unless they exist."""
     about = Path(folder) / PAGE_FOLDER
     if about.exists():
         return
@@ -348,7 +370,7 @@ def explain(folder: Path | str) -> None:
 
 
 def page() -> str:
-    """Which curves to look at first, what they mean, what is good and what is bad; Markdown."""
+    """Return the Markdown page that explains the main curves: their meanings, and good and bad signs."""
     parts = [
         "# Which curves to look at first",
         "Groups with a number hold them, the most telling group first; *Custom Scalars* shows them alone. Diagnostics "
@@ -370,7 +392,7 @@ def page() -> str:
 
 
 def charts() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The charts of "Custom Scalars": (title, [(title of a chart, pattern of its tags)]), a stage after the other."""
+    """Return the charts of "Custom Scalars", stage by stage: (title, [(title of a chart, pattern of its tags)])."""
     result = []
     for stage, board in BOARDS.items():
         shown = []

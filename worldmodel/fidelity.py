@@ -1,15 +1,13 @@
-"""How far a dream can be trusted: open-loop errors on episodes that a model never saw, beside trivial baselines.
+"""Fidelity of a world model: open-loop errors on held-out episodes, next to trivial baselines.
 
-Open loop: the model is given the real graph at some step and the actions that were played from there on, and nothing
-else (`WorldModel.replay`, at temperature 0). Episodes hold valid actions alone, as random play and masked controllers
-give them.
+Open loop: the model gets the real graph at some step and the actions that were played from there on, and nothing else
+(`WorldModel.replay`, at temperature 0). Episodes must contain valid actions only.
 
-The two baselines are that nothing happens, and that each rule earns its mean reward. Errors are of reward sums, rule
-masks, location counts and ends at 1 to 50 steps, on random episodes and on those of the controller, whose distribution
-is the one that matters. Stretches in which the model had no uncertainty are judged apart, so one sees whether it knows
-what it does not know. Bootstraps draw whole episodes, since stretches of one overlap. Rank correlation counts it
-against a model that equal returns are not quite equal in its eyes, and rewriting has many equal returns; so the share
-of pairs of different returns in the right order stands beside it.
+There are two baselines: nothing happens, and each rule earns its mean reward. Errors are those of reward sums, rule
+masks, location counts and ends at 1 to 50 steps. Stretches without uncertain steps are also evaluated separately, which
+shows whether the uncertainty is informative. The bootstrap resamples whole episodes, because stretches of one episode
+overlap. The concordance complements the rank correlation: the latter penalises small differences between predictions
+of equal returns, and equal returns are frequent.
 """
 
 from collections.abc import Sequence
@@ -23,9 +21,9 @@ from worldmodel.base import Replay, WorldModel
 HORIZONS = (1, 5, 10, 20, 50)
 MOST_STARTS = 512
 PREDICTORS = ("model", "no_change", "rule_mean")
-RANKED, RANK_STEPS = 200, 20  # action sequences whose returns are ranked, and how long they are
+RANKED, RANK_STEPS = 200, 20  # number and length of the action sequences whose returns are ranked
 DRAWS, CONFIDENCE = 1000, 0.95  # of the bootstrap
-DIGITS = 5  # returns that agree to so many digits of the largest are ties: they are sums of float32
+DIGITS = 5  # returns are rounded to these digits of the largest before ranking: they are sums of float32
 
 ERRORS = (
     "cumulative_reward_error", "cumulative_reward_relative", "reward_mae", "reward_r2", "mask_precision", "mask_recall",
@@ -34,7 +32,7 @@ ERRORS = (
 
 
 class Stretches(NamedTuple):
-    """S stretches: of episode rows[s] from step starts[s] on, where left[s] steps are left; int [S] each."""
+    """S stretches: stretch s starts at step starts[s] of episode rows[s], with left[s] steps left; all int [S]."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -46,34 +44,46 @@ def fidelity(
     horizons: Sequence[int] = HORIZONS, rank_steps: int = RANK_STEPS, uncertainty_limit: float = 0.0, seed: int = 0,
     copies: bool = True,
 ) -> dict:
-    """How well the model predicts these episodes; JSON-able.
+    """Evaluate the predictions of a model on episodes.
 
     Args:
-      training: what the means of the baseline `rule_mean` are taken over; by default the episodes themselves, which
-        flatters it.
+      model: the world model.
+      episodes: held-out episodes.
+      training: episodes for the means of the baseline `rule_mean`; `episodes` by default, which flatters the baseline.
+      horizons: numbers of steps to evaluate.
       rank_steps: length of the action sequences whose returns are ranked.
-      uncertainty_limit: a step is uncertain if the model's uncertainty of it is above this.
-      seed: draws the action sequences that are ranked, and the bootstrap.
-      copies: whether stretches start in copied steps (`Episode.copied`), too; of an episode that is held out these may
-        be steps of one that was learnt from. If not, at least one episode has others.
+      uncertainty_limit: a step with a higher uncertainty counts as uncertain.
+      seed: draws the ranked action sequences and the bootstrap samples.
+      copies: whether stretches may start in copied steps (`Episode.copied`), which may occur in training episodes. If
+        False, at least one episode must have other steps.
 
-    Returns: {"episodes": how many, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
+    Returns:
+      JSON values {"episodes": number, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
 
-    "horizons" is of stretches that start anywhere (all of them, or MOST_STARTS spread evenly), "first" of those from
-    the start of an episode. For horizon k: "starts", the stretches with k steps left; for each of PREDICTORS its
-    errors; "uncertain", the share of their steps that are; "certain": the model's errors in the stretches where no step
-    was uncertain, and how many those are.
+    "horizons" covers stretches that start anywhere (all, or MOST_STARTS at equal distances); "first" covers stretches
+    from
+    the start of an episode. For horizon k both hold: "starts", the number of stretches with k steps left; the errors of
+    each predictor in PREDICTORS; "uncertain", the share of uncertain steps; "certain", the model's errors in the
+    stretches
+    without uncertain steps, and the number of these stretches.
 
-    Errors: of the reward summed over the k steps, absolute (the reward's unit), and that in units of the mean
-    absolute real sum; and of the k-th step alone the reward's MAE and R², the rule mask's precision, recall, F1 and
-    exact matches, the exact matches of the vector of location counts, the share of exact counts among the rules that
-    have a location in reality or are said to have one, and the accuracy of the predicted end (in a dream NO-OP ends as
-    in reality). None: nothing to divide by.
+    Errors over all k steps: the absolute error of the summed reward, and its ratio to the mean absolute real sum.
+    Errors
+    of the k-th step alone:
 
-    "no_change" expects no reward, no end and the counts of the start; "rule_mean" expects each rule's mean
-    reward, and is "no_change" in everything else.
+    - the reward's MAE and R²;
+    - the rule mask's precision, recall, F1 and exact matches;
+    - the exact matches of the vector of location counts;
+    - the share of exact counts among rules with a real or predicted location;
+    - the accuracy of the predicted end (NO-OP ends a dream as in reality).
 
-    "ranks": see `_ranks`. "calibration": what `WorldModel.calibration` says, of all steps.
+    A value is None if its denominator is 0.
+
+    The predictor "no_change" expects no reward, no end and the initial counts. "rule_mean" differs from "no_change"
+    only
+    in its reward, which is the rule's mean.
+
+    "ranks": see `_ranks`. "calibration": the result of `WorldModel.calibration`.
     """
     every = _all(episodes, copies)
     anywhere, first = _spread(every), _first(every)
@@ -95,11 +105,16 @@ def fidelity(
 
 
 def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
-    """What whole episodes gained, beside what the model predicts of their actions from the first graph on; JSON-able.
+    """Compare the real return of whole episodes with the return that the model predicts for their actions.
 
-    Returns: {"real", "predicted": sums of rewards, one an episode (`relative`: percent of the first cost),
-    "relative_error": the mean absolute difference, in units of the mean absolute real sum, None if nothing was gained
-    or lost}.
+    Args:
+      model: the world model; it starts from the first graph of each episode.
+      episodes: the episodes.
+
+    Returns:
+      {"real", "predicted": one sum of rewards per episode (`relative`: percent of the initial cost), "relative_error":
+        mean
+      absolute difference divided by the mean absolute real sum, or None if all real sums are 0}.
     """
     stretches = _first(_all(episodes, copies=True))
     longest = int(stretches.left.max())
@@ -114,7 +129,13 @@ def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
 
 
 def happened(episodes: Sequence[Episode], stretches: Stretches, horizon: int) -> Replay:
-    """Reality in the form of a prediction."""
+    """Return the real outcome in the form of a prediction.
+
+    Args:
+      episodes: the episodes.
+      stretches: S stretches of them.
+      horizon: steps per stretch.
+    """
 
     rewards, terminated, counts = (
         _stacked(episodes, stretches, horizon, field) for field in ("rewards", "terminated", "counts")
@@ -124,7 +145,7 @@ def happened(episodes: Sequence[Episode], stretches: Stretches, horizon: int) ->
 
 
 def _stacked(episodes: Sequence[Episode], stretches: Stretches, horizon: int, field: str) -> np.ndarray:
-    """[S, horizon, …], of each stretch what `_steps` gives."""
+    """Return the field of every stretch, [S, horizon, …]; see `_steps`."""
     parts = []
     for row, start, _ in zip(*stretches, strict=True):
         parts.append(_steps(episodes[row], start, horizon, field))
@@ -132,9 +153,9 @@ def _stacked(episodes: Sequence[Episode], stretches: Stretches, horizon: int, fi
 
 
 def _steps(episode: Episode, start: int, horizon: int, field: str) -> np.ndarray:
-    """The field in the steps from `start` on, [horizon, …]. Past the end the last step is repeated, and never counted.
+    """Return a field of the steps from `start` on, [horizon, …]; counts are taken after each step.
 
-    Of counts, those after each step.
+    Past the end the last step is repeated; the evaluation ignores these steps.
     """
     steps = np.minimum(start + np.arange(horizon), len(episode) - 1)
     return getattr(episode, field)[steps + 1 if field == "counts" else steps]
@@ -160,12 +181,12 @@ def _first(every: Stretches) -> Stretches:
 
 
 def _long(stretches: Stretches, steps: int) -> Stretches:
-    """Those with so many steps left."""
+    """Return the stretches with at least this number of steps left."""
     return _chosen(stretches, np.flatnonzero(stretches.left >= steps))
 
 
 def _drawn(stretches: Stretches, seed: int) -> Stretches:
-    """At most RANKED of them."""
+    """Return at most RANKED stretches, drawn at random."""
     order = np.random.default_rng(seed).permutation(len(stretches.rows))
     return _chosen(stretches, np.sort(order[:RANKED]))
 
@@ -178,7 +199,7 @@ def _chosen(stretches: Stretches, which: np.ndarray) -> Stretches:
 
 
 class Compared(NamedTuple):
-    """What happened in the stretches, and what each of PREDICTORS predicts."""
+    """The real outcome of stretches and the predictions of each predictor in PREDICTORS."""
 
     stretches: Stretches
     real: Replay
@@ -188,7 +209,7 @@ class Compared(NamedTuple):
 def _compare(
     model: WorldModel, episodes: Sequence[Episode], means: np.ndarray, groups: Sequence[Stretches], horizon: int
 ) -> list[Compared]:
-    """One replay for all groups of stretches; an entry for each."""
+    """Return one `Compared` per group of stretches, from a single replay of all groups."""
     stretches = Stretches(*map(np.concatenate, zip(*groups, strict=True)))
     real = happened(episodes, stretches, horizon)
     xfer_ids = _stacked(episodes, stretches, horizon, "actions")[..., 0]
@@ -219,7 +240,7 @@ def _part(replay: Replay, rows: slice) -> Replay:
 
 
 def _rule_means(episodes: Sequence[Episode]) -> np.ndarray:
-    """The mean reward of each rule, NO-OP included, [N + 1]; 0 of one that was never played."""
+    """Return the mean reward of each rule, NO-OP included, [N + 1]; 0 for a rule that was never played."""
     xfer_ids = np.concatenate([episode.actions[:, 0] for episode in episodes])
     rewards = np.concatenate([episode.rewards for episode in episodes])
     size = episodes[0].counts.shape[1] + 1
@@ -230,7 +251,7 @@ def _rule_means(episodes: Sequence[Episode]) -> np.ndarray:
 
 
 def _table(part: Compared, alive: np.ndarray, horizon: int, uncertainty_limit: float) -> dict:
-    """All figures of one horizon; alive: bool [S], the stretches that are so long."""
+    """Return all figures of one horizon; alive: bool [S], the stretches with enough steps."""
     real, predicted = part.real, part.predicted
     uncertain = predicted["model"].uncertainty[:, :horizon] > uncertainty_limit
     sure = alive & ~uncertain.any(axis=1)
@@ -243,7 +264,7 @@ def _table(part: Compared, alive: np.ndarray, horizon: int, uncertainty_limit: f
 
 
 def _errors(real: Replay, predicted: Replay, rows: np.ndarray, horizon: int) -> dict[str, float | None]:
-    """ERRORS over the stretches in rows, bool [S]."""
+    """Return ERRORS over the stretches in rows, bool [S]."""
     if not rows.any():
         return dict.fromkeys(ERRORS)
     returns, said = (replay.rewards[rows, :horizon].sum(axis=1) for replay in (real, predicted))
@@ -272,15 +293,17 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def _ranks(part: Compared, steps: int, seed: int) -> dict:
-    """How well predicted returns order action sequences of so many steps.
+    """Evaluate how well predicted returns order action sequences of this number of steps.
 
-    Returns: {"sequences": how many, "steps", "real": their returns, "model", "rule_mean": {"returns", "correlation":
-    Spearman's, "interval": its 95 % interval, "concordance"}}. The bootstrap draws whole episodes, since their
-    stretches overlap. None: there is nothing to order, or all is equal.
+    Returns:
+      {"sequences": number, "steps", "real": returns, "model", "rule_mean": {"returns", "correlation" (Spearman),
+      "interval" (95 %), "concordance"}}. The bootstrap resamples whole episodes, because their stretches overlap. A
+        value
+      is None if there is nothing to order or all returns are equal.
 
-    Concordance is the share of the pairs of different real returns that are ordered as in reality (a tie counts half).
-    Spearman's correlation also counts it against a model that equal returns are not quite equal in its eyes, however
-    little they differ; and rewriting has many equal returns.
+    Concordance is the share of pairs with different real returns that are predicted in the right order; a tie counts
+    half.
+    Unlike Spearman's correlation it ignores small predicted differences between equal real returns.
     """
     returns = part.real.rewards[:, :steps].sum(axis=1)
     result = {"sequences": len(returns), "steps": steps, "real": returns.tolist()}
@@ -301,7 +324,7 @@ def _ranks(part: Compared, steps: int, seed: int) -> dict:
 def _rank_correlation(
     real: np.ndarray, said: np.ndarray, rows: np.ndarray, seed: int
 ) -> tuple[float | None, list[float] | None]:
-    """Spearman's correlation with ties, and its interval by a bootstrap over the episodes, rows int [S]."""
+    """Return Spearman's correlation with ties, and its interval by a bootstrap over the episodes, rows int [S]."""
     real, said = _with_ties(real), _with_ties(said)
     correlation = _spearman(real, said)
     if correlation is None:
@@ -337,6 +360,6 @@ def _spearman(real: np.ndarray, said: np.ndarray) -> float | None:
 
 
 def _ranked(values: np.ndarray) -> np.ndarray:
-    """The rank of each value; equal ones share the mean of their ranks."""
+    """Return the rank of each value; equal values share the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[which]

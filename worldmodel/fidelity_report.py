@@ -21,18 +21,18 @@ COLUMNS = {
 PREDICTORS = {"model": "model", "certain": "model where certain", "no_change": "no change", "rule_mean": "rule mean"}
 STARTS = {"horizons": "any", "first": "first"}
 PAGE_NAME = "world-model.md"
-FAR = 10  # steps, of which a sentence speaks
+FAR = 10  # steps; horizon of the summary sentence
 
 
 def markdown_table(result: dict) -> str:
-    """The result of `fidelity`, a row per start, horizon and predictor."""
+    """Return the result of `fidelity` as a table with a row per start, horizon and predictor."""
     head = ["start", "steps", "predictor", *COLUMNS.values(), "stretches"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     for key, start in STARTS.items():
         for horizon, entry in result[key].items():
             for predictor, name in PREDICTORS.items():
                 if not entry["starts"] or (predictor == "certain" and not entry["uncertain"]):
-                    continue  # nothing was so long; nothing was uncertain, so the row would be the model's again
+                    continue  # no stretch has this length, or no step is uncertain and the row would repeat the model's
                 errors = entry[predictor]
                 cells = " | ".join(shown(errors[column]) for column in COLUMNS)
                 lines.append(f"| {start} | {horizon} | {name} | {cells} | {errors.get('starts', entry['starts'])} |")
@@ -40,7 +40,9 @@ def markdown_table(result: dict) -> str:
 
 
 def sentence(result: dict) -> str:
-    """How far off the model is over FAR steps, or as many as there are, beside the baseline."""
+    """Return the model's error over FAR steps (or the longest shorter horizon) and the baseline's error, as one
+    sentence.
+    """
     steps = max(int(steps) for steps, entry in result["horizons"].items() if entry["starts"] and int(steps) <= FAR)
     entry = result["horizons"][str(steps)]
     errors = {name: entry[name]["cumulative_reward_relative"] for name in ("model", "rule_mean")}
@@ -53,9 +55,11 @@ def sentence(result: dict) -> str:
 
 
 def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
-    """Writes world-model.md and world-model.png.
+    """Write world-model.md and world-model.png, and return the path of the page.
 
-    outcome: a `fidelity` for each sort of episodes, some with "improvement".
+    Args:
+      folder: the folder of both files.
+      outcome: {kind of episodes: result of `fidelity`}; a result may also have "improvement".
     """
     path = folder / PAGE_NAME
     plot(outcome, folder / "world-model.png")
@@ -74,7 +78,12 @@ def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
 
 @charts.styled()
 def plot(outcome: dict[str, dict], path: Path) -> None:
-    """The model's errors over the horizon beside the baselines', and dreamt against real returns; a colour an entry."""
+    """Plot the errors of model and baselines by horizon, and dreamt against real returns; one colour per entry.
+
+    Args:
+      outcome: see `write_fidelity`.
+      path: the image file.
+    """
     figure = charts.new_figure(13, 4)
     rewards, masks, returns = figure.subplots(1, 3)
     for k, (name, result) in enumerate(outcome.items()):
@@ -101,7 +110,7 @@ def shown(value: float | None) -> str:
 
 
 def _curve(horizons: dict, predictor: str, column: str) -> tuple[list[int], list[float]]:
-    """Steps and values, where there are any."""
+    """Return steps and values, without missing values."""
     steps, values = [], []
     for horizon, entry in horizons.items():
         if entry[predictor][column] is not None:

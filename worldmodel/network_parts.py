@@ -17,7 +17,13 @@ from graph_nets.graphs import GraphsTuple
 
 
 def full_step(width: int, pooled: Callable) -> modules.GraphNetwork:
-    """Edges from their ends, nodes from the edges on both sides, globals from all, `pooled` by graph."""
+    """Return a full graph network block: edges from their ends, nodes from incoming and outgoing edges, globals from
+    all.
+
+    Args:
+      width: size of every embedding.
+      pooled: reduces nodes and edges to one vector per graph.
+    """
     model = _model_of(width)
     return modules.GraphNetwork(
         model, model, model,
@@ -27,7 +33,7 @@ def full_step(width: int, pooled: Callable) -> modules.GraphNetwork:
 
 
 def messages(width: int) -> modules.InteractionNetwork:
-    """Edges from their ends, nodes from the edges into them."""
+    """Return an interaction network of this width: edges from their ends, nodes from incoming edges."""
     model = _model_of(width)
     return modules.InteractionNetwork(model, model)
 
@@ -40,7 +46,7 @@ def _model_of(width: int) -> Callable[[], snt.Module]:
 
 
 def processed(graphs: GraphsTuple, steps: list[modules.GraphNetwork]) -> GraphsTuple:
-    """After these steps, each of which adds to what there was."""
+    """Apply the steps in turn, each with a residual connection."""
     for core in steps:
         update = core(graphs)
         graphs = graphs.replace(
@@ -65,32 +71,47 @@ class Mixture(NamedTuple):
 def mixture_from_parameters(
     parameters: tf.Tensor, size: int, gaussians: int, least_log_sigma: float = MIN_LOG_SIGMA
 ) -> Mixture:
-    """Parameters [.., D · 3 · K], as a linear layer gives them, to D mixtures of K."""
+    """Split the outputs of a linear layer into mixtures.
+
+    Args:
+      parameters: float32 [.., D · 3 · K].
+      size: D.
+      gaussians: K.
+      least_log_sigma: lower bound of log σ.
+    """
     shape = tf.concat([tf.shape(parameters)[:-1], [size, 3 * gaussians]], axis=0)
     logits, mean, log_sigma = tf.split(tf.reshape(parameters, shape), 3, axis=-1)
     return Mixture(logits, mean, tf.clip_by_value(log_sigma, least_log_sigma, MAX_LOG_SIGMA))
 
 
 def log_likelihood(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
-    """log p(x) of each dimension: x [.., D] to [.., D]."""
+    """Return log p(x) per dimension: x [.., D] to [.., D]."""
     deviation = (x[..., None] - mixture.mean) * tf.exp(-mixture.log_sigma)
     log_normal = -0.5 * tf.square(deviation) - mixture.log_sigma - 0.5 * np.log(2 * np.pi)
     return tf.reduce_logsumexp(tf.nn.log_softmax(mixture.logits) + log_normal, axis=-1)
 
 
 def cumulative(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
-    """P(X ≤ x) of each dimension: x [.., D] to [.., D]."""
+    """Return P(X ≤ x) per dimension: x [.., D] to [.., D]."""
     deviation = (x[..., None] - mixture.mean) * tf.exp(-mixture.log_sigma)
     below = 0.5 * (1 + tf.math.erf(deviation / np.sqrt(2)))
     return tf.reduce_sum(tf.nn.softmax(mixture.logits) * below, axis=-1)
 
 
 def sample_mixture(mixture: Mixture, temperature: tf.Tensor, seed: tf.Tensor, scale_sigma: bool = True) -> tf.Tensor:
-    """A draw at temperature τ, [.., D]; seed is int [2]. τ = 1 is the model's own distribution.
+    """Draw a sample at temperature τ.
 
-    The component comes from softmax(logits / τ) (RLFlow, section 3.3.2), by the Gumbel trick argmax(logits + τ g),
-    which holds at τ = 0 too. With `scale_sigma` the standard deviation is σ √τ (Ha & Schmidhuber), else σ. τ = 0 is
-    deterministic in either case: the mode component's mean.
+    The component comes from softmax(logits / τ) (RLFlow, section 3.3.2) by the Gumbel trick argmax(logits + τ g), which
+    also works at τ = 0.
+
+    Args:
+      mixture: D mixtures of K Gaussians; τ = 1 samples their own distribution.
+      temperature: τ; 0 gives the mean of the most likely component.
+      seed: int [2].
+      scale_sigma: use the standard deviation σ √τ (Ha & Schmidhuber) instead of σ.
+
+    Returns:
+      float32 [.., D].
     """
     seeds = tf.random.split(seed, 2)
     uniform = tf.random.stateless_uniform(tf.shape(mixture.logits), seeds[0], minval=1e-7, maxval=1.0)
@@ -105,13 +126,13 @@ def _of_component(values: tf.Tensor, component: tf.Tensor) -> tf.Tensor:
     return tf.gather(values, component, batch_dims=component.shape.rank)
 
 
-CLIP = 10.0  # standard deviations; beyond it an input says no more than "far outside the training data"
+CLIP = 10.0  # standard deviations; an input beyond this is just "far outside the training data"
 
 
 class Normaliser(snt.Module):
-    """x → (x − mean) / std per feature, clipped; a feature that never varied has std 1.
+    """A per-feature standardisation x → (x − mean) / std, clipped. A constant feature has std 1.
 
-    `update` blends in the statistics of new data; a first update, or one of rate 1, replaces them.
+    `update` blends in the statistics of new data. The first update, or an update with rate 1, replaces them.
     """
 
     def __init__(self, size: int, name: str | None = None):
@@ -123,7 +144,7 @@ class Normaliser(snt.Module):
         self.fitted = tf.Variable(False, trainable=False, name="fitted")
 
     def update(self, values: tf.Tensor, rate: float = 1.0) -> None:
-        """Blends in the mean, variance and range of values [n, size]: the moments of the mixture of old and new."""
+        """Blend in the mean, variance and range of values [n, size], as moments of the mixture of old and new data."""
         rate = tf.where(self.fitted, rate, 1.0)
         mean, variance = tf.nn.moments(values, axes=[0])
         new_mean = self.mean + rate * (mean - self.mean)
@@ -139,15 +160,15 @@ class Normaliser(snt.Module):
         return standardise(x, self.mean, self.variance)
 
     def invert(self, x: tf.Tensor) -> tf.Tensor:
-        """Back to the data's unit, and into the range that the training data had."""
+        """Return x in the data's unit, clipped to the range of the training data."""
         return tf.clip_by_value(x * _std(self.mean, self.variance) + self.mean, self.low, self.high)
 
 
 class RewardNormaliser(snt.Module):
-    """Rewards as deviations from the mean of the rule that earned them, in units of their common std.
+    """Rewards as deviations from the mean reward of their rule, in units of a common std.
 
-    So the least that a model can say is each rule's mean, and what it predicts is clipped to what the rule has
-    earned in the training data: a dream cannot promise more for a rewrite than was ever seen.
+    A prediction of 0 is therefore the rule's mean. Predictions are clipped to the rewards of the rule in the training
+    data, so a dream cannot promise more for a rewrite than was ever seen.
     """
 
     def __init__(self, n_actions: int, name: str | None = None):
@@ -159,7 +180,7 @@ class RewardNormaliser(snt.Module):
         self.variance = tf.Variable(1.0, trainable=False, name="variance")
 
     def update(self, rewards: tf.Tensor, xfer_ids: tf.Tensor, rate: float = 1.0) -> None:
-        """Adds rewards [n] earned by xfer_ids [n] to the totals; with rate 1 the totals begin anew."""
+        """Add rewards float32 [n] of rules xfer_ids int32 [n] to the totals; rate 1 resets the totals first."""
         n = self.count.shape[0]
         seen = self.count * (0.0 if rate == 1 else 1.0)
         added = tf.math.unsorted_segment_sum(tf.ones_like(rewards), xfer_ids, n)
@@ -179,7 +200,7 @@ class RewardNormaliser(snt.Module):
         return tf.clip_by_value((rewards - tf.gather(self.mean, xfer_ids)) / self._scale(), -CLIP, CLIP)
 
     def invert(self, x: tf.Tensor, xfer_ids: tf.Tensor) -> tf.Tensor:
-        """Back to the reward's unit, within what the rule has earned."""
+        """Return x in the reward's unit, clipped to the rewards that the rule has had."""
         rewards = x * self._scale() + tf.gather(self.mean, xfer_ids)
         return tf.clip_by_value(rewards, tf.gather(self.low, xfer_ids), tf.gather(self.high, xfer_ids))
 
@@ -188,10 +209,10 @@ class RewardNormaliser(snt.Module):
 
 
 class ChangeFrequencies(snt.Module):
-    """How often each action changed each rule's location count by how much: log-probabilities to start from.
+    """Log-probabilities of the changes of each rule's location count, per action, from their frequencies.
 
-    Rare rules are where a dream is cheated. Their usual effect is known from few examples, and what a
-    network adds to these logits need only be what depends on the state.
+    A network adds state-dependent terms to these logits. Rules with few examples, which dreams exploit most, then start
+    from their known effects.
     """
 
     def __init__(self, n_actions: int, n_rules: int, n_changes: int, name: str | None = None):
@@ -199,22 +220,23 @@ class ChangeFrequencies(snt.Module):
         self.counts = tf.Variable(tf.zeros([n_actions, n_rules, n_changes]), trainable=False, name="counts")
 
     def update(self, changes: tf.Tensor, xfer_ids: tf.Tensor, rate: float = 1.0) -> None:
-        """Adds the changes int32 [n, N] (numbered from 0) that actions [n] made; with rate 1 begins anew."""
+        """Add the changes int32 [n, N] (numbered from 0) of actions [n] to the totals; rate 1 resets the totals first.
+        """
         seen = tf.one_hot(changes, self.counts.shape[2])
         added = tf.math.unsorted_segment_sum(seen, xfer_ids, self.counts.shape[0])
         self.counts.assign(self.counts * (0.0 if rate == 1 else 1.0) + added)
 
     def __call__(self, xfer_ids: tf.Tensor) -> tf.Tensor:
-        """Logits [.., N, changes] for actions [..]; "no change" is what an action never seen is believed to do."""
+        """Return logits [.., N, changes] for actions [..]. An action without data gets "no change" as most likely."""
         middle = self.counts.shape[2] // 2
         smoothed = self.counts + 0.05 + 0.5 * tf.one_hot(middle, self.counts.shape[2])
         return tf.gather(tf.math.log(smoothed / tf.reduce_sum(smoothed, -1, keepdims=True)), xfer_ids)
 
 
 class UsualMeanings(snt.Module):
-    """The mean embedding of what each (rule, location) matched in the data.
+    """The mean embedding of the nodes that each (rule, location) matched in the data.
 
-    Where it never matched, that of the rule; where the rule never did, that of all.
+    A location without data has the mean of its rule, and a rule without data has the mean of all rules.
     """
 
     def __init__(self, n_actions: int, n_locations: int, size: int, name: str | None = None):
@@ -224,7 +246,7 @@ class UsualMeanings(snt.Module):
         self.means = tf.Variable(tf.zeros([n_actions, n_locations, size]), trainable=False, name="means")
 
     def update(self, meanings: tf.Tensor, actions: tf.Tensor, rate: float = 1.0) -> None:
-        """Adds meanings [n, M] of actions int32 [n, 2]; with rate 1 begins anew."""
+        """Add embeddings [n, M] for actions int32 [n, 2]; rate 1 resets the totals first."""
         kept, (n_actions, n_locations, _) = 0.0 if rate == 1 else 1.0, self.sums.shape
         for total, values in ((self.counts, tf.ones_like(meanings[:, :1])), (self.sums, meanings)):
             cells = actions[:, 0] * n_locations + actions[:, 1]
@@ -235,7 +257,7 @@ class UsualMeanings(snt.Module):
         self.means.assign(tf.where(self.counts > 0, self.sums / tf.maximum(self.counts, 1.0), means))
 
     def __call__(self, actions: tf.Tensor) -> tf.Tensor:
-        """[.., M] for actions int32 [.., 2]."""
+        """Return embeddings [.., M] for actions int32 [.., 2]."""
         return tf.gather_nd(self.means, actions)
 
 
@@ -245,7 +267,7 @@ def _mean_where_counted(counts: tf.Tensor, sums: tf.Tensor, axis, otherwise: tf.
 
 
 def _extremes(choose, old: tf.Tensor, new: tf.Tensor, seen: tf.Tensor, added: tf.Tensor) -> tf.Tensor:
-    """Per rule the extreme of old and new rewards, of those that exist; 0 for a rule without any."""
+    """Return the extreme of old and new rewards per rule; 0 for a rule without rewards."""
     either = tf.where(seen > 0, tf.where(added > 0, choose(old, new), old), new)
     return tf.where(seen + added > 0, either, 0.0)
 
@@ -255,5 +277,5 @@ def standardise(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor
 
 
 def _std(mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    constant = variance <= 1e-9 * (1 + tf.square(mean))  # no more than float32 rounding leaves
+    constant = variance <= 1e-9 * (1 + tf.square(mean))  # at most float32 rounding
     return tf.sqrt(tf.where(constant, 1.0, variance))

@@ -15,7 +15,7 @@ from worldmodel.fidelity import PREDICTORS
 
 
 def draw_fidelity(run, fidelity: Mapping) -> None:
-    """What `worldmodel.fidelity.fidelity` says by horizon, of the model and of its baselines."""
+    """Draw the errors by horizon of the model and its baselines, from the result of `worldmodel.fidelity.fidelity`."""
     errors = {"error_by_horizon": "cumulative_reward_relative", "masks_exact_by_horizon": "mask_exact"}
     for predictor in PREDICTORS:
         curves = {}
@@ -26,7 +26,12 @@ def draw_fidelity(run, fidelity: Mapping) -> None:
 
 
 def draw_iterations(run, iterations: Sequence[Mapping]) -> None:
-    """Those that had a controller: entries of "iterations" of `controllers.iterations.learn_in_iterations`."""
+    """Draw the iterations that trained a controller.
+
+    Args:
+      run: the run folder.
+      iterations: entries of "iterations" in the result of `controllers.iterations.learn_in_iterations`.
+    """
     drawn = {"dream": [], "real": []}
     for one in iterations:
         drawn["dream"].append((one["iteration"], one["dreamt_return"]))
@@ -40,14 +45,21 @@ def draw_iterations(run, iterations: Sequence[Mapping]) -> None:
 
 
 def draw_dream_and_reality(run, temperature: float, dreamt: Sequence[float], real: Sequence[float]) -> None:
-    """The rewards of one controller's greedy episode, dreamt and real."""
+    """Draw the dreamt and real returns of one controller's greedy episode.
+
+    Args:
+      run: the run folder.
+      temperature: τ of the dream.
+      dreamt: rewards per step.
+      real: rewards per step.
+    """
     for name, rewards in (("dream", dreamt), ("real", real)):
         returns = np.cumsum([0.0, *rewards]).tolist()
         _draw(run, f"eval-{name}-{temperature:g}", "eval", {"return": list(enumerate(returns))})
 
 
 def draw_candidates(run, candidates: Mapping[str, Mapping]) -> None:
-    """The estimated runtime along the way of each, where the task says it."""
+    """Draw the estimated runtime (ms) after each rewrite, for each candidate that has one."""
     for name, result in candidates.items():
         if "path_ms" in result:
             _draw(run, f"eval-{name}", "eval", {"runtime_estimated_ms": list(enumerate(result["path_ms"]))})
@@ -61,8 +73,13 @@ def _draw(run, folder: str, stage: str, curves: Mapping[str, Sequence[tuple[int,
 
 
 def events(run, name: str, stage: str):
-    """The writer of a stage's curves (`worldmodel.boards`) into TensorBoard's events of that name, in the run
-    folder."""
+    """Return a writer of a stage's curves (`worldmodel.boards`) in the run folder.
+
+    Args:
+      run: the run folder.
+      name: the folder of TensorBoard events.
+      stage: the stage.
+    """
     from worldmodel.boards import StageWriter, explain
 
     explain(run.path / "tensorboard")
@@ -70,7 +87,7 @@ def events(run, name: str, stage: str):
 
 
 def write_up(run, outcome: dict) -> dict[str, str]:
-    """Writes events and pages about what a delivery and the stages before left; the lines of the ending."""
+    """Write events and pages about a delivery and the earlier stages; return the lines of the command's summary."""
     from worldmodel.boards import training_curves
 
     config, folder = run.config, run.path / "eval"
@@ -84,7 +101,7 @@ def write_up(run, outcome: dict) -> dict[str, str]:
 
 
 def pages(run, outcome: dict) -> dict[str, object]:
-    """Writes the pages about a delivery; the lines of the ending."""
+    """Write the pages about a delivery if there is a cost; return the lines of the command's summary."""
     if run.task.cost_is_known:
         return write_up(run, outcome)
     return {"result": f"No gain: {outcome['reason']}; the original is returned."}  # there is nothing to draw

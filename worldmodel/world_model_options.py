@@ -1,4 +1,4 @@
-"""The options of the world models and of their training: what all have, and what each has besides."""
+"""Options of the world models and of their training: the common ones, and those of each model."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -44,7 +44,7 @@ class WorldModelConfig:
 
     @property
     def total_steps(self) -> int:
-        """Steps that the progress of a training counts."""
+        """The number of steps that the progress bar of a training counts."""
         raise NotImplementedError("total_steps -> int")
 
     def to_dict(self) -> dict:
@@ -206,11 +206,11 @@ COMMON = tuple(options_of(WorldModelConfig))
 
 
 def world_model_config(section: Mapping) -> WorldModelConfig:
-    """The options of the world model that the section `world_model` names: those that all have, and its own."""
+    """Return the options of the world model named in the section `world_model`: the common ones and its own."""
     common = {name: section[name] for name in COMMON}
     return CONFIGS.get(section["name"])(**common, **section[section["name"]])
 
 
 def option_key(config: WorldModelConfig, name: str) -> str:
-    """Where an option stands in a config file: "world_model.holdout", "world_model.mdn-rnn.hidden"."""
+    """Return where an option stands in a config file: "world_model.holdout", "world_model.mdn-rnn.hidden"."""
     return f"world_model.{name}" if name in COMMON else f"world_model.{config.name}.{name}"

@@ -1,4 +1,4 @@
-"""The world model "edits": it predicts what disappears and what appears, since rewriting is deterministic and local."""
+"""The world model "edits": it predicts which nodes disappear and appear, since rewriting is deterministic and local."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,20 +28,25 @@ from worldmodel.train_and_load import checked_array, read_description, write_des
 from worldmodel.world_model_options import EditsConfig, WorldModelConfig
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
-FORMAT = 8  # of what is saved
-EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
+FORMAT = 8  # version of the saved files
+EXACT = 1e-6  # tolerance of a prediction without spread, relative to the mean absolute reward
 
 
 class EditsWorldModel:
-    """Attributes: spec, config, latent, hidden, match_classes, usual_rewards: see `worldmodel.base.WorldModel`;
-    groundings (the learnt rules, and the graphs met so far), costs, latents, rewards.
+    """A world model of learned rewrite rules and node costs. See `worldmodel.base.WorldModel` for the common
+    attributes.
 
-    best_trajectories: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state
-    that it was shown, packed (see rlflow.collect.edits).
+    Attributes:
+      groundings: the learned rules, and the initial graphs met so far.
+      costs: the cost model.
+      latents: the latent vectors of nodes.
+      rewards: the conversion of runtimes to rewards.
+      best_trajectories: initial runtime (ps) of each training graph → the packed edits that led to its cheapest logged
+        state (see rlflow.collect.edits).
     """
 
-    hidden = 0  # all that there is to know is in the state
-    arrays_file = "tables.npz"  # which the arrays are saved in
+    hidden = 0  # the state is complete, so there is no recurrent state
+    arrays_file = "tables.npz"  # the file of the saved arrays
 
     def __init__(
         self, spec: EncodingSpec, config: EditsConfig, rules: LearnedRules, costs: CostModel, latents: Latents,
@@ -60,14 +65,17 @@ class EditsWorldModel:
         return EditsImagination(self, start, n)
 
     def searchable(self, start: RewriteState, uncertainty_limit: float) -> SearchableState:
-        """The start of a dream that `rlflow.search` can search; steps of more uncertainty are never taken."""
+        """Return the start of a dream that `rlflow.search` can explore; steps with a higher uncertainty are never
+        taken.
+        """
         return SearchableDream(self, start, uncertainty_limit).start
 
     def observe(self, state: RewriteState, edit: Edit) -> None:
-        """A real episode came to this state by the edit; for models that must see what the edit only names."""
+        """Receive the state and edit of a real episode. Subclasses override this to read more than the edit contains.
+        """
 
     def add_classes(self, rewards: Mapping[DreamtMatch, float]) -> None:
-        """Makes classes of matches that dreams came to and that usually earn this much. Graphs are met anew."""
+        """Add match classes that first appear in imagined rollouts, with these rewards, and ground all graphs anew."""
         usual = dict(zip(self.groundings.match_classes.table, self.usual_rewards.tolist(), strict=True))
         rules = self.groundings.rules
         rules.dreamt.update(dict.fromkeys(rewards))
@@ -77,17 +85,22 @@ class EditsWorldModel:
         self.usual_rewards = np.array([usual[of_class] for of_class in self.groundings.match_classes.table], np.float32)
 
     def simulator(self, index: GroundingIndex, nodes: Sequence[np.ndarray]) -> Simulator:
-        """States of a grounding; nodes: of each, those that are there."""
+        """Return a simulator of states of a grounding; nodes holds the node numbers of each state."""
         return Simulator(self, index, nodes)
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
-        """See `worldmodel.base`. An action that is not there in the dream changes nothing, and is uncertain."""
+        """Return open-loop predictions; see `worldmodel.base`.
+
+        An action whose match does not exist in the dream changes nothing and is uncertain.
+        """
         replayer = Replayer(self, np.asarray(rows), np.asarray(starts), horizon)
         replayer.replay(episodes)
         return replayer.result
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """The share of rewards in the middle 50 % and 90 % of their predicted spread, each step from the real state."""
+        """Return the share of rewards in the central 50 % and 90 % of their predicted spread, one step from each real
+        state.
+        """
         lengths = [len(episode) for episode in episodes]
         starts = np.concatenate([np.arange(n) for n in lengths])
         replayer = Replayer(self, np.repeat(np.arange(len(episodes)), lengths), starts, 1)
@@ -98,24 +111,24 @@ class EditsWorldModel:
         return {name: float((error <= width * spread + slack).mean()) for name, width in MIDDLE.items()}
 
     def bounded(self, sums: np.ndarray) -> np.ndarray:
-        """z of what nodes add up to."""
+        """Return a sum of node latents as z, clipped, float32."""
         return np.clip(sums, -Z_BOUND, Z_BOUND).astype(np.float32)
 
     # -- files -------------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
-        """Writes model.json, learnt.json and tables.npz. The same model gives the same bytes."""
+        """Write model.json, learnt.json and tables.npz. Equal models give equal bytes."""
         write_description(folder, self.config, self.spec)
         nodes = [[sizes, of_nodes.to_json()] for sizes, of_nodes in self.costs.nodes.items()]
         write_json(Path(folder) / "learnt.json", self.learnt() | {"costs": nodes, "files": FORMAT})
         write_arrays(Path(folder) / self.arrays_file, self.costs.arrays() | self.arrays())
 
     def learnt(self) -> dict:
-        """The rules, for JSON."""
+        """Return the rules as JSON values."""
         return {"format": EDITS_FORMAT, "rules": learned_rules.rules_to_json(self.groundings.rules)}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that is saved but the rules and the costs."""
+        """Return all saved arrays except those of the costs."""
         scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
         own = {"scales": scales, "level": level, "usual_rewards": self.usual_rewards}
         best = {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}
@@ -123,7 +136,15 @@ class EditsWorldModel:
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
-        """Raises RLFlowError if a file is missing, damaged, of another format or of another encoding."""
+        """Load a saved model.
+
+        Args:
+          folder: the folder of the model.
+          spec: the expected encoding; None accepts any.
+
+        Raises:
+          RLFlowError: a file is missing, damaged, of another format or of another encoding.
+        """
         config, saved = read_description(folder, spec)
         path = Path(folder)
         try:
@@ -141,7 +162,7 @@ class EditsWorldModel:
 
 
 class Parts(NamedTuple):
-    """What a saved model is made of besides its costs; see `EditsWorldModel`."""
+    """The parts of a saved model except its costs; see `EditsWorldModel`."""
 
     rules: LearnedRules
     latents: Latents
@@ -153,8 +174,18 @@ class Parts(NamedTuple):
 def restored_parts(
     config: WorldModelConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict, files: int
 ) -> Parts:
-    """What `EditsWorldModel.arrays` and `learnt` gave. files: the format that the files should have. Raises ValueError,
-    KeyError or TypeError if they did not give it."""
+    """Restore the parts that `EditsWorldModel.arrays` and `learnt` saved.
+
+    Args:
+      config: the options of the model.
+      spec: the encoding.
+      arrays: the saved arrays.
+      learnt: the saved JSON values.
+      files: the expected format of the files.
+
+    Raises:
+      ValueError, KeyError, TypeError: the values are of another format, or do not fit together.
+    """
     if learnt["format"] != EDITS_FORMAT:
         raise ValueError(f"it learnt from edits of format {learnt['format']}, not {EDITS_FORMAT}; train it anew")
     if learnt.get("files") != files:
@@ -166,12 +197,12 @@ def restored_parts(
         raise ValueError("it is of other options or of another encoding")
     best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
     for edits in best.values():
-        unpack(edits)  # raises if they are damaged
+        unpack(edits)  # raises an error if the edits are damaged
     return Parts(rules, latents, rewards, arrays["usual_rewards"], best)
 
 
 def check_usual_rewards(model: EditsWorldModel) -> None:
-    """Raises ValueError unless there is a reward of each match class."""
+    """Raise ValueError unless the model has a finite reward for each match class."""
     known = checked_array({"usual_rewards": model.usual_rewards}, "usual_rewards", np.float32, len(model.match_classes))
     if not np.isfinite(known).all():
         raise ValueError("'usual_rewards' is no reward of each match class")

@@ -1,4 +1,4 @@
-"""States of one grounding, and what the model predicts of every step of theirs: what dreams and replays are made of."""
+"""The simulator of dreams and replays: states of one grounding, and the predicted outcome of a step in each."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,14 +11,20 @@ from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
 from worldmodel.edits.node_values import costs_unknown, single_node_costs
 
-# Uncertainty of a step: nobody knows what it does; it is known by analogy, and makes what was never met; its like was
-# seen, but not with these neighbours or at these typical sizes.
+# Uncertainty of a step whose effect is unknown; whose effect is predicted by analogy and has nodes of unknown cost; or
+# whose effect is known, but not in this neighbourhood or at these typical sizes.
 UNKNOWN_EFFECT, BY_ANALOGY, NEW_NEIGHBOURHOOD = 1.0, 0.5, 0.25
 
 
 class Step(NamedTuple):
-    """gain: float64 [k], ps taken off the runtime. spread: float64 [k], of the gain (ps). uncertainty: float32 [k].
-    change: None if no effect was known."""
+    """The predicted outcome of a step in k states.
+
+    Attributes:
+      gain: float64 [k], reduction of the runtime (ps).
+      spread: float64 [k], standard deviation of the gain (ps).
+      uncertainty: float32 [k].
+      change: the change of the states; None if no effect is known.
+    """
 
     gain: np.ndarray
     spread: np.ndarray
@@ -27,8 +33,13 @@ class Step(NamedTuple):
 
 
 class _Costs(NamedTuple):
-    """Of every state: gain: ps by which it costs less; spread: of that (ps); familiar: whether all neighbourhoods are
-    known."""
+    """Cost changes of all n states.
+
+    Attributes:
+      gain: float64 [n], reduction of the runtime (ps).
+      spread: float64 [n], standard deviation of the gain (ps).
+      familiar: bool [n], whether all neighbourhoods are known.
+    """
 
     gain: np.ndarray
     spread: np.ndarray
@@ -36,10 +47,14 @@ class _Costs(NamedTuple):
 
 
 class Simulator:
-    """states: where the dreams are; a caller may put others there."""
+    """A batch of states with the costs of their nodes.
+
+    Attributes:
+      states: the current states; the caller may replace them.
+    """
 
     def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
-        """nodes: of each state, those that are there."""
+        """Place one state per entry of `nodes`, the numbers of its nodes."""
         self.model, self.index = model, index
         self.states = DreamStates(index, list(nodes), model.spec.n_rules, model.costs.reach)
         self.node_costs = node_costs_at(index.grounding.first, model.costs.nodes)
@@ -50,10 +65,18 @@ class Simulator:
             self._pay(neighbourhoods(self.states, rows, np.concatenate(nodes)))
 
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
-        """Rewrites matches, int [k], that are there in the (different) states rows.
+        """Rewrite one match in each selected state.
 
-        An effect that nobody knows changes nothing. What it gains is predicted from the rule's other matches, as for
-        one by analogy that concerns nodes whose runtimes nobody knows.
+        An unknown effect changes nothing. Its gain is predicted from other matches of the rule. The same prediction is
+        used
+        for an effect by analogy with nodes of unknown runtime.
+
+        Args:
+          rows: int [k], the states, all different.
+          matches: int [k], a present match of each.
+
+        Returns:
+          The predicted gains, uncertainties and changes.
         """
         matches = as_named_by_environment(self.states, rows, matches)
         effects = self.index.effects(matches)
@@ -74,7 +97,7 @@ class Simulator:
         return Step(gain, spread, uncertainty, change)
 
     def _all_costs_known(self, change: StateChange) -> np.ndarray:
-        """bool [n]: whether the runtimes of all nodes that came or went were logged."""
+        """Return bool [n]: whether the runtimes of all added and removed nodes were logged."""
         unknown = np.zeros(self.states.n)
         for at, nodes in (*change.removed, *change.added):
             np.add.at(unknown, at, self.cost_unknown(nodes))
@@ -88,15 +111,14 @@ class Simulator:
         return _Costs(-more, np.zeros(self.states.n), np.ones(self.states.n, bool))
 
     def _pay(self, concerned: Neighbourhoods, removed: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> _Costs:
-        """Counts the costs of nodes anew by their neighbourhoods, and takes off the costs of those that were
-        removed."""
+        """Update the costs of nodes by their neighbourhoods, and subtract the costs of the removed nodes."""
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
         cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
         paid, keys = states.paid.reshape(-1), states.keys.reshape(-1, REACH)
         before = paid[cells]
         cost, spread, known = self.model.costs(self.single_cost(concerned.nodes), concerned.keys, paid[at], keys[at].T)
-        paid[cells], keys[cells] = 0.0, 0  # a node that comes back is not one that stays
+        paid[cells], keys[cells] = 0.0, 0  # a node that returns is not a node that stayed
         paid[at], keys[at] = cost, concerned.keys.T
         gain = np.bincount(cells // width, before - paid[cells], states.n)
         spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
@@ -108,11 +130,11 @@ class Simulator:
         return costs.gains(int(self.index.rule.values[match]), ground.pattern, size)
 
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(gain, spread) in ps of rules, int [k], whatever they match."""
+        """Return the expected (gain, spread) in ps of rules, int [k], over all matches."""
         return expected_gains(self.model.costs.gains, xfer_ids)
 
 
 def expected_gains(gains: RewriteGains, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(gain, spread) in ps of rules, int [k], whatever they match."""
+    """Return the expected (gain, spread) in ps of rules, int [k], over all matches."""
     expected = np.array([gains(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
     return expected[:, 0], expected[:, 1]
