@@ -9,6 +9,7 @@ from rlflow.proving import draws
 from rlflow.proving.draws import REST, counts_of, coverage, cut_axes, demanded, ranks_of, sets_of_axes
 from rlflow.proving.semantics import MICROSOFT, STANDARD, is_defined
 from rlflow.rules.language import families, load_rules, parse
+from tests.each import check_each
 
 RULES = {rule.name: rule for rule in load_rules(families())}
 # Attributes that no case draws: they do not change the numbers, or the matcher removes them, or a definition
@@ -34,9 +35,7 @@ def schema_of(op: str) -> onnx.defs.OpSchema:
     return onnx.defs.get_schema(op, "" if op in STANDARD else "com.microsoft")
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
-def test_every_operator_of_a_shipped_rule_is_defined_and_drawn(name):
-    rule = RULES[name]
+def operators_are_defined_and_drawn(rule) -> None:
     for op in (*rule.ops, *rule.target_ops):
         assert is_defined(op.op, op.domain), op.op
     for op in rule.ops:
@@ -46,8 +45,11 @@ def test_every_operator_of_a_shipped_rule_is_defined_and_drawn(name):
             assert carried <= drawn or op.op == "Dropout", f"{op.op}: {carried - drawn}"
 
 
-@pytest.mark.parametrize("op", sorted(op for op in REST if op in STANDARD or op in contrib.OPERATORS))
-def test_what_is_drawn_has_the_defaults_of_the_operator(op):
+def test_every_operator_of_a_shipped_rule_is_defined_and_drawn():
+    check_each(operators_are_defined_and_drawn, RULES.values(), name=lambda rule: rule.name)
+
+
+def has_the_declared_defaults(op: str) -> None:
     declared = schema_of(op).attributes
     for name, (kind, default) in REST[op].items():
         value = declared[name].default_value
@@ -58,6 +60,10 @@ def test_what_is_drawn_has_the_defaults_of_the_operator(op):
             assert default == pytest.approx(wanted), name
     named = {name for name in declared if (op, name) not in NOT_DRAWN}
     assert named == set(REST[op]), "an attribute of the operator is not drawn, or is no attribute of it"
+
+
+def test_what_is_drawn_has_the_defaults_of_the_operator():
+    check_each(has_the_declared_defaults, sorted(op for op in REST if op in STANDARD or op in contrib.OPERATORS))
 
 
 def test_ranks_that_a_rule_asks_for_are_drawn():

@@ -1,6 +1,5 @@
 """Graphs that resemble a rule's left side beyond what its own names can say, and the order of locations."""
 
-import pytest
 from onnx import helper, parser
 
 from rlflow.graph.onnx_reader import load_graph
@@ -8,6 +7,7 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import families, load_rules
 from rlflow.rules.locations import MatchTable, explain
+from tests.each import check_each
 from tests.rules.cases import CASES
 from tests.rules.instances import assert_same, instantiate
 
@@ -103,14 +103,18 @@ LOOK_ALIKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rule, reason, text, opset", LOOK_ALIKES, ids=range(len(LOOK_ALIKES)))
-def test_it_does_not_fire(rule, reason, text, opset):
+def does_not_fire(look_alike: tuple) -> None:
+    rule, reason, text, opset = look_alike
     matches, refusals = explain(load_graph(model(text, opset)), RULES, rule)
     assert not matches
     if reason is NO_MATCH:
         assert not refusals
     else:
         assert any(refusal.reason.startswith(reason) for refusal in refusals), refusals
+
+
+def test_a_look_alike_does_not_fire():
+    check_each(does_not_fire, LOOK_ALIKES)
 
 
 def test_a_default_that_the_caller_may_override_is_not_constant():
@@ -121,8 +125,7 @@ def test_a_default_that_the_caller_may_override_is_not_constant():
     assert explain(load_graph(model(text, ir_version=3)), RULES, "conv-mul")[0]  # where it could not
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.reason is None], ids=str)
-def test_nothing_fires_and_nothing_breaks_where_shapes_are_unknown(case):
+def nothing_fires_where_shapes_are_unknown(case) -> None:
     """Every input of the left side comes out of an operator of which ONNX knows nothing."""
     known = instantiate(case, RULES)
     for value in known.graph.input:
@@ -134,6 +137,10 @@ def test_nothing_fires_and_nothing_breaks_where_shapes_are_unknown(case):
     for tensor in set(graph.types) - set(graph.constants) - set(graph.inputs):
         del graph.types[tensor]
     assert not any(MatchTable(RULES, graph).locations)
+
+
+def test_nothing_fires_and_nothing_breaks_where_shapes_are_unknown():
+    check_each(nothing_fires_where_shapes_are_unknown, [case for case in CASES if case.reason is None])
 
 
 COUNTED = [
@@ -156,8 +163,8 @@ COUNTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rule, count, text", COUNTED, ids=range(len(COUNTED)))
-def test_every_match_is_given_once_in_whatever_order_it_is_read(rule, count, text):
+def is_matched_once(counted: tuple) -> None:
+    rule, count, text = counted
     before = model(text)
     graph = load_graph(before)
     matches = explain(graph, RULES, rule)[0]
@@ -165,3 +172,7 @@ def test_every_match_is_given_once_in_whatever_order_it_is_read(rule, count, tex
     assert matches == MatchTable(RULES, graph).locations[RULES.index(rule)]
     for match in matches:
         assert_same(before, to_model(apply(graph, RULES[match.xfer_id], match)))
+
+
+def test_every_match_is_given_once_in_whatever_order_it_is_read():
+    check_each(is_matched_once, COUNTED)

@@ -3,11 +3,10 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from rlflow.cli.main import main
 from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.page import about, constants_of, page, picture
+from tests.each import check_each
 
 RULES = load_rules(families())
 PAGE = Path(__file__).parent.parent.parent / "docs" / "RULES.md"
@@ -18,8 +17,7 @@ def test_the_page_is_up_to_date(tmp_path, capsys):
     assert (tmp_path / "RULES.md").read_text() == PAGE.read_text(), "python run.py rules docs --out docs/RULES.md"
 
 
-@pytest.mark.parametrize("family", families())
-def test_every_family_is_described_and_has_its_picture_on_the_page(family):
+def is_on_the_page(family: str) -> None:
     text, typical = about(family)
     rules = load_rules([family])
     chosen = rules[rules.index(typical)] if typical else rules[0]
@@ -27,11 +25,14 @@ def test_every_family_is_described_and_has_its_picture_on_the_page(family):
     assert f"```mermaid\n{picture(chosen)}\n```" in PAGE.read_text()
 
 
+def test_every_family_is_described_and_has_its_picture_on_the_page():
+    check_each(is_on_the_page, families())
+
+
 BOX, ARROW = r'(\w+)(\(\["[^"]+"\]\)|\[/"[^"]+"/\]|\["[^"]+"\]|\(\("[^"]+"\)\))', r"(\w+) -->(?:\|[\w ]+\|)? (\w+)"
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_picture_holds_the_operators_and_outputs_of_both_sides(rule):
+def shows_both_sides(rule) -> None:
     lines = [line.strip() for line in picture(rule).splitlines()]
     boxes = dict(result.groups() for line in lines if (result := re.fullmatch(BOX, line)))
     arrows = [result.groups() for line in lines if (result := re.fullmatch(ARROW, line))]
@@ -44,6 +45,10 @@ def test_a_picture_holds_the_operators_and_outputs_of_both_sides(rule):
         wanted = sorted(op.op for op in ops)
         assert not [op for op in drawn if op not in wanted] and (letter == "r" or drawn == wanted)
         assert sum(shape.startswith("((") for shape in shapes) == len(side)
+
+
+def test_a_picture_holds_the_operators_and_outputs_of_both_sides():
+    check_each(shows_both_sides, RULES, name=lambda rule: rule.name)
 
 
 def test_what_is_computed_from_constants_is_one_box():

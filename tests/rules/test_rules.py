@@ -1,8 +1,11 @@
 """Every rule by threes: it fires, it refuses look-alikes with the right reason, and both sides are equal."""
 
+from collections import Counter, defaultdict
+
 import pytest
 
 from rlflow.rules.language import families, load_rules
+from tests.each import check_each
 from tests.rules.cases import CASES
 from tests.rules.instances import check, watched
 
@@ -11,27 +14,39 @@ FIRES = [case for case in CASES if case.reason is None]
 REFUSES = [case for case in CASES if case.reason is not None]
 
 
-@pytest.mark.parametrize("case", FIRES, ids=str)
-def test_both_sides_are_equal(case):
-    check(case, RULES)
+def check_family(family: str, cases: list) -> None:
+    """Check all cases of the rules of one family."""
+    names = {rule.name for rule in RULES if rule.family == family}
+    check_each(lambda case: check(case, RULES), [case for case in cases if case.rule in names])
 
 
-@pytest.mark.parametrize("case", FIRES, ids=str)
-def test_both_sides_are_equal_where_inner_tensors_are_outputs(case):
-    check(watched(case), RULES)
+@pytest.mark.parametrize("family", families())
+def test_both_sides_are_equal(family):
+    check_family(family, FIRES)
 
 
-@pytest.mark.parametrize("case", REFUSES, ids=str)
-def test_a_look_alike_is_refused(case):
-    check(case, RULES)
+@pytest.mark.parametrize("family", families())
+def test_both_sides_are_equal_where_inner_tensors_are_outputs(family):
+    check_family(family, [watched(case) for case in FIRES])
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_every_rule_and_every_condition_has_a_case(rule):
-    assert sum(case.rule == rule.name for case in FIRES) >= 2
-    reasons = [case.reason for case in REFUSES if case.rule == rule.name]
-    for condition in rule.conditions:
-        assert any(condition.reason.startswith(reason) for reason in reasons), condition.reason
+@pytest.mark.parametrize("family", families())
+def test_a_look_alike_is_refused(family):
+    check_family(family, REFUSES)
+
+
+def test_every_rule_and_every_condition_has_a_case():
+    fires = Counter(case.rule for case in FIRES)
+    reasons = defaultdict(list)
+    for case in REFUSES:
+        reasons[case.rule].append(case.reason)
+    assert not [rule.name for rule in RULES if fires[rule.name] < 2]
+    assert not [
+        (rule.name, condition.reason)
+        for rule in RULES
+        for condition in rule.conditions
+        if not condition.reason.startswith(tuple(reasons[rule.name]))
+    ]
 
 
 def test_every_case_is_of_a_rule_and_there_once():
