@@ -1,10 +1,9 @@
-"""Learning what nodes cost and what rewrites gain from a training set.
+"""Learning the costs of nodes and the gains of rewrites from a training set.
 
-With `supervision=nodes` the episodes say what every node costs. With `supervision=scalar` the costs are solved from
-the rewards: a node costs what its operator signature says, and every step is one equation. The nodes that came cost
-what the graph costs more, plus what the nodes that went cost. The first graph of an episode is one more equation. The
-solution is the least-squares one among costs that are not negative. Nodes that always come and go together share
-their cost.
+With `supervision=nodes` the episodes contain the cost of every node. With `supervision=scalar` the costs are solved
+from the rewards. A node's cost is then a function of its operator signature, and every step is one equation: the added
+nodes cost as much as the removed nodes, minus the gain. The first graph of an episode gives one more equation. The
+result is the least-squares solution with non-negative costs. Nodes that always come and go together share their cost.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,10 @@ def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
 
 
 def learn_node_costs(training: TrainingSet) -> tuple[dict[int, NodeCosts], float]:
-    """(by typical sizes; the spread (ps) of what nodes cost beside that, 0 where the neighbourhood does not matter)."""
+    """Return the costs of single nodes by typical sizes, and the spread (ps) of logged runtimes around these costs.
+
+    A spread of 0 means that the cost of a node does not depend on its neighbourhood.
+    """
     nodes = _node_costs(training)
     return nodes, float(_residuals(training, nodes).std())
 
@@ -41,7 +43,7 @@ def learn_gains(training: TrainingSet) -> RewriteGains:
 
 
 def _node_costs(training: TrainingSet) -> dict[int, NodeCosts]:
-    """By typical sizes."""
+    """Return the costs of single nodes by typical sizes."""
     logged: dict[int, list] = {sizes: [] for sizes in training.sizes}
     for index, nodes, runtimes in _logged_runtimes(training):
         of_sizes = logged[index.grounding.first.sizes]
@@ -51,7 +53,7 @@ def _node_costs(training: TrainingSet) -> dict[int, NodeCosts]:
 
 
 def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray]]:
-    """(grounding, nodes, their runtimes in ps), once for each state that no other episode logged before."""
+    """Yield (grounding, nodes, their runtimes in ps), once for each state that no earlier episode logged."""
     for index, episodes in training.groups():
         for episode in episodes:
             for nodes, runtimes in episode.runtimes[first_new_state(episode) :]:
@@ -59,14 +61,13 @@ def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np
 
 
 def _residuals(training: TrainingSet, nodes: dict[int, NodeCosts]) -> np.ndarray:
-    """What the logged runtimes differ by from what single nodes cost (ps): 0 where the neighbourhood does not
-    matter."""
+    """Return the differences of logged runtimes from single-node costs (ps)."""
     single = {index: single_node_costs(index, nodes[index.grounding.first.sizes]) for index in training.by_grounding}
     return np.concatenate([runtimes - single[index](of) for index, of, runtimes in _logged_runtimes(training)])
 
 
 def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
-    """Rows of `RewriteGains`, one for each step that no other episode logged before."""
+    """Yield the rows of `RewriteGains`, one for each step that no earlier episode logged."""
     for index, episodes in training.groups():
         grounding, sizes = index.grounding, training.sizes[index.grounding.first.sizes]
         for episode in episodes:
@@ -79,7 +80,7 @@ def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
 
 
 def _neighbourhood_means(training: TrainingSet, n_rules: int) -> list[KeyedMeans]:
-    """Of each width from 1 on."""
+    """Return the mean costs for each neighbourhood width from 1 on."""
     keys, runtimes = [], []
     for index, episodes in training.groups():
         samples = _NeighbourhoodSamples(index, episodes, n_rules)
@@ -91,8 +92,14 @@ def _neighbourhood_means(training: TrainingSet, n_rules: int) -> list[KeyedMeans
 
 
 class _NeighbourhoodSamples:
-    """keys: arrays uint32 [W, k]; runtimes: float64 [k] each (ps): of all nodes of the first state, then of those
-    around each change of the episodes, which are all of one grounding and are walked side by side."""
+    """Samples of neighbourhoods and runtimes from the episodes of one grounding, which are replayed side by side.
+
+    All nodes of the first state are sampled, and then the nodes around each change.
+
+    Attributes:
+      keys: arrays uint32 [W, k].
+      runtimes: arrays float64 [k] (ps).
+    """
 
     def __init__(self, index: GroundingIndex, episodes: list[GroundedEpisode], n_rules: int):
         self.index, self.episodes = index, episodes
@@ -108,7 +115,7 @@ class _NeighbourhoodSamples:
         for t in range(max(len(episode.matches) for episode in self.episodes)):
             matches = np.array([self._match_at(episode, t) for episode in self.episodes])
             self.states.grow()
-            rows = rows[[self._is_there(row, matches[row]) for row in rows]]  # others have ended, or go astray
+            rows = rows[[self._is_there(row, matches[row]) for row in rows]]  # the rest ended or lost their match
             if not len(rows):
                 break
             change = rewrite(self.states, rows, matches[rows])
@@ -123,26 +130,26 @@ class _NeighbourhoodSamples:
         return match >= 0 and self.states.open[row, self.index.representative(match)] == 0
 
     def _note_runtimes(self, rows: np.ndarray, t: int) -> None:
-        """Notes in the states rows what their nodes cost after t steps."""
+        """Store the runtimes of nodes after t steps in the states of these rows."""
         for row in rows.tolist():
             nodes, runtimes = self.episodes[row].runtimes[t]
             self.states.paid[row, self.index.primary_output.values[nodes]] = runtimes
 
     def _sample(self, sampled: Neighbourhoods, wanted: np.ndarray) -> None:
-        """wanted: bool [n], the states that count."""
+        """Add samples from the wanted states, bool [n]."""
         these = wanted[sampled.rows]
         cells = sampled.rows[these], self.index.primary_output.values[sampled.nodes[these]]
         self.keys.append(sampled.keys[:, these])
         self.runtimes.append(self.states.paid[cells])
 
 
-TOLERANCE = 1e-14  # of the solver; with its own a reward is off by a ten thousandth
+TOLERANCE = 1e-14  # of the solver; its default causes relative errors of 1e-4 in rewards
 
 Costed = tuple[int, int, Signature]  # typical sizes, operator, signature
 
 
 def with_solved_costs(training: TrainingSet) -> TrainingSet:
-    """The same episodes, in which nodes cost what is solved."""
+    """Return the training set with solved costs instead of logged costs of nodes."""
     costs, grounded = solved_costs(training), dict(training.grounded)
     for index, numbers in training.by_grounding.items():
         for k in numbers:
@@ -155,7 +162,7 @@ def with_solved_costs(training: TrainingSet) -> TrainingSet:
 
 
 def solved_costs(training: TrainingSet) -> dict[Costed, float]:
-    """ps, by typical sizes and operator signature."""
+    """Return the solved costs in ps, by typical sizes and operator signature."""
     equations, known = _Equations(), []
     for index, episodes in training.groups():
         equations.add(index, episodes[0].nodes[0], 1.0)
@@ -173,7 +180,11 @@ def solved_costs(training: TrainingSet) -> dict[Costed, float]:
 
 
 class _Equations:
-    """Rows of sums of costs. unknowns: what costs → its column."""
+    """Equations over sums of costs.
+
+    Attributes:
+      unknowns: typical sizes, operator and signature → column.
+    """
 
     def __init__(self):
         self.unknowns: dict[Costed, int] = {}
@@ -181,12 +192,12 @@ class _Equations:
         self._cells: list[tuple[int, int, float]] = []
 
     def add(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
-        """A row with these nodes."""
+        """Start a row with these nodes."""
         self._rows += 1
         self.extend(index, nodes, sign)
 
     def extend(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
-        """More nodes of the last row."""
+        """Add nodes to the last row."""
         for node in nodes.tolist():
             column = self.unknowns.setdefault(_costed(index, node), len(self.unknowns))
             self._cells.append((self._rows - 1, column, sign))

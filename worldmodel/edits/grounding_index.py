@@ -1,9 +1,9 @@
-"""A grounding as arrays, so that many states of it can be stepped at once.
+"""A grounding as arrays, so that a batch of its states can be stepped at once.
 
 The arrays grow with the grounding: single values in a `GrowingArray`, lists of varying length in `RaggedLists`. A
-`GroundingIndex` holds the arrays of one initial graph, and `Groundings` the indices of all graphs met so far.
+`GroundingIndex` holds the arrays of one initial graph, and `Groundings` holds the indices of all graphs met so far.
 
-The index also fixes the order in which the matches of a rule are numbered: first by match class, then by the position
+The index also defines the order in which the matches of a rule are numbered: first by match class, then by the position
 of their nodes in the initial graph.
 """
 
@@ -29,7 +29,7 @@ class GrowingArray:
         self.data[self.size - 1] = value
 
     def reserve(self, rows: int) -> int:
-        """The first of so many new rows, all zeros."""
+        """Append this number of zero rows and return the index of the first."""
         self.size += rows
         while self.size > len(self.data):
             self.data = np.concatenate([self.data, np.zeros_like(self.data)])
@@ -50,8 +50,10 @@ class GrowingArray:
 
 
 class RaggedLists:
-    """Lists of numbers of varying length, by number. Each is a piece of one array; one that outgrows its room moves to
-    the end, to twice the room."""
+    """Numbered lists of integers of varying length, stored in one array.
+
+    A list that outgrows its capacity moves to the end of the array, with twice the capacity.
+    """
 
     def __init__(self):
         self._flat = GrowingArray(np.int32)
@@ -69,7 +71,7 @@ class RaggedLists:
         self._rooms.append(len(values))
 
     def add(self, row: int, value: int) -> None:
-        """Appends to a list that is there already."""
+        """Append a value to an existing list."""
         count = self._counts.data[row]
         if count == self._rooms.data[row]:
             self._move(row)
@@ -84,30 +86,37 @@ class RaggedLists:
         self._starts.data[row], self._rooms.data[row] = to, room
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(which of `rows`, value) of every value of theirs."""
+        """Return (position in `rows`, value) for every value of the lists in `rows`."""
         counts = self._counts.data[rows]
         ends = np.cumsum(counts)
         at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self._starts.data[rows] - ends + counts, counts)
         return np.repeat(np.arange(len(rows)), counts), self._flat.data[at]
 
 
-UNKNOWN, NOT_ASKED = -1, -2  # in place of the row of an effect
+UNKNOWN, NOT_ASKED = -1, -2  # special values of the row of an effect
 
 
 class GroundingIndex:
-    """The arrays of one grounding; `update` takes over what it has grown by. Rows are numbers of nodes, tensors,
-    matches or effects.
+    """The arrays of one grounding. `update` adds new parts of the grounding. Rows are nodes, tensors, matches or
+    effects.
 
-    by node: primary_output; is_output, whether it stands for an output of the whole graph; signature_hash, of its
-    operator signature;
-    inputs, outputs: tensors; matches_of: those that it takes part in; waiting_of: those that wait for it.
-    by tensor: consumers: nodes; has_secondary_producer: whether some node makes it as another output than its first;
-    single_consumer_matches: those that want it to have one consumer.
-    by match: rule; match_class, which it shares with its symmetric match; nodes; single_consumers: tensors;
-    n_conditions: nodes to be there and tensors to have a single consumer; has_symmetric; effect_row, UNKNOWN or
-    NOT_ASKED.
-    by waiting match: waiting_nodes; is_waiting, still.
-    by effect: seen, removed, added, rewired (flat pairs) and made, as in GroundEffect.
+    By node:
+      primary_output: a tensor. is_output: whether the node stands for an output of the whole graph.
+      signature_hash: of the operator signature. inputs, outputs: tensors.
+      matches_of: the matches that contain the node. waiting_of: the waiting matches that need the node.
+
+    By tensor:
+      consumers: nodes. has_secondary_producer: whether a node makes the tensor as an output other than its first.
+      single_consumer_matches: the matches that require a single consumer.
+
+    By match:
+      rule. match_class: shared with the symmetric match. nodes. single_consumers: tensors.
+      n_conditions: the number of required nodes and single consumers. has_symmetric.
+      effect_row: a row, UNKNOWN or NOT_ASKED.
+
+    By waiting match: waiting_nodes. is_waiting: whether the match still waits.
+
+    By effect: seen, removed, added, rewired (flat pairs) and made, as in GroundEffect.
     """
 
     def __init__(self, grounding: Grounding, match_classes: MatchClasses):
@@ -128,6 +137,7 @@ class GroundingIndex:
         self.update()
 
     def update(self) -> None:
+        """Add the parts by which the grounding has grown."""
         grounding = self.grounding
         while len(self.single_consumer_matches) < len(grounding.order_keys):
             self.single_consumer_matches.append(())
@@ -171,7 +181,7 @@ class GroundingIndex:
         self.rule.append(learned.pattern.xfer_id)
         self.match_class.append(self._class_of(match))
         shown = grounding.symmetric_match.get(match, match) >= match and rules.applies(ground.pattern, signature)
-        never = not shown  # one condition more, that is never met
+        never = not shown  # adds a condition that is never met
         self.n_conditions.append(len(ground.nodes) + len(single_consumers) + never)
         self.nodes.append(ground.nodes)
         self.single_consumers.append(single_consumers)
@@ -185,14 +195,14 @@ class GroundingIndex:
         self._sort(learned.pattern.xfer_id, match)
 
     def admit(self, waiting: np.ndarray) -> None:
-        """States have all nodes of these waiting matches, int [k]."""
+        """Turn waiting matches, int [k], into matches; some state has all their nodes."""
         for number in waiting.tolist():
             self.grounding.admit(number)
         self.is_waiting.data[waiting] = False
         self.update()
 
     def _class_of(self, match: int) -> int:
-        """Two symmetric matches are both of the lesser class of the two."""
+        """Return the match class of a match. Two symmetric matches have the lesser of their two classes."""
         grounding, symmetric = self.grounding, self.grounding.symmetric_match.get(match, match)
         if symmetric < match:
             return int(self.match_class.values[symmetric])
@@ -206,13 +216,12 @@ class GroundingIndex:
     # -- the order of a rule's matches -------------------------------------------------------------
 
     def _sort(self, xfer_id: int, match: int) -> None:
-        """Puts a match among those of its rule, which are ordered by class; symmetric ones count as one, by the lesser
-        order."""
+        """Insert a match into the order of its rule. Two symmetric matches count as one, at the lesser order."""
         symmetric = self.grounding.symmetric_match.get(match, match)
         if symmetric > match:
-            return  # it comes with its symmetric match
+            return  # the match is inserted together with its symmetric match
         orders, matches = self._sorted.setdefault(xfer_id, ([], GrowingArray(np.int32)))
-        if symmetric < match:  # it may have been there before its symmetric match
+        if symmetric < match:  # the symmetric match may already be in the order, alone
             before = int(self.match_class.values[symmetric]), self._order_as_named(symmetric)
             at = bisect_left(orders, before)
             while at < len(orders) and orders[at] == before and matches.values[at] != symmetric:
@@ -226,7 +235,7 @@ class GroundingIndex:
         matches.insert(at, symmetric)
 
     def order_of(self, match: int) -> tuple:
-        """By this the locations of a rule are numbered: first by class."""
+        """Return the sort key that numbers the locations of a rule; the match class comes first."""
         symmetric = self.grounding.symmetric_match.get(match, match)
         return int(self.match_class.values[match]), min(self._order_as_named(match), self._order_as_named(symmetric))
 
@@ -235,17 +244,17 @@ class GroundingIndex:
         return self.grounding.order_of(ground.nodes, ground.operands)
 
     def matches_of_rule(self, xfer_id: int) -> np.ndarray:
-        """The rule's matches in their order, int32 [k]."""
+        """Return the rule's matches in their order, int32 [k]."""
         return self._sorted[xfer_id][1].values
 
     def representative(self, match: int) -> int:
-        """The match that stands for this one: of two that name the same nodes in another order, the first known."""
+        """Return the first known of two matches that name the same nodes in another order, or the match itself."""
         return min(match, self.grounding.symmetric_match.get(match, match))
 
     # -- effects -----------------------------------------------------------------------------------
 
     def effects(self, matches: np.ndarray) -> np.ndarray:
-        """Rows of seen, removed, added, rewired and made, int32 [k]; −1 where nobody knows."""
+        """Return the rows of the matches' effects, int32 [k]; −1 for an unknown effect."""
         self.update()
         for match in np.unique(matches[self.effect_row.values[matches] == NOT_ASKED]).tolist():
             effect = self.grounding.effect(match)
@@ -253,7 +262,12 @@ class GroundingIndex:
         return self.effect_row.values[matches]
 
     def effect_of_copy(self, match: int, copy: int) -> int:
-        """The row of an effect that is known, with other new tensors (see `Grounding.effect`)."""
+        """Return the row of a known effect with other new tensors; see `Grounding.effect`.
+
+        Args:
+          match: the match.
+          copy: the number of the copy.
+        """
         if (match, copy) not in self._rows_of_copies:
             self._rows_of_copies[match, copy] = self._add_effect(self.grounding.effect(match, copy))
         return self._rows_of_copies[match, copy]
@@ -268,21 +282,22 @@ class GroundingIndex:
 
 
 class Groundings:
-    """The groundings of the initial graphs met so far, which all learn from the same rules."""
+    """The groundings of the initial graphs met so far, for one set of learned rules."""
 
     def __init__(self, rules: LearnedRules, n_rules: int):
         self.rules, self.match_classes = rules, MatchClasses(rules, n_rules)
         self.known: dict[Edit, GroundingIndex] = {}
 
     def of(self, first: Edit) -> GroundingIndex:
-        """The one in which an episode that starts with these nodes and matches takes place."""
+        """Return the grounding of episodes that start with these nodes and matches."""
         if first not in self.known:
             self.known[first] = GroundingIndex(Grounding(self.rules, first), self.match_classes)
         return self.known[first]
 
 
 def hash_of(values: Iterable[int]) -> int:
-    """A 64-bit hash of integers, the same in every process (FNV-1a on words, with a finish that spreads low bits)."""
+    """Return a 64-bit hash of integers, the same in every process (FNV-1a on words, with a final mix of the low bits).
+    """
     result = 0xCBF29CE484222325
     for value in values:
         result = ((result ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF

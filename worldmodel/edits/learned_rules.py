@@ -1,19 +1,18 @@
-"""The learnt rules: where each rewrite rule applies and what it does, without naming a node of any graph.
+"""The learned rules: where each rewrite rule applies and what it does, independent of the nodes of any graph.
 
-A *match pattern* says which operators a match consists of and how they are connected. Its *signature* holds the
-attributes of the operators and the shapes of the tensors. A rule applies where its pattern was seen with this
-signature, and does there what it did before. What was seen in one block of a network is thus known of all others, and
-few examples are enough. Pattern and signature together make the *match class*, which is what controllers choose
-among.
+A *match pattern* holds the operators of a match and their connections. Its *signature* holds the attributes of the
+operators and the shapes of the tensors. A rule applies where its pattern was seen with this signature, with the effect
+that was seen. One block of a network thus teaches all equal blocks, and few examples are enough. Pattern and signature
+together are the *match class*, the unit of choice of controllers.
 
-Where a pattern promises a match that is not there, the exception is learnt. New signatures are trusted while none
-with the same operators was refuted. Of several effects with one signature the fullest is kept, since a dream removes
-unread nodes.
+Exceptions are learned where a pattern predicts a match that is absent. A new signature is accepted unless a signature
+with the same operators was refuted. If several effects were seen with one signature, the most complete one is used; a
+dream removes unread nodes anyway.
 
-For a match whose like was never rewritten, the most similar example says what happens. Every new operator and tensor
-signature relates to this match as in the examples. A value without such a relation matches nothing. Such an effect
-has an uncertainty of 1/2 if its result was never met and 1/4 if it was. If the rule itself was never carried out,
-nothing happens and the uncertainty is 1.
+The effect of a match without examples is predicted by analogy with the most similar example. Every new operator and
+tensor signature has the same relation to this match as in the examples. A value without such a relation matches
+nothing. The uncertainty of such an effect is 1/2 if it makes nodes of unknown cost, and 1/4 otherwise. If the rule was
+never carried out, nothing happens and the uncertainty is 1.
 """
 
 from collections import Counter
@@ -30,18 +29,27 @@ Signature = tuple[int, ...]  # the operators of a pattern's nodes, then the tens
 
 
 def node_signature(inputs: Iterable[int], outputs: Iterable[int], signature_of: Callable[[int], int]) -> Signature:
-    """The signatures of the tensors that a node reads, how many they are, and of those that it makes; 0 where one is
-    omitted."""
+    """Return the signatures of a node's inputs, their number, and the signatures of its outputs; 0 for an omitted
+    tensor.
+
+    Args:
+      inputs: tensors.
+      outputs: tensors.
+      signature_of: tensor → signature.
+    """
     read = [signature_of(t) if t != ABSENT else 0 for t in inputs]
     made = [signature_of(t) if t != ABSENT else 0 for t in outputs]
     return (*read, len(read), *made)
 
 
 class MatchPattern(NamedTuple):
-    """xfer_id; nodes: in the rule's order; operands: what the variables hold, then what is replaced; rank_signatures:
-    of each tensor.
+    """The operators of a match and their connections. Tensors are local numbers; ABSENT is an omitted tensor.
 
-    Tensors are local numbers, ABSENT for an omitted one.
+    Attributes:
+      xfer_id: the rule.
+      nodes: in the rule's order.
+      operands: the values of the rule's variables, then the replaced tensor.
+      rank_signatures: per tensor.
     """
 
     xfer_id: int
@@ -51,11 +59,13 @@ class MatchPattern(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What rewriting a pattern does; local numbers go on behind the pattern's own for the tensors that it makes.
+    """The effect of rewriting a pattern. New tensors continue the local numbers of the pattern.
 
-    removed: positions of nodes that go whatever else is there (others go when nothing reads them any more). added:
-    nodes, in topological order. rewired: (tensor, the one that its consumers read instead). made: (rank signature,
-    signature) of every new tensor.
+    Attributes:
+      removed: positions of nodes that the rewrite always removes; other nodes are removed when nothing reads them.
+      added: nodes in topological order.
+      rewired: (tensor, the tensor that its consumers read instead).
+      made: (rank signature, signature) of every new tensor.
     """
 
     removed: tuple[int, ...]
@@ -82,9 +92,14 @@ class Numbering:
 def lift(
     xfer_id: int, nodes: Iterable[NodePattern], operands: Iterable[int], rank_signatures, op_types: Mapping[int, int]
 ) -> tuple[MatchPattern, tuple[int, ...]]:
-    """The pattern of a match, and the tensors by their local numbers.
+    """Return the pattern of a match, and its tensors by local number.
 
-    nodes: (operator, inputs, outputs). rank_signatures: tensor → its own. op_types: operator → op type.
+    Args:
+      xfer_id: the rule.
+      nodes: (operator, inputs, outputs).
+      operands: the values of the rule's variables, then the replaced tensor.
+      rank_signatures: tensor → rank signature.
+      op_types: operator → op type.
     """
     numbering = Numbering()
     local = tuple([numbering(t) for t in operands])
@@ -94,14 +109,16 @@ def lift(
 
 
 def operators_of(pattern: MatchPattern) -> tuple:
-    """Equal for patterns of one rule with the same op types, however they hang together."""
+    """Return a key that is equal for patterns of one rule with the same op types, independent of their connections."""
     return pattern.xfer_id, tuple([op_type for op_type, _, _ in pattern.nodes])
 
 
 def wirings_of(pattern: MatchPattern) -> tuple[tuple, tuple]:
-    """Two keys, the closer one first. Equal for patterns of one rule that hang together in the same way, whatever their
-    op types and rank signatures; and of the second also in whatever order their nodes read: where a rule matches in
-    both orders, its effect, which names tensors by the operands that they are first, is the same."""
+    """Return two keys for patterns of one rule with equal connections, independent of op types and rank signatures.
+
+    The first key is the closer one. The second also ignores the order of the inputs of nodes. Rules that match in both
+    orders have one effect, because an effect names tensors by their operand number.
+    """
     rule = pattern.xfer_id, pattern.operands
     nodes = tuple([(reads, makes) for _, reads, makes in pattern.nodes])
     unordered = tuple([(tuple(sorted(reads)), makes) for reads, makes in nodes])
@@ -109,7 +126,7 @@ def wirings_of(pattern: MatchPattern) -> tuple[tuple, tuple]:
 
 
 class Example(NamedTuple):
-    """What rewriting a pattern with some signature did."""
+    """The observed effect of rewriting a pattern with some signature."""
 
     pattern: MatchPattern
     signature: Signature
@@ -122,10 +139,13 @@ Cases = list[tuple[tuple[int, ...], int]]  # (values of an example, the new valu
 def by_analogy(
     pattern: MatchPattern, signature: Signature, examples: Sequence[Example], relatives: Sequence[Example]
 ) -> Effect:
-    """What the rule does here: as to the most alike example, with the operators and tensors that stand in for its own.
+    """Predict an effect: the effect of the most similar example, with operators and tensors replaced by analogy.
 
-    examples: of patterns that hang together in the same way, at least one. relatives: of all with the same op types,
-    which may tell new operators.
+    Args:
+      pattern: the pattern of the match.
+      signature: its signature.
+      examples: of patterns with equal connections; at least one.
+      relatives: of patterns with equal op types; they can show new operators.
     """
     model = most_alike(pattern, signature, examples).effect
     examples = [example for example in examples if _wiring_of_effect(example.effect) == _wiring_of_effect(model)]
@@ -144,7 +164,13 @@ def by_analogy(
 
 
 def most_alike(pattern: MatchPattern, signature: Signature, examples: Sequence[Example]) -> Example:
-    """The first of those that agree with most of the signature and the rank signatures."""
+    """Return the first example that agrees with most entries of the signature and the rank signatures.
+
+    Args:
+      pattern: the pattern of the match.
+      signature: its signature.
+      examples: at least one.
+    """
     here = *signature, *pattern.rank_signatures
     best, most = examples[0], -1
     for example in examples:
@@ -160,10 +186,11 @@ def _wiring_of_effect(effect: Effect) -> tuple:
 
 
 def _transferred(here: tuple[int, ...], cases: Cases) -> int:
-    """The new value for the values here.
+    """Return the new value for the values here.
 
-    It is like the one value that it was like in all cases; else what it always was beside the same value at some
-    position that decided it in all; else unheard of, and matches nothing.
+    It equals the value at the position that it equalled in all cases. Otherwise it is the value that always appeared
+    together with the same value at a position that determined it in all cases. Otherwise it is a value that matches
+    nothing.
     """
     for position, value in enumerate(here):
         if all(values[position] == new for values, new in cases):
@@ -175,17 +202,19 @@ def _transferred(here: tuple[int, ...], cases: Cases) -> int:
     first = cases[0][1]
     if all(new == first for _, new in cases):
         return first
-    return hash((here, len(cases)))  # of ints: the same in every process
+    return hash((here, len(cases)))  # a hash of integers is the same in every process
 
 
-DreamtMatch = tuple[int, Signature]  # of a pattern, by number
+DreamtMatch = tuple[int, Signature]  # number of a pattern, signature
 
 
 class LearnedPattern:
-    """What is known of one pattern.
+    """The knowledge about one pattern.
 
-    effects: per signature with which it applied, how often it did what. refuted: signatures with which it did not.
-    single_consumers: local tensors that must have one consumer, which no pattern says.
+    Attributes:
+      effects: signature with which the pattern applied → effect → number of times.
+      refuted: signatures with which the pattern did not apply.
+      single_consumers: local tensors that must have a single consumer.
     """
 
     def __init__(self, pattern: MatchPattern):
@@ -195,13 +224,13 @@ class LearnedPattern:
         self.single_consumers: tuple[int, ...] = ()
 
     def verdict(self, operators: Signature) -> tuple[bool, bool]:
-        """(whether it applied to such operators, whether it was refuted for such)."""
+        """Return whether the pattern applied with these operators, and whether it was refuted with them."""
         size = len(operators)
         applied = any(signature[:size] == operators for signature in self.effects)
         return applied, any(signature[:size] == operators for signature in self.refuted)
 
     def examples(self) -> list[Example]:
-        """Per signature with which it was rewritten, what that mostly did."""
+        """Return one example per rewritten signature, with its most complete effect."""
         result = []
         for signature, seen in self.effects.items():
             if seen:
@@ -210,8 +239,7 @@ class LearnedPattern:
 
 
 def complete_effect(seen: Counter[Effect]) -> Effect:
-    """Of what a pattern did, that which left out least (a new node that nothing reads is not recorded); then the most
-    frequent."""
+    """Return the effect with the most new nodes, then the most frequent one. Logs omit new nodes that nothing reads."""
     return max(seen, key=lambda effect: (len(effect.added), seen[effect]))
 
 
@@ -221,11 +249,11 @@ class LearnedRules:
     Attributes:
       op_types: operator → op type, of all nodes met.
       patterns: in the order of their first appearance.
-      uses: op type → (pattern, position) of every node of a pattern that is one.
-      same_wiring: patterns of one rule that hang together in the same way, by both keys of `wirings_of`.
-      same_operators: patterns of one rule with the same op types, however they hang together.
-      symmetric: xfer_ids of which two matches that differ in the order of their nodes are one.
-      dreamt: matches that no data had and dreams came to (dreamt_classes.py).
+      uses: op type → (pattern, position) of every pattern node of this type.
+      same_wiring: patterns of one rule with equal connections, by both keys of `wirings_of`.
+      same_operators: patterns of one rule with equal op types.
+      symmetric: xfer_ids of rules where two matches that differ only in the order of their nodes are one match.
+      dreamt: match classes that first appear in imagined rollouts (class_rewards.py).
     """
 
     def __init__(self, symmetric: Iterable[int] = ()):
@@ -239,7 +267,12 @@ class LearnedRules:
         self.dreamt: dict[DreamtMatch, None] = {}  # in the order in which they came
 
     def add(self, pattern: MatchPattern, signature: Signature) -> Counter[Effect]:
-        """Learns that a pattern applied with this signature; what is known of its effects then."""
+        """Record that a pattern applied with this signature, and return the counter of its known effects.
+
+        Args:
+          pattern: the pattern.
+          signature: the signature.
+        """
         if pattern not in self.numbers:
             number = self.numbers[pattern] = len(self.patterns)
             for key in wirings_of(pattern):
@@ -251,24 +284,29 @@ class LearnedRules:
         return self.patterns[self.numbers[pattern]].effects.setdefault(signature, Counter())
 
     def times(self) -> Counter[int]:
-        """Per rule, how many rewrites of it were seen."""
+        """Return the number of observed rewrites per rule."""
         result = Counter()
         for learned in self.patterns:
             result[learned.pattern.xfer_id] += sum(seen.total() for seen in learned.effects.values())
         return result
 
     def refutable(self) -> frozenset[int]:
-        """Rules, by xfer_id, that were seen not to apply where a pattern of theirs was."""
+        """Return the xfer_ids of rules with a refuted pattern."""
         return frozenset(learned.pattern.xfer_id for learned in self.patterns if learned.refuted)
 
     def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
-        """These patterns, by number, with these signatures will be asked about; who answers faster together can."""
+        """Announce (pattern number, signature) pairs that will be queried, so that a subclass can batch them."""
 
     def applies(self, number: int, signature: Signature) -> bool:
-        """Whether a pattern applies with this signature.
+        """Return whether a pattern applies with this signature.
 
-        New ones are judged by what was seen of the same operators: of the pattern, else of the rule's other patterns of
-        these op types; where that is nothing, they are trusted if none of the pattern were refuted.
+        A new signature is judged by earlier ones with the same operators: of the pattern, else of the rule's other
+        patterns with
+        these op types. If there are none, the pattern applies unless one of its signatures was refuted.
+
+        Args:
+          number: the number of the pattern.
+          signature: the signature.
         """
         learned = self.patterns[number]
         if signature in learned.effects or signature in learned.refuted:
@@ -282,8 +320,14 @@ class LearnedRules:
         return not learned.refuted
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
-        """(what a pattern does with this signature, whether that was seen); None if neither it nor its like was ever
-        rewritten."""
+        """Return the effect of a pattern with this signature, and whether that effect was seen rather than predicted.
+
+        The effect is None if neither the pattern nor a similar one was ever rewritten.
+
+        Args:
+          number: the number of the pattern.
+          signature: the signature.
+        """
         learned = self.patterns[number]
         seen = learned.effects.get(signature)
         if seen:
@@ -296,7 +340,7 @@ class LearnedRules:
         relatives = self._examples(self.same_operators[operators_of(learned.pattern)])
         effect = by_analogy(learned.pattern, signature, examples, relatives)
         for (operator, _, _), (other, _, _) in zip(effect.added, examples[0].effect.added, strict=False):
-            # an unheard-of operator is of the type of what it stands for
+            # An unknown operator has the type of the operator that it replaces.
             self.op_types.setdefault(operator, self.op_types[other])
         return effect, False
 
@@ -305,17 +349,22 @@ class LearnedRules:
 
 
 MAX_MATCH_CLASSES = (
-    2000  # (pattern, signature) pairs that are classes of their own: those that were rewritten most often
+    2000  # (pattern, signature) pairs with a class of their own: the most frequently rewritten ones
 )
 
 
 class MatchClasses:
-    """table: (rule, pattern by number, signature) of each of the K classes, ascending. xfer_ids: int32 [K], the rules.
-    A rule's last class is of all its matches that are of no other: its pattern is of no number, its signature
-    empty."""
+    """The K match classes.
+
+    Attributes:
+      table: (rule, number of the pattern, signature) of each class, ascending. The last class of a rule holds all its
+        other
+        matches; its pattern number is that after the last pattern, and its signature is empty.
+      xfer_ids: int32 [K], the rules.
+    """
 
     def __init__(self, rules: LearnedRules, n_rules: int):
-        times = {}  # (xfer_id, pattern, signature) → rewrites that were seen
+        times = {}  # (xfer_id, pattern, signature) → observed rewrites
         for number, learned in enumerate(rules.patterns):
             for signature, seen in learned.effects.items():
                 times[learned.pattern.xfer_id, number, signature] = sum(seen.values())
@@ -331,19 +380,25 @@ class MatchClasses:
         return len(self.xfer_ids)
 
     def is_last(self, classes: np.ndarray) -> np.ndarray:
-        """bool [k]: whether they are of what is in no other class of the rule."""
+        """Return bool [k]: whether these classes are the last of their rules, which hold all other matches."""
         return self._last[self.xfer_ids[classes]] == classes
 
     def of(self, xfer_id: int, pattern: int | None, signature: Signature) -> int:
-        """The class of a match of this pattern (by number; None if it was never seen) with this signature."""
+        """Return the class of a match.
+
+        Args:
+          xfer_id: the rule.
+          pattern: the number of the pattern; None if it was never seen.
+          signature: the signature.
+        """
         return self._number.get((pattern, signature), int(self._last[xfer_id]))
 
 
 def rules_to_json(rules: LearnedRules) -> dict:
-    """{"symmetric", "op_types": [[operator, op type], …], "patterns": [[pattern, single consumers, refuted, effects],
-    …]}.
+    """Return the rules as JSON values.
 
-    effects: [[signature, [[effect, times], …]], …].
+    {"symmetric", "op_types": [[operator, op type], …], "patterns": [[pattern, single consumers, refuted, effects], …],
+    "dreamt"} with effects [[signature, [[effect, times], …]], …].
     """
     return {
         "symmetric": sorted(rules.symmetric),
@@ -359,7 +414,11 @@ def _pattern_to_json(learned: LearnedPattern) -> list:
 
 
 def rules_from_json(saved: dict) -> LearnedRules:
-    """Raises TypeError, ValueError or KeyError for what `to_json` did not give."""
+    """Restore the rules from the result of `rules_to_json`.
+
+    Raises:
+      TypeError, ValueError, KeyError: the values do not fit together.
+    """
     rules = LearnedRules(_tuples(saved["symmetric"]))
     for operator, op_type in _tuples(saved["op_types"]):
         rules.op_types[_number(operator)] = _number(op_type)
@@ -394,7 +453,7 @@ def _signature(pattern: MatchPattern, signature: Signature) -> Signature:
 
 
 def _pattern(xfer_id: int, nodes: tuple, operands: tuple, rank_signatures: tuple) -> MatchPattern:
-    """A pattern whose tensors are numbered as `lift` does."""
+    """Return a pattern after checking that `lift` would number its tensors in this way."""
     numbering, tensors = Numbering(), set()
     _expect(operands[-1] != ABSENT and tuple([numbering(t) for t in operands]) == operands)
     for op_type, inputs, outputs in nodes:
@@ -407,7 +466,7 @@ def _pattern(xfer_id: int, nodes: tuple, operands: tuple, rank_signatures: tuple
 def _effect(
     pattern: MatchPattern, op_types: dict[int, int], removed: tuple, added: tuple, rewired: tuple, made: tuple
 ) -> Effect:
-    """An effect on this pattern, whose new tensors are numbered as they come up."""
+    """Return an effect on this pattern after checking that new tensors are numbered by first mention."""
     known = len(pattern.rank_signatures)
     numbering = Numbering(range(known))
     for operator, inputs, outputs in added:
@@ -420,7 +479,7 @@ def _effect(
 
 
 def _tuples(value):
-    """Lists, however deep, as tuples; numbers alone are allowed in them."""
+    """Return nested lists as tuples; only integers are allowed as elements."""
     if isinstance(value, list):
         return tuple([_tuples(part) for part in value])
     if type(value) is not int:

@@ -2,10 +2,9 @@
 
 An `EpisodeFollower` translates the ids of one episode into the numbers of its grounding, edit by edit.
 
-A step that was played once counts once in all that is averaged, counted or drawn from, however many episodes copied
-it. This holds for median rewards, gains, counts of rewrites, runtimes and z. Copies of a held-out episode count once
-together. The `mdn-rnn` draws episodes and needs each from its start, so there a copied step counts in every episode.
-A dream is judged on held-out episodes alone.
+A real step counts once in every mean, count or sample, even if several episodes copied it. This holds for median
+rewards, gains, counts of rewrites, runtimes and z. In `mdn-rnn` a copied step counts in every episode: that model
+samples whole episodes. A dream is evaluated on held-out episodes only.
 """
 
 from collections import defaultdict
@@ -24,15 +23,23 @@ from worldmodel.edits.grounding_index import GroundingIndex, Groundings
 
 
 class LoggedEdits(NamedTuple):
-    """One episode of T steps. edits: T + 1, the first one of its initial state. taken: T, the match of each action,
-    None for NO-OP."""
+    """The edits of one episode of T steps.
+
+    Attributes:
+      edits: T + 1; the first describes the initial state.
+      taken: T, the match of each action; None for NO-OP.
+    """
 
     edits: list[Edit]
     taken: list[MatchRecord | None]
 
 
 def logged_edits(episodes: Iterable[Episode]) -> list[LoggedEdits]:
-    """Raises RLFlowError if an episode lacks them."""
+    """Return the edits of episodes.
+
+    Raises:
+      RLFlowError: an episode has no edits.
+    """
     result = []
     for episode in episodes:
         if episode.edits is None:
@@ -45,9 +52,13 @@ def logged_edits(episodes: Iterable[Episode]) -> list[LoggedEdits]:
 
 
 def repeated_steps(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> list[int]:
-    """How many of the copied steps of each an earlier one of these has logged: a step that was played once counts
-    once."""
-    after: dict[tuple, int] = {}  # (state, action) → state; a state is the number of the way that leads there
+    """Return how many of the copied first steps of each episode an earlier episode already logged.
+
+    Args:
+      episodes: the episodes.
+      logs: their logged edits.
+    """
+    after: dict[tuple, int] = {}  # (state, action) → state; a state is the number of the path to it
     result = []
     for episode, log in zip(episodes, logs, strict=True):
         state, repeated = after.setdefault((log.edits[0],), len(after)), episode.copied
@@ -61,21 +72,22 @@ def repeated_steps(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> 
 
 
 def sizes_of(edit: Edit) -> dict[int, int]:
-    """Signature → elements, of the tensors that an edit names first."""
+    """Return signature → elements for the tensors that an edit names first."""
     return {tensor.signature: tensor.size for tensor in edit.tensors if tensor.size >= 0}
 
 
 def initial_runtime(first: Edit) -> int:
-    """Estimated runtime in ps."""
+    """Return the estimated runtime of an initial state, in ps."""
     return sum(record.runtime_ps for record in first.nodes)
 
 
 class EpisodeFollower:
-    """Kept up by the episode's edits.
+    """The current state of one episode in the numbers of a grounding, updated by the episode's edits.
 
-    Attributes: nodes: the episode's node id → the grounding's number, of those that are there. tensors: likewise, of
-    all so far.
-    matches: where rules apply, in the episode's ids.
+    Attributes:
+      nodes: the episode's node id → the grounding's number, for the current nodes.
+      tensors: the same for all tensors so far.
+      matches: the current matches, in the episode's ids.
     """
 
     def __init__(self, grounding: Grounding, first: Edit):
@@ -93,7 +105,12 @@ class EpisodeFollower:
         self.matches = set(first.appeared)
 
     def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
-        """An edit happened. taken: the match that was rewritten, None for NO-OP."""
+        """Apply an edit.
+
+        Args:
+          edit: the edit.
+          taken: the match that was rewritten; None for NO-OP.
+        """
         if taken is not None:
             self._number_new_tensors(edit, self.tensors[taken.operands[-1]])
         changed = (*edit.removed, *[record.id for record in edit.nodes])
@@ -106,7 +123,7 @@ class EpisodeFollower:
         self.matches |= set(edit.appeared)
 
     def _number_new_tensors(self, edit: Edit, owner: int) -> None:
-        """Gives numbers to the tensors that the rewrite made: the first ones of these names that are not in use."""
+        """Number the tensors that the rewrite made: the first copies of their names that are not in use."""
         new = {record.id: record for record in edit.tensors}
         for copy in count():
             copies = defaultdict(lambda copy=copy: copy)
@@ -118,7 +135,7 @@ class EpisodeFollower:
                 del self.tensors[tensor]
 
     def _in_use(self, tensors: Iterable[int]) -> bool:
-        """Whether a node that is there reads one of them."""
+        """Return whether a current node reads one of these tensors."""
         consumers = self.grounding.consumers
         return not self._there.isdisjoint(node for tensor in tensors for node in consumers[self.tensors[tensor]])
 
@@ -147,24 +164,27 @@ class EpisodeFollower:
         return tuple([t if t == ABSENT else self.tensors[t] for t in tensors])
 
     def grounded(self, match: MatchRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The match's nodes and operands in the grounding's numbers."""
+        """Return the match's nodes and operands in the grounding's numbers."""
         return tuple([self.nodes[n] for n in match.nodes]), self._ground_tensors(match.operands)
 
     def match(self, match: MatchRecord) -> int | None:
-        """The grounding's number of the match; None if its pattern was never seen."""
+        """Return the grounding's number of the match; None if its pattern was never seen."""
         return self.grounding.match(match.xfer_id, *self.grounded(match))
 
 
-UNKNOWN_MATCH, NO_OP = -1, -2  # in place of the number of a match
+UNKNOWN_MATCH, NO_OP = -1, -2  # special values of the number of a match
 
 
 class GroundedEpisode(NamedTuple):
-    """One episode of T steps.
+    """One episode of T steps in the numbers of its grounding.
 
-    xfer_ids: int64 [T], NO_OP. matches: int64 [T], what each action rewrote; UNKNOWN_MATCH if its pattern is unknown,
-    NO_OP. nodes: T + 1 arrays of those there. gains: float64 [T], ps that each action took off the runtime. runtimes:
-    T + 1 times (nodes, their runtimes in ps), of those that were logged anew. repeated: how many of its first steps
-    another episode logged before.
+    Attributes:
+      xfer_ids: int64 [T]; NO_OP for NO-OP.
+      matches: int64 [T], the rewritten match; UNKNOWN_MATCH for an unknown pattern, NO_OP for NO-OP.
+      nodes: T + 1 arrays of the nodes of each state.
+      gains: float64 [T], runtime saved by each action (ps).
+      runtimes: T + 1 pairs (nodes, their runtimes in ps), for newly logged nodes.
+      repeated: number of first steps that an earlier episode logged.
     """
 
     xfer_ids: np.ndarray
@@ -176,6 +196,13 @@ class GroundedEpisode(NamedTuple):
 
 
 def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -> GroundedEpisode:
+    """Return an episode in the numbers of a grounding.
+
+    Args:
+      index: the grounding of its initial graph.
+      log: its edits.
+      repeated: the number of first steps that an earlier episode logged.
+    """
     first = log.edits[0]
     follower = EpisodeFollower(index.grounding, first)
     runtime = {record.id: record.runtime_ps for record in first.nodes}
@@ -215,7 +242,12 @@ def _nodes(follower: EpisodeFollower) -> np.ndarray:
 
 
 def by_grounding(groundings: Groundings, logs: Sequence[LoggedEdits]) -> dict[GroundingIndex, list[int]]:
-    """The episodes, by number, of each grounding."""
+    """Return the numbers of the episodes of each grounding.
+
+    Args:
+      groundings: the groundings; missing ones are added.
+      logs: the edits of the episodes.
+    """
     result: dict[GroundingIndex, list[int]] = {}
     for k, log in enumerate(logs):
         result.setdefault(groundings.of(log.edits[0]), []).append(k)

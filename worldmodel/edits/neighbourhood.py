@@ -1,8 +1,8 @@
-"""The neighbourhoods of nodes of dream states, as keys: equal for nodes that look alike as far as a key sees.
+"""Neighbourhoods of nodes of dream states, as hash keys that are equal for nodes with equal neighbourhoods.
 
-A cost of kernels that span several operators says of a node what it costs among others. How far one must look is not
-known beforehand, so there is a key for every distance up to REACH (Weisfeiler and Leman 1968: a node's key is made of
-its own and its neighbours' of one less).
+A profiled kernel spans several operators, so the cost of a node depends on its neighbours. The relevant distance is
+unknown, so there is a key for every distance up to REACH. A node's key of one distance is made of its own signature and
+its neighbours' keys of the next smaller distance (Weisfeiler and Leman 1968).
 """
 
 from typing import NamedTuple
@@ -16,7 +16,13 @@ READ, MADE, FINISH = (np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D2
 
 
 class Neighbourhoods(NamedTuple):
-    """Nodes (int64 [k], in states rows) and their keys: uint32 [REACH, k], one for each distance from 1 on."""
+    """Nodes of states with their keys.
+
+    Attributes:
+      rows: int64 [k], the states.
+      nodes: int64 [k].
+      keys: uint32 [REACH, k], one key for each distance from 1 on.
+    """
 
     rows: np.ndarray
     nodes: np.ndarray
@@ -24,8 +30,13 @@ class Neighbourhoods(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """rings: the cells (a cell is a node of a state) at each distance. ends, others, weights: the edges of all but the
-    last ones, a cell and its neighbour, by number in that order, and what the neighbour counts for."""
+    """The cells near some first cells, where a cell is a node of a state.
+
+    Attributes:
+      rings: the cells at each distance.
+      ends, others: the edges from all cells but those of the last ring to their neighbours, as positions in the rings.
+      weights: the kind of each edge, READ or MADE.
+    """
 
     rings: list[np.ndarray]
     ends: np.ndarray
@@ -34,11 +45,17 @@ class _Walk(NamedTuple):
 
 
 def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
-    """Of all nodes within REACH edges of these, which are there: those whose keys depend on these."""
+    """Return all present nodes within REACH edges of these nodes: the nodes whose keys depend on them.
+
+    Args:
+      states: the states.
+      rows: int [k], the state of each node.
+      nodes: int [k].
+    """
     width, hashes = states.index.primary_output.size, states.index.signature_hash.values
     walk = _walk(states, rows * width + nodes, 2 * REACH, width)
     cells, concerned = np.concatenate(walk.rings), sum(map(len, walk.rings[: REACH + 1]))
-    sizes = np.uint64(states.index.grounding.first.sizes & 0xFFFFFFFFFFFFFFFF)  # runtimes depend on them
+    sizes = np.uint64(states.index.grounding.first.sizes & 0xFFFFFFFFFFFFFFFF)  # runtimes depend on the sizes
     own = hashes[cells % width] ^ sizes
     result, keys = own, np.zeros((REACH, concerned), np.uint32)
     for distance in range(REACH):
@@ -50,36 +67,47 @@ def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> 
 
 
 def changed_neighbourhoods(change: StateChange) -> Neighbourhoods:
-    """Of all nodes whose keys a change has changed."""
+    """Return all nodes whose keys a change has affected."""
     states, primary_output = change.states, change.index.primary_output.values
     removed_in, removed = (np.concatenate(parts) for parts in zip(*change.removed, strict=True))
     added_in, added = (np.concatenate(parts) for parts in zip(*change.added, strict=True))
     which, others, _ = _neighbours(states, removed_in, removed)
     rows, nodes = np.concatenate([added_in, removed_in[which]]), np.concatenate([added, others])
-    there = states.producer[rows, primary_output[nodes]] == nodes  # what came may have gone again
+    there = states.producer[rows, primary_output[nodes]] == nodes  # an added node may have been removed again
     return neighbourhoods(states, rows[there], nodes[there])
 
 
 def around(
     states: DreamStates, rows: np.ndarray, nodes: np.ndarray, distance: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(nodes, senders, receivers, makes): these nodes in the states rows, which differ from each other, then all within
-    that distance of them; and the edges between them, by number in that order, from all neighbours of those that lie
-    nearer than that. makes: bool [e], whether the sender makes what the receiver reads, or reads what it makes."""
+    """Return the nodes within a distance of these nodes, and the edges between them.
+
+    Args:
+      states: the states.
+      rows: int [k], the state of each node.
+      nodes: int [k], different cells.
+      distance: edges.
+
+    Returns:
+      (nodes, senders, receivers, makes). The given nodes come first. senders and receivers are positions in nodes, and
+      receivers are nearer than the distance. makes: bool [e], whether the sender makes a tensor that the receiver
+        reads;
+      otherwise the sender reads a tensor that the receiver makes.
+    """
     width = states.index.primary_output.size
     walk = _walk(states, rows * width + nodes, distance, width)
     return np.concatenate(walk.rings) % width, walk.others, walk.ends, walk.weights == READ
 
 
 def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> _Walk:
-    """All cells within that distance of the first ones, int64 [k]."""
+    """Return all cells within this distance of the first cells, int64 [k]."""
     seen, number = np.zeros(states.n * width, bool), np.empty(states.n * width, np.int32)
 
     def new(cells: np.ndarray) -> np.ndarray:
-        """Those that were not seen yet, each once."""
+        """Return the cells that were not seen yet, each once."""
         cells = cells[~seen[cells]]
         number[cells] = order = np.arange(len(cells))
-        cells = cells[number[cells] == order]  # of equal ones the last has left its number
+        cells = cells[number[cells] == order]  # keeps the last of equal cells
         seen[cells] = True
         return cells
 
@@ -98,7 +126,7 @@ def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> 
 
 
 def _neighbours(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(which of the nodes, its neighbour, a weight): of all that make what a node reads, and read what it makes."""
+    """Return (position in nodes, neighbour, weight) for all producers of inputs and consumers of outputs."""
     index = states.index
     reading, tensors = index.inputs.take(nodes)
     producers = states.producers(rows[reading], tensors)

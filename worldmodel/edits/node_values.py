@@ -1,9 +1,9 @@
-"""What every node of a grounding adds to a sum over nodes: its runtime and its latent.
+"""Additive values of nodes: the contribution of every node of a grounding to the runtime and to the latent state.
 
-The latent state z of a graph is such a sum, in few numbers from which location counts and costs can be read. It comes
-from reduced-rank regression (Izenman 1975). Of all linear maps of rank Z from the number of nodes by operator
-signature, it is the one that best predicts the location counts and the runtime of the training states. The map is
-linear, so an edit changes z by what its nodes add.
+The latent state z of a graph is a sum over nodes. Reduced-rank regression (Izenman 1975) finds it: of all linear maps
+of
+rank Z from the number of nodes per operator signature, it is the best predictor of the location counts and the runtime
+of the training states. The map is linear, so an edit changes z by the values of its nodes.
 """
 
 from collections.abc import Callable
@@ -14,21 +14,32 @@ from worldmodel.edits.cost_model import NodeCosts
 from worldmodel.edits.grounding_index import GroundingIndex, GrowingArray
 from worldmodel.train_and_load import checked_array
 
-LATENT_RIDGE = 1e-3  # of the variance of the inputs
-MAX_LATENT_STATES = 4000  # that it is fitted to, at most
+LATENT_RIDGE = 1e-3  # relative to the variance of the inputs
+MAX_LATENT_STATES = 4000  # states in the fit, at most
 
 
 class Latents:
-    """keys: uint64 [C], hashes of operator signatures; rows: float64 [C, Z], what a node adds; offset: float64 [Z]."""
+    """The latent vectors of operator signatures.
+
+    Attributes:
+      keys: uint64 [C], hashes of the signatures, ascending.
+      rows: float64 [C, Z], the contribution of a node.
+      offset: float64 [Z].
+    """
 
     def __init__(self, keys: np.ndarray, rows: np.ndarray, offset: np.ndarray):
         self.keys, self.rows, self.offset = keys, rows, offset
 
     @classmethod
     def learn(cls, keys: np.ndarray, occurrences: np.ndarray, targets: np.ndarray, latent: int) -> "Latents":
-        """keys: uint64 [C], ascending; occurrences: [S, C]; targets: [S, N]; of the training states.
+        """Fit the latent vectors to S training states.
 
-        The last target weighs as much as all others."""
+        Args:
+          keys: uint64 [C], ascending.
+          occurrences: float64 [S, C], nodes per signature.
+          targets: float64 [S, N], the values to predict; the last one has the weight of all others together.
+          latent: Z.
+        """
         inputs, means = occurrences - occurrences.mean(axis=0), occurrences.mean(axis=0)
         spread = targets.std(axis=0)
         importance = np.append(np.ones(len(spread) - 1), np.sqrt((spread > 0).sum()))
@@ -38,7 +49,7 @@ class Latents:
         weights = np.linalg.solve(gram, inputs.T @ wanted)
         _, _, directions = np.linalg.svd(inputs @ weights, full_matrices=False)
         directions = directions[:latent]
-        directions = directions * np.sign(directions.sum(axis=1, keepdims=True) + 1e-12)  # one of two signs
+        directions = directions * np.sign(directions.sum(axis=1, keepdims=True) + 1e-12)  # fixes the sign
         rows = weights @ directions.T
         scale = (inputs @ rows).std(axis=0)
         rows = np.where(scale > 1e-9, rows / np.maximum(scale, 1e-9), 0.0)
@@ -46,7 +57,7 @@ class Latents:
         return cls(keys, rows, -means @ rows)
 
     def of_nodes(self, keys: np.ndarray) -> np.ndarray:
-        """What nodes of these keys, uint64 [k], add to z: [k, Z]; 0 where they were never seen."""
+        """Return the contributions to z of nodes with these keys, uint64 [k]: float64 [k, Z], 0 for unknown keys."""
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where((self.keys[at] == keys)[:, None], self.rows[at], 0.0)
 
@@ -61,7 +72,7 @@ class Latents:
 
 
 class NodeValues:
-    """Values [A, …] of nodes, by number; asked for once a node."""
+    """Values [A, …] of nodes by number, computed once per node."""
 
     def __init__(self, of_nodes: Callable[[range], np.ndarray], width: tuple[int, ...] = ()):
         self.of_nodes, self._known = of_nodes, GrowingArray(np.float64, *width)
@@ -75,7 +86,7 @@ class NodeValues:
 
 
 def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
-    """Runtime in ps, float64."""
+    """Return the runtimes of single nodes, in ps, float64."""
 
     def of_nodes(nodes: range) -> np.ndarray:
         return np.array([costs(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
@@ -84,7 +95,7 @@ def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
 
 
 def costs_unknown(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
-    """1 where such a node's runtime was never logged, else 0; float64."""
+    """Return 1 for nodes whose runtime was never logged and 0 for other nodes, float64."""
 
     def of_nodes(nodes: range) -> np.ndarray:
         return np.array([not costs.knows(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
@@ -93,7 +104,7 @@ def costs_unknown(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
 
 
 def node_latents(index: GroundingIndex, latents: Latents) -> NodeValues:
-    """What nodes add to z, float64 [Z]."""
+    """Return the contributions of nodes to z, float64 [Z] each."""
 
     def of_nodes(nodes: range) -> np.ndarray:
         return latents.of_nodes(index.signature_hash.values[nodes.start : nodes.stop])

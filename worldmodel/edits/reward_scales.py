@@ -1,13 +1,11 @@
-"""How runtimes are rewarded, learnt from logged rewards: what "edits" predicts of a reward, and which rewards it cannot
-predict.
+"""Conversion of predicted runtimes to rewards, learned from logged rewards.
 
-It predicts runtimes and nothing else of a cost, so a reward must be a multiple of what a step took off the runtime, or
-of what all steps so far took off it together. Which of the two, and the reward of a picosecond, is what the episodes
-say; where they say neither, there is nothing that a dream could pay.
+"edits" predicts runtimes only. A reward must therefore be proportional to the runtime saved by a step, or to the
+runtime saved by all steps so far. The logged rewards determine which of the two holds, and the reward per picosecond.
 
-Then the training ends at once with an error (as where bytes or launches count too, or where latencies are measured): a
-dream that pays something else than reality is worse than none. The usual reward of a match class is of what its own
-steps gained in both cases, so the greedy prior stays greedy.
+Any other reward, such as one with bytes, launches or measured latencies, stops the training with an error. A dream with
+other rewards than the real environment would mislead controllers. The median class reward always refers to the gain of
+a class's own steps, so the greedy prior stays greedy.
 """
 
 from collections.abc import Sequence
@@ -18,31 +16,48 @@ import numpy as np
 from rlflow.collect.episodes import Episode
 from worldmodel.base import UnpredictableRewardError
 
-TOLERANCE = 1e-6  # of the largest reward of a graph; episodes keep float32
+TOLERANCE = 1e-6  # relative to the largest reward of a graph; episodes store float32
 
 
 class RewardScale(NamedTuple):
-    """per_ps: reward of a ps gained. level: what is rewarded is all that was gained so far, not what the step
-    gained."""
+    """The reward of one graph as a function of saved runtime.
+
+    Attributes:
+      per_ps: reward per saved picosecond.
+      level: reward all savings so far instead of the saving of the step.
+    """
 
     per_ps: float
     level: bool
 
     def reward(self, gain: np.ndarray | float, before: np.ndarray | float) -> np.ndarray | float:
-        """Of steps that took `gain` (ps) off the runtime, after others had taken `before` off it."""
+        """Return the reward of steps.
+
+        Args:
+          gain: runtime saved by the step (ps).
+          before: runtime saved by all earlier steps (ps).
+        """
         return self.per_ps * (gain + before if self.level else gain)
 
 
 class RewardScales:
-    """scales: initial runtime (ps) → reward of a ps, of the graphs that it learnt from. level: see `RewardScale`."""
+    """The reward scales of the training graphs.
+
+    Attributes:
+      scales: initial runtime (ps) → reward per ps.
+      level: see `RewardScale`.
+    """
 
     def __init__(self, scales: dict[int, float], level: bool):
         self.scales, self.level = scales, level
 
     @classmethod
     def learn(cls, episodes: Sequence[Episode], no_op: int) -> Self:
-        """Raises UnpredictableRewardError if a logged reward is neither multiple, or a NO-OP was paid: it gains
-        nothing."""
+        """Learn the scales from logged rewards; no_op is the xfer_id of NO-OP.
+
+        Raises:
+          UnpredictableRewardError: the rewards are proportional to neither saving, or a NO-OP has a reward.
+        """
         logged: dict[int, list[np.ndarray]] = {}
         pays_no_op = False
         for episode in episodes:
@@ -61,14 +76,19 @@ class RewardScales:
         )
 
     def of(self, runtime: int) -> RewardScale:
-        """For a graph of this initial runtime (ps); where it was not learnt, after the nearest in size, as if in
-        percent of the whole."""
+        """Return the scale for a graph of this initial runtime (ps).
+
+        An unknown graph uses the scale of the graph with the nearest runtime, converted as a percentage of the initial
+        runtime.
+        """
         nearest = min(self.scales, key=lambda known: (abs(known - runtime), known))
         return RewardScale(self.scales[nearest] * (nearest / runtime), self.level)
 
 
 def _explained(gains: np.ndarray, rewards: np.ndarray) -> float | None:
-    """The reward of a ps by least squares, float64 [k] each; None if the rewards are no multiple of the gains."""
+    """Return the reward per ps by least squares, or None if the rewards are not proportional to the gains; float64 [k]
+    each.
+    """
     scale = float(gains @ rewards / max(gains @ gains, 1.0))
     error = np.abs(scale * gains - rewards).max(initial=0.0)
     return scale if error <= TOLERANCE * np.abs(rewards).max(initial=0.0) else None

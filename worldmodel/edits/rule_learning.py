@@ -1,10 +1,10 @@
-"""The training set of "edits", and the rules that are learnt from it.
+"""The training set of "edits", and the rules that are learned from it.
 
-`learn_rules` collects the patterns, signatures and effects that episodes logged. Some patterns promise a match that
-is not there. The comparison of promised and logged matches then says which tensors must have a single consumer, and
-with which signatures a pattern does not apply.
+`learn_rules` collects the patterns, signatures and effects in logged episodes. Some patterns predict a match where none
+was logged. Comparing predicted and logged matches shows which tensors must have a single consumer, and with which
+signatures a pattern does not apply.
 
-A `TrainingSet` holds the episodes, what they logged, and both in the numbers of the groundings that these rules span.
+A `TrainingSet` holds the episodes and their logs, and expresses both in the numbers of the groundings of these rules.
 """
 
 from collections import Counter
@@ -42,6 +42,7 @@ from worldmodel.edits.logged_episodes import (
 
 
 def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
+    """Learn where patterns predict matches that were not logged, and add these exceptions to the rules."""
     promises: dict[int, _Promises] = {}  # by pattern
     groundings: dict[Edit, Grounding] = {}
     for log in logs:
@@ -54,10 +55,11 @@ def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
 
 
 class _Promises:
-    """What was seen of the promised matches of one pattern.
+    """Statistics of the predicted matches of one pattern.
 
-    always_single: per tensor, whether it had a single consumer wherever the promise was kept. broken: (signature,
-    whether each tensor had a single consumer) where it was not.
+    Attributes:
+      always_single: per tensor, whether it had a single consumer in every logged match.
+      broken: counts of (signature, whether each tensor had a single consumer) over predictions without a logged match.
     """
 
     def __init__(self, n_tensors: int):
@@ -68,8 +70,10 @@ class _Promises:
         self.always_single = [a and b for a, b in zip(self.always_single, single, strict=True)]
 
     def settle(self, learned: LearnedPattern) -> None:
-        """A tensor that always was single where the pattern applied, and was not where it did not, has to be; broken
-        promises that this does not explain are laid to the signature."""
+        """Attribute missing matches to tensors with several consumers, and the remaining ones to the signature.
+
+        A tensor must have a single consumer if it had one in every logged match and not in some missing match.
+        """
         at_fault = []
         for tensor, always in enumerate(self.always_single):
             if always and any(not single[tensor] for _, single in self.broken):
@@ -80,7 +84,7 @@ class _Promises:
 
 
 class _Census:
-    """Compares, along one episode, the matches whose nodes are all there with the matches that are logged."""
+    """A comparison of predicted and logged matches along one episode."""
 
     def __init__(self, grounding: Grounding, first: Edit, promises: dict[int, _Promises]):
         self.grounding, self.promises = grounding, promises
@@ -105,7 +109,7 @@ class _Census:
         self._look(self._matches_near(before ^ self.present))
 
     def _matches_near(self, changed: set[int]) -> set[int]:
-        """The matches of these nodes, and of those that share a tensor with what they read."""
+        """Return the matches of these nodes and of the nodes that share an input tensor with them."""
         grounding, near = self.grounding, set(changed)
         for node in changed:
             for tensor in grounding.nodes[node][1]:
@@ -134,9 +138,12 @@ class _Census:
 
 
 def learn_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits], repeated: Sequence[int]) -> LearnedRules:
-    """All patterns, signatures and effects of these episodes, and where the patterns say too much.
+    """Learn all patterns, signatures, effects and exceptions from episodes.
 
-    repeated: see `repeated_steps`.
+    Args:
+      episodes: the episodes.
+      logs: their logged edits.
+      repeated: the number of repeated first steps of each; see `repeated_steps`.
     """
     rules = LearnedRules(symmetric_rules(episodes, logs))
     for log, steps in zip(logs, repeated, strict=True):
@@ -146,7 +153,15 @@ def learn_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits], repeat
 
 
 def symmetric_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> set[int]:
-    """Rules of which twice as many matches are logged as the environment counts locations."""
+    """Return the rules for which a state logs twice as many matches as the environment counts locations.
+
+    Args:
+      episodes: the episodes.
+      logs: their logged edits.
+
+    Returns:
+      The xfer_ids.
+    """
     result = set()
     for episode, log in zip(episodes, logs, strict=True):
         records = Counter()
@@ -161,7 +176,7 @@ def symmetric_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) ->
 
 
 def _learn_episode(rules: LearnedRules, log: LoggedEdits, repeated: int) -> None:
-    """Where rules apply is learnt from all its states; what they do, not from the repeated steps."""
+    """Learn where rules apply from all states, and their effects from the steps that are not repeated."""
     graph = _LoggedGraph(log.edits[0], rules.op_types)
     for match in log.edits[0].appeared:
         pattern, tensors = graph.lift(match)
@@ -178,7 +193,7 @@ def _learn_episode(rules: LearnedRules, log: LoggedEdits, repeated: int) -> None
 
 
 class _LoggedGraph:
-    """One episode's nodes and tensors as they were logged. op_types: operator → op type, to which it adds."""
+    """The logged nodes and tensors of one episode; adds to op_types, operator → op type."""
 
     def __init__(self, first: Edit, op_types: dict[int, int]):
         self.op_types = op_types
@@ -204,7 +219,10 @@ class _LoggedGraph:
         return (*[self.nodes[n][0] for n in match.nodes], *[self.signatures[t] for t in tensors])
 
     def effect(self, match: MatchRecord, tensors: tuple[int, ...], edit: Edit) -> Effect:
-        """What rewriting the match did. A node of it goes with it if its tensors were taken over."""
+        """Return the effect of rewriting the match.
+
+        A node of the match counts as removed by the rewrite itself if its tensors were taken over.
+        """
         numbering, records = Numbering(tensors), {record.id: record for record in edit.tensors}
         taken_over, added = {old for old, _ in edit.rewired}, []
         for record in edit.nodes:
@@ -224,12 +242,14 @@ class _LoggedGraph:
 
 @dataclass
 class TrainingSet:
-    """Attributes:
-    episodes, logs: E of each, in one order.
-    groundings: those of their initial graphs, over the rules learnt from them.
-    by_grounding: grounding → numbers of its episodes.
-    grounded: number of an episode → the same in its grounding's numbers, in the order of `by_grounding`.
-    sizes: typical sizes (see `rlflow.collect.edits.Edit`) → tensor signature → elements.
+    """Episodes and their logs, in the numbers of the groundings of their rules.
+
+    Attributes:
+      episodes, logs: E of each, in the same order.
+      groundings: the groundings of their initial graphs, for the rules learned from them.
+      by_grounding: grounding → numbers of its episodes.
+      grounded: number of an episode → the episode in its grounding's numbers, in the order of `by_grounding`.
+      sizes: typical sizes (see `rlflow.collect.edits.Edit`) → tensor signature → elements.
     """
 
     episodes: Sequence[Episode]
@@ -251,12 +271,12 @@ class TrainingSet:
         return cls(episodes, logs, groundings, groups, grounded, _sizes(logs))
 
     def groups(self) -> Iterator[tuple[GroundingIndex, list[GroundedEpisode]]]:
-        """The episodes of each grounding."""
+        """Yield each grounding with its episodes."""
         for index, numbers in self.by_grounding.items():
             yield index, [self.grounded[k] for k in numbers]
 
     def initial_runtime(self, index: GroundingIndex) -> int:
-        """Of a grounding's initial graph, in ps."""
+        """Return the runtime of a grounding's initial graph, in ps."""
         return initial_runtime(self.logs[self.by_grounding[index][0]].edits[0])
 
 
@@ -270,16 +290,16 @@ def _sizes(logs: Sequence[LoggedEdits]) -> dict[int, dict[int, int]]:
 
 
 def first_new_state(episode: GroundedEpisode) -> int:
-    """Of its states 0 … T, the first that no other episode logged before."""
+    """Return the first of the states 0 … T that no earlier episode logged."""
     return episode.repeated + 1 if episode.repeated else 0
 
 
 def evenly_drawn(items: Sequence, most: int) -> list:
-    """At most so many of them, in order, at equal distances."""
+    """Return at most `most` items, in order, at equal distances."""
     drawn = np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).astype(int))
     return [items[k] for k in drawn.tolist()]
 
 
 def new_moves(episode: GroundedEpisode) -> np.ndarray:
-    """bool [T]: whether a match that is known was rewritten, by a step that no other episode logged before."""
+    """Return which steps rewrote a known match and are not repeated from another episode, bool [T]."""
     return (episode.matches >= 0) & (np.arange(len(episode.matches)) >= episode.repeated)

@@ -1,4 +1,4 @@
-"""Training of the world model "edits": a few passes over the episodes, and no gradient."""
+"""The training of the world model "edits": a few passes over the episodes, without gradients."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,8 +22,10 @@ def train(
     config: EditsConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
     log=None, progress=None,
 ) -> Trained:  # fmt: skip
-    """See `worldmodel.train_and_load.train`. A pass takes seconds, so there is no checkpoint: a killed training begins
-    anew."""
+    """Train the model; see `worldmodel.train_and_load.train`.
+
+    A pass takes seconds, so there is no checkpoint: an interrupted training starts again.
+    """
     training, held_out = split_episodes(source, config.holdout, seed)
     model = fit(config, spec, training)
     model.save(folder)
@@ -36,7 +38,9 @@ def train(
 
 
 def _sizes_of(model: EditsWorldModel) -> dict[str, int]:
-    """How many patterns it learnt; with how many signatures they apply; of how many of these it knows what they do."""
+    """Return the numbers of learned patterns, of signatures with which they apply, and of signatures with a known
+    effect.
+    """
     patterns = model.groundings.rules.patterns
     return {
         "patterns": len(patterns),
@@ -46,7 +50,14 @@ def _sizes_of(model: EditsWorldModel) -> dict[str, int]:
 
 
 def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) -> EditsWorldModel:
-    rewards = RewardScales.learn(episodes, spec.n_rules)  # first, since some cannot be learnt
+    """Learn a world model from episodes.
+
+    Args:
+      config: the options.
+      spec: the encoding.
+      episodes: the training episodes.
+    """
+    rewards = RewardScales.learn(episodes, spec.n_rules)  # first, because unsupported rewards raise an error
     training = supervised(TrainingSet.of(episodes, spec.n_rules), config.supervision)
     costs = learn_costs(training, spec.n_rules)
     latents = learn_latents(training, config.latent)
@@ -59,12 +70,14 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
 
 
 def supervised(training: TrainingSet, supervision: str) -> TrainingSet:
-    """What the world model is told of it."""
+    """Return the training set with the costs of nodes that this supervision gives: logged costs, or costs solved from
+    rewards.
+    """
     return with_solved_costs(training) if supervision == "scalar" else training
 
 
 def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
-    """Initial runtime (ps) of a graph → the best trajectory of its episodes."""
+    """Return initial runtime (ps) of a graph → the best trajectory of its episodes."""
     result = {}
     for index, numbers in training.by_grounding.items():
         result[training.initial_runtime(index)] = _best_trajectory(training, numbers)
@@ -72,14 +85,16 @@ def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
 
 
 def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
-    """The edits that led to the cheapest state of these episodes, packed."""
+    """Return the packed edits that led to the cheapest state of these episodes."""
     best = min(numbers, key=lambda k: training.episodes[k].costs.min())
     steps, log = int(training.episodes[best].costs.argmin()), training.logs[best]
     return pack(log.edits[: steps + 1], log.taken[:steps])
 
 
 def learn_latents(training: TrainingSet, latent: int) -> Latents:
-    """Fitted to at most STATES states, evenly drawn from those that no other episode logged before."""
+    """Fit the latents to at most MAX_LATENT_STATES states, at equal distances among those that no earlier episode
+    logged.
+    """
     states = []
     for index, numbers in training.by_grounding.items():
         for k in numbers:
