@@ -9,7 +9,7 @@ from rlflow.proving import draws
 from rlflow.proving.draws import REST, counts_of, coverage, cut_axes, demanded, ranks_of, sets_of_axes
 from rlflow.proving.semantics import MICROSOFT, STANDARD, is_defined
 from rlflow.rules.language import families, load_rules, parse
-from tests.each import check_each
+from tests.suite import check_each
 
 RULES = {rule.name: rule for rule in load_rules(families())}
 # Attributes that no case draws: they do not change the numbers, or the matcher removes them, or a definition

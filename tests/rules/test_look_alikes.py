@@ -7,9 +7,9 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import families, load_rules
 from rlflow.rules.locations import MatchTable, explain
-from tests.each import check_each
 from tests.rules.cases import CASES
 from tests.rules.instances import assert_same, instantiate
+from tests.suite import check_each
 
 RULES = load_rules(families())
 NO_MATCH = None  # the operators do not fit, so that there is nothing to refuse

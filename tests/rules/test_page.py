@@ -6,7 +6,7 @@ from pathlib import Path
 from rlflow.cli.main import main
 from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.page import about, constants_of, page, picture
-from tests.each import check_each
+from tests.suite import check_each
 
 RULES = load_rules(families())
 PAGE = Path(__file__).parent.parent.parent / "docs" / "RULES.md"

@@ -12,6 +12,7 @@ from tests.rules.cases import CASES
 from tests.rules.instances import instantiate
 from tests.rules.test_look_alikes import model
 from tests.rules.test_properties import MODELS, walk
+from tests.suite import at_night
 
 RULES = load_rules(families())
 
@@ -29,7 +30,9 @@ def outcome(plans, graph, rule, nodes, bindings) -> tuple | str:
 def test_the_plan_of_another_match_is_what_would_be_planned_for_this_one():
     shared: dict[int, Plans] = {}
     seen = Counter()
-    for case in CASES:
+    names = {rule.name for rule in RULES[:: at_night(1, 8)]}
+    cases = [case for case in CASES if case.rule in names]
+    for case in cases:
         graph = load_graph(instantiate(case, RULES))
         plans = shared.setdefault(graph.opset(""), Plans())
         for node in graph.nodes.values():
@@ -38,12 +41,12 @@ def test_the_plan_of_another_match_is_what_would_be_planned_for_this_one():
                     result = outcome(plans, graph, rule, *match)
                     assert result == outcome(Plans(), graph, rule, *match), (case, rule.name)
                     seen[type(result)] += 1
-    assert min(seen[tuple], seen[str]) > len(CASES) / 4
+    assert min(seen[tuple], seen[str]) > len(cases) / 4
 
 
 def test_so_it_is_on_a_walk():
-    for name in MODELS:
-        for graph, table in walk(MODELS[name], seed=2, n_steps=8):
+    for name in at_night(list(MODELS), ["cnn", "transformer", "drawn 5"]):
+        for graph, table in walk(MODELS[name], seed=2, n_steps=at_night(8, 4)):
             for match in (match for matches in table.locations for match in matches):
                 rule = RULES[match.xfer_id]
                 result = [outcome(plans, graph, rule, match.nodes, match.bindings) for plans in (table._plans, Plans())]

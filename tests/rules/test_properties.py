@@ -25,6 +25,7 @@ from tests.rules.models import (
     tiny_products,
     tiny_transformer,
 )
+from tests.suite import at_night
 
 RULES = load_rules(families())
 N_STEPS = 20
@@ -59,16 +60,18 @@ def walk(model, seed: int, n_steps: int = N_STEPS):
 SHORTEST = 15  # steps; some models have no location left before the walk ends
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(at_night(2, 1)))
 @pytest.mark.parametrize("name", MODELS)
 def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
     model = MODELS[name]
     for step, (graph, table) in enumerate(walk(model, seed)):
+        if step % at_night(1, 4):
+            continue  # a match that is wrong stays in the table until it is compared
         assert table.locations == MatchTable(RULES, graph).locations
         assert table.counts.tolist() == [len(matches) for matches in table.locations]
         assert_consistent(graph)
         assert graph.order == rebuilt(graph).order
-        if step % 5 == 0:
+        if step % at_night(5, 8) == 0:
             assert_same(model, to_model(graph), seed=step, tolerance=1e-4 if name in SINGLE else 1e-8)
     assert step >= SHORTEST
 
@@ -119,10 +122,10 @@ def assert_consistent(graph):
 
 
 def test_the_walks_use_many_rules():
-    tables = [table for seed in range(2) for model in MODELS.values() for _, table in walk(model, seed)]
+    tables = [table for model in MODELS.values() for seed in range(at_night(2, 1)) for _, table in walk(model, seed)]
     used = {rule.name for table in tables for rule, result in zip(RULES, table.locations, strict=True) if result}
     known = {rule.name for rule in RULES if rule.family != "shape_arithmetic"}  # these models have no such arithmetic
-    assert len(used & known) > 0.7 * len(known), sorted(known - used)
+    assert len(used & known) > at_night(0.7, 0.65) * len(known), sorted(known - used)
 
 
 # -- order and hash --------------------------------------------------------------------------------

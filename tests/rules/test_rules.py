@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 import pytest
 
 from rlflow.rules.language import families, load_rules
-from tests.each import check_each
 from tests.rules.cases import CASES
 from tests.rules.instances import check, watched
+from tests.suite import check_each
 
 RULES = load_rules(families())
 FIRES = [case for case in CASES if case.reason is None]

@@ -1,8 +1,19 @@
-"""One test for many cases: every case is checked, and the message names all that fail."""
+"""How much the tests try: `make test` a part of the cases, `make nightly` (RLFLOW_NIGHTLY=1) all of them.
 
+A test that is too slow for every change has the marker `nightly`, which pyproject.toml deselects. All other tests run
+in both, and `at_night` gives them more cases there.
+"""
+
+import os
 from collections.abc import Callable, Iterable
 
+NIGHTLY = os.environ.get("RLFLOW_NIGHTLY") == "1"
 SHOWN = 20  # failures in one message
+
+
+def at_night(nightly, otherwise):
+    """Return `nightly` if the nightly checks run, `otherwise` in `make test`."""
+    return nightly if NIGHTLY else otherwise
 
 
 def check_each(check: Callable, cases: Iterable, name: Callable = str) -> None:
