@@ -1,13 +1,12 @@
-"""The median reward of each match class, where controllers begin: from the data, or predicted by the model.
+"""The median reward of each match class, from the data or predicted by the model. Controllers start from these rewards.
 
-In ten thousand random steps about half of the classes that are met are never rewritten. A class with a reward of 0 is
-hardly tried in a dream, although the dream can predict its gain. The prediction therefore fills the gap.
+In ten thousand random steps about half of the match classes are never rewritten. Controllers rarely try a class with
+reward 0 in a dream, although the dream can predict its gain. Classes without data therefore have the predicted gain.
 
-A good sequence also leads to matches with signatures that no data had. All of them would fall into the last class of
-their rule, whose median says nothing about a single one. In DenseNet-121 that median is a tenth of what folding the
-activation of the first convolution gains, and a controller that starts with it takes a way that forecloses the better
-one. When all else is learnt, dreams are therefore played as controllers begin. New matches get classes of their own
-with the predicted gain, and the dreams are played again until they meet nothing new.
+A good sequence also reaches matches with signatures that are not in the data. By default all of them are in the last
+class of their rule, whose median says little about a single match. After the training, dreams are therefore played
+with the greedy prior of controllers. New matches get classes of their own with the predicted gain, and dreams are
+played again until no new match appears.
 """
 
 from collections import defaultdict
@@ -22,13 +21,22 @@ from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.rule_learning import TrainingSet, evenly_drawn, new_moves
 from worldmodel.edits.simulator import UNKNOWN_EFFECT
 
-EPISODES_A_GRAPH, STATES_A_GRAPH = 32, 64  # of a graph, evenly drawn
-MATCHES_A_CLASS = 4  # matches of a class, each in a state of its own
+EPISODES_A_GRAPH, STATES_A_GRAPH = 32, 64  # sampled at equal distances
+MATCHES_A_CLASS = 4  # evaluated matches per class, each in its own copy of a state
 
 
 def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[np.ndarray, np.ndarray]:
-    """(what each match class gained in the median, as it is rewarded, float32 [K]; which were ever rewritten, bool [K]:
-    of the others it is 0)."""
+    """Return the median class rewards in the data.
+
+    Args:
+      training: the training set.
+      rewards: the reward scales.
+
+    Returns:
+      The median reward of each class by the gain of its own steps, float32 [K], 0 without data; and which classes were
+        ever
+      rewritten, bool [K].
+    """
     earned: list[list[float]] = [[] for _ in range(len(training.groundings.match_classes))]
     for index, episodes in training.groups():
         per_ps = rewards.of(training.initial_runtime(index)).per_ps
@@ -42,11 +50,18 @@ def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[n
 
 
 def with_predicted(model, training: TrainingSet, rewritten: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the model's usual rewards, float32 [K]; of classes that were never rewritten the median that it predicts, or, of
-    such that no state has that is asked about, that of the rule's other classes; which of them are the class's own,
-    bool [K]).
+    """Fill in the rewards of classes without data.
 
-    rewritten: bool [K]; what gained nothing in the median was rewritten all the same.
+    A class has the median of the predicted gains in evaluated states. A class that occurs in no evaluated state has the
+    median of the rule's other classes.
+
+    Args:
+      model: the world model.
+      training: the training set.
+      rewritten: bool [K], the classes with data.
+
+    Returns:
+      The rewards, float32 [K]; and which of them are a class's own rather than its rule's, bool [K].
     """
     usual, said = model.usual_rewards.astype(np.float64), rewritten.copy()
     predicted: dict[int, list[float]] = defaultdict(list)
@@ -71,7 +86,7 @@ def with_predicted(model, training: TrainingSet, rewritten: np.ndarray) -> tuple
 def _gains_of_classes(
     model, index: GroundingIndex, nodes: list[np.ndarray], wanted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(classes, gains in ps), [k], of matches of wanted classes in the states of these nodes."""
+    """Return (classes, predicted gains in ps), [k], for matches of the wanted classes, bool [K], in these states."""
     simulator = model.simulator(index, nodes)
     rows, matches = np.nonzero(simulator.states.open == 0)
     classes = index.match_class.values[matches]
@@ -83,7 +98,13 @@ def _gains_of_classes(
 
 
 def predicted_gains(simulator, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """float64 [k], in ps, of matches int [k], each in a copy of one of the simulator's states, int [k]."""
+    """Return the predicted gains of matches in ps, float64 [k].
+
+    Args:
+      simulator: its states are copied, not changed.
+      rows: int [k], the state of each match.
+      matches: int [k].
+    """
     states, gains = simulator.states, [np.zeros(0)]
     for first in range(0, len(rows), states.n):
         part = slice(first, first + states.n)
@@ -95,22 +116,30 @@ def predicted_gains(simulator, rows: np.ndarray, matches: np.ndarray) -> np.ndar
 
 
 REPEATS, GRAPHS, DREAMS, STEPS = 8, 4, 8, 500  # the first dream of a graph is greedy
-MAX_DREAMT_CLASSES = 1000  # classes
-SHARPNESS = 5.0  # of what is sampled, in logits for a class of middling gain
+MAX_DREAMT_CLASSES = 1000
+SHARPNESS = 5.0  # scale of the sampled logits: asinh of a class's reward over the median positive reward
 STATES_AT_ONCE = 64
 
 
 class Met(NamedTuple):
-    """A match that a dream came to. nodes: int64 [n], those of the state."""
+    """A match that appeared in a dream.
+
+    Attributes:
+      number: the match.
+      nodes: int64 [n], the nodes of the state.
+    """
 
     number: int
     nodes: np.ndarray
 
 
 def meet_classes(model, training: TrainingSet, said: np.ndarray) -> None:
-    """Plays dreams from GRAPHS initial graphs, and gives the model the classes that they come to, and what those earn.
+    """Add match classes that first appear in imagined rollouts, with their predicted rewards.
 
-    said: bool [K], of the model's classes, those whose usual reward is their own.
+    Args:
+      model: the world model; receives the new classes.
+      training: the training set; dreams start from GRAPHS of its initial graphs.
+      said: bool [K], the classes whose reward is their own.
     """
     table = model.groundings.match_classes.table
     own = {of_class for of_class, is_own in zip(table, said.tolist(), strict=True) if is_own}
@@ -132,8 +161,11 @@ def meet_classes(model, training: TrainingSet, said: np.ndarray) -> None:
 
 
 class _Walk:
-    """DREAMS of one graph, from these nodes, by usual rewards. met: what they came to that is of none of the classes
-    `own`."""
+    """DREAMS imagined rollouts from one graph that choose actions by median class rewards.
+
+    Attributes:
+      met: the first match of each class that appeared and is not in `own`.
+    """
 
     def __init__(self, model, index: GroundingIndex, nodes: np.ndarray, own: set[tuple], seed: int):
         self.index, self.simulator = index, model.simulator(index, [nodes] * DREAMS)
@@ -143,7 +175,7 @@ class _Walk:
         self._seen, self._waiting = 0, np.zeros(0, np.int64)
         usual = model.usual_rewards[model.usual_rewards > 0]
         self._logits = SHARPNESS * np.arcsinh(model.usual_rewards / (np.median(usual) if len(usual) else 1.0))
-        self._known = np.ones((DREAMS, len(model.match_classes)), bool)  # False: nobody knows what such a match does
+        self._known = np.ones((DREAMS, len(model.match_classes)), bool)  # False: the effect is unknown
         random, rows = np.random.default_rng(seed), np.arange(DREAMS)
         for _ in range(STEPS):
             self._note()
@@ -152,7 +184,7 @@ class _Walk:
                 return
 
     def _note(self) -> None:
-        """Keeps the matches of such classes that are there for the first time."""
+        """Store the matches of unknown classes that are present for the first time."""
         index, states = self.index, self.simulator.states
         states.grow()
         new = np.arange(self._seen, index.rule.size)
@@ -167,7 +199,7 @@ class _Walk:
         self._waiting = waiting[~there.any(axis=0)]
 
     def _step(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """The dreams of these that go on."""
+        """Advance these dreams by one step, and return the dreams that continue."""
         states, classes = self.simulator.states, self.index.match_class.values
         logits = np.where((states.class_counts > 0) & self._known, self._logits, -np.inf)[rows]
         noise = random.gumbel(size=(DREAMS, logits.shape[1] + 1))[rows] * (rows > 0)[:, None]  # of NO-OP last
@@ -184,7 +216,7 @@ class _Walk:
 
 
 def _gains_of_met_matches(model, index: GroundingIndex, met: dict[DreamtMatch, Met]) -> dict[DreamtMatch, float]:
-    """What the model says that they gain, in ps."""
+    """Return the predicted gains of these matches, in ps."""
     result, several = {}, list(met.items())
     for first in range(0, len(several), STATES_AT_ONCE):
         part = several[first : first + STATES_AT_ONCE]

@@ -1,15 +1,16 @@
-"""What nodes cost, alone and among others, and what rewrites gain.
+"""Costs of nodes, alone and in their neighbourhood, and gains of rewrites.
 
-A single node costs the mean of what was logged for its signature, else an estimate from nodes of other sizes. At a
-typical size that no episode was played at, the nodes of the initial graph show what changes. A node that is not among
-them costs what it cost at other sizes, plus a share for each further element: the law of a launch and a stream of
-data. Steps that need this estimate are uncertain.
+A single node costs the mean of the logged costs for its signature, or an estimate from nodes of other sizes. At typical
+sizes without episodes, the nodes of the initial graph show the change of costs. A node that is not in that graph costs
+as much as at other sizes, plus an amount for each further element (a kernel launch and a stream of data). Steps that
+need this estimate are uncertain.
 
 A gain is the difference of the costs of nodes in their neighbourhoods. The analytic cost is a sum over operators, so
-the nodes that go and come are enough. A profiled kernel spans several operators, so its cost depends on the
-neighbourhood. It is learnt for neighbourhoods up to five edges wide, and the widest one that is known predicts it.
-After a step the costs of all nodes within five edges are looked up anew. A node keeps its cost while its widest known
-neighbourhood stays.
+the
+added and removed nodes are enough. A profiled kernel spans several operators, so the cost of a node depends on its
+neighbourhood. Costs are learned for neighbourhoods up to five edges wide, and the widest known neighbourhood predicts
+the cost. A step updates all nodes within five edges. A node keeps its cost while its widest known neighbourhood stays
+the same.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,14 +23,16 @@ from worldmodel.edits.learned_rules import Signature, node_signature
 from worldmodel.edits.logged_episodes import sizes_of
 from worldmodel.train_and_load import checked_array
 
-REACH = 5  # edges within which other nodes may change what a node costs; a layer normalisation is as wide
-SLOPE_RIDGE = 0.1  # of the slopes of runtimes over sizes
+REACH = 5  # edges within which other nodes may affect a node's cost; the width of a layer normalisation
+SLOPE_RIDGE = 0.1  # regularisation of the slopes of runtimes over sizes
 
 
 class NodeCosts:
-    """Runtime (ps) of nodes by operator signature.
+    """Runtimes of nodes (ps) by operator signature.
 
-    known: operator → signature → mean runtime. sizes: tensor signature → elements.
+    Attributes:
+      known: operator → signature → mean runtime (ps).
+      sizes: tensor signature → elements.
     """
 
     def __init__(self, known: dict[int, dict[Signature, float]], sizes: dict[int, int]):
@@ -37,7 +40,12 @@ class NodeCosts:
 
     @classmethod
     def learn(cls, logged: Iterable[tuple[int, Signature, int]], sizes: dict[int, int]) -> "NodeCosts":
-        """logged: (operator, signature, runtime) as often as they were recorded."""
+        """Average logged runtimes.
+
+        Args:
+          logged: (operator, signature, runtime in ps), once per record.
+          sizes: tensor signature → elements.
+        """
         sums: dict[int, dict[Signature, list]] = {}
         for operator, signature, runtime in logged:
             sum_and_number = sums.setdefault(operator, {}).setdefault(signature, [0, 0])
@@ -52,7 +60,7 @@ class NodeCosts:
         return signature in self.known.get(operator, ())
 
     def __call__(self, operator: int, signature: Signature) -> float:
-        """0 for an operator that was never seen."""
+        """Return the runtime (ps) of a node; 0 for an unknown operator."""
         of_operator = self.known.get(operator, {})
         if signature in of_operator:
             return of_operator[signature]
@@ -63,8 +71,12 @@ class NodeCosts:
         return self._by_size(signature, others) if others else 0.0
 
     def _by_size(self, signature: Signature, others: list[tuple[Signature, float]]) -> float:
-        """Least squares in logarithms, drawn to the root of the product of the sizes: so a matrix product's work grows
-        with its two operands and its result."""
+        """Estimate a runtime by weighted least squares in logarithms of sizes.
+
+        The slopes are regularised towards the root of the product of the sizes: the work of a matrix product grows with
+        both
+        operands and the result.
+        """
         logs, wanted = self._log_sizes(signature, [other for other, _ in others])
         runtimes = np.log([runtime for _, runtime in others])
         nearness = np.exp(-np.abs(logs - wanted).sum(axis=1))
@@ -77,7 +89,9 @@ class NodeCosts:
         return float(np.exp(level + (wanted - base) @ slopes))
 
     def _log_sizes(self, signature: Signature, others: list[Signature]) -> tuple[np.ndarray, np.ndarray]:
-        """(log sizes of the others, [k, S]; of the signature, [S]); 0 where the signature's own size is not known."""
+        """Return the log sizes of the others, [k, S], and of the signature, [S]; 0 where the signature's own size is
+        unknown.
+        """
         logs = np.zeros((len(others), len(signature)))
         for row, other in zip(logs, others, strict=True):
             for k, (there, here) in enumerate(zip(other, signature, strict=True)):
@@ -94,7 +108,11 @@ class NodeCosts:
 
     @classmethod
     def from_json(cls, saved: dict) -> "NodeCosts":
-        """Raises TypeError or ValueError for what `to_json` did not give."""
+        """Restore the result of `to_json`.
+
+        Raises:
+          TypeError, ValueError: the values do not fit together.
+        """
         known: dict[int, dict[Signature, float]] = {}
         for operator, of_operator in saved["known"]:
             means = {tuple([int(tensor) for tensor in signature]): float(mean) for signature, mean in of_operator}
@@ -108,19 +126,27 @@ class NodeCosts:
 
 
 def _usual_slope(log_sizes: np.ndarray) -> float:
-    """Of log runtimes over each of the log sizes, float64 [S]: ½; if all that matter are of one size, one over how many
-    they are, at most ½; 0 if none matters."""
+    """Return the prior slope of the log runtime over each log size, float64 [S].
+
+    The slope is ½. If all relevant sizes are equal, it is one over their number, at most ½. Without relevant sizes it
+    is 0.
+    """
     large = log_sizes[log_sizes > 0]
     if not len(large):
         return 0.0
     return 1.0 / (max(2, len(large)) if np.ptp(large) < 1e-9 else 2)
 
 
-Growth = tuple[int, int, float]  # of a node: elements there and here, by how much more it costs here (ps)
+Growth = tuple[int, int, float]  # elements of a node at the known sizes and here, additional cost here (ps)
 
 
 def node_costs_at(first: Edit, learnt: Mapping[int, NodeCosts]) -> NodeCosts:
-    """What single nodes cost in a graph that consists of this at first. learnt: by typical sizes."""
+    """Return the costs of single nodes for a graph that starts as `first`.
+
+    Args:
+      first: the initial nodes.
+      learnt: typical sizes → costs.
+    """
     if first.sizes in learnt:
         return learnt[first.sizes]
     signatures = {tensor.id: tensor.signature for tensor in first.tensors}
@@ -129,12 +155,17 @@ def node_costs_at(first: Edit, learnt: Mapping[int, NodeCosts]) -> NodeCosts:
         signature = node_signature(node.inputs, node.outputs, signatures.__getitem__)
         logged.append((node.operator, signature, node.runtime_ps))
     here = NodeCosts.learn(logged, sizes_of(first))
-    # of several sizes those at which most of this graph was met
+    # Use the typical sizes at which the most nodes of this graph are known.
     return GrownCosts(here, max(learnt.values(), key=lambda there: sum(there.knows(*node[:2]) for node in logged)))
 
 
 class GrownCosts(NodeCosts):
-    """known, sizes: of the initial graph, at its typical sizes. there: what was learnt at others."""
+    """Costs at typical sizes without episodes.
+
+    Attributes:
+      known, sizes: of the initial graph, at its typical sizes.
+      there: the costs learned at other typical sizes.
+    """
 
     def __init__(self, here: NodeCosts, there: NodeCosts):
         super().__init__(here.known, here.sizes)
@@ -154,7 +185,8 @@ class GrownCosts(NodeCosts):
         return max(runtime + (per_element or 0.0) * (elements_here - elements_there), 0.0)
 
     def _growths(self, operator: int) -> list[Growth]:
-        """Of the initial graph's nodes of an operator that were met there."""
+        """Return the growth of the initial graph's nodes of an operator whose costs are also known at the other sizes.
+        """
         result = []
         for signature, runtime in self.known[operator].items():
             if self.there.knows(operator, signature):
@@ -162,8 +194,10 @@ class GrownCosts(NodeCosts):
         return result
 
     def _elements(self, signature: Signature) -> tuple[float, float]:
-        """(there, here), of all tensors of a node. One that no node of the initial graph has is as much larger here as
-        those are on average, if it is symbolic."""
+        """Return (there, here): the elements of all tensors of a node at both typical sizes.
+
+        A symbolic tensor that is absent from the initial graph grows by the mean ratio of the present ones.
+        """
         there = here = 0.0
         for tensor in signature:
             size = self.there.sizes.get(tensor, 0)
@@ -173,7 +207,7 @@ class GrownCosts(NodeCosts):
 
 
 def _per_element(growths: Iterable[Growth]) -> float | None:
-    """ps per element, by least squares; None where nothing grew."""
+    """Return ps per element by least squares; None if no size differs."""
     products = squares = 0.0
     for there, here, more in growths:
         products += (here - there) * more
@@ -182,16 +216,16 @@ def _per_element(growths: Iterable[Growth]) -> float | None:
 
 
 class KeyedMeans:
-    """Mean and spread of values by 32-bit keys."""
+    """Mean and spread of values by 32-bit key."""
 
     def __init__(self, keys: np.ndarray, values: np.ndarray):
-        """keys: uint32 [k]; values: float64 [k]; keys may repeat."""
+        """Average values, float64 [k], by keys, uint32 [k]; keys may repeat."""
         self.keys, inverse, number = np.unique(keys, return_inverse=True, return_counts=True)
         self.mean = np.bincount(inverse, values, len(self.keys)) / number
         self.spread = np.sqrt(np.bincount(inverse, (values - self.mean[inverse]) ** 2, len(self.keys)) / number)
 
     def __call__(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(mean, spread, whether the key is known); 0 where it is not."""
+        """Return (mean, spread, whether the key is known); mean and spread are 0 for an unknown key."""
         if not len(self.keys):
             return np.zeros(len(keys)), np.zeros(len(keys)), np.zeros(len(keys), bool)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -211,31 +245,46 @@ class KeyedMeans:
 
 
 class GainBounds(NamedTuple):
-    """Of each rule, float64 [N]: the least and the most that it gained (ps), 0 if it was never carried out, and how
-    many elements the largest tensor had that it replaced."""
+    """Bounds of the observed gains of each rule, float64 [N] each.
+
+    Attributes:
+      least, most: smallest and largest gain (ps); 0 if the rule was never carried out.
+      largest: elements of the largest tensor that the rule replaced.
+    """
 
     least: np.ndarray
     most: np.ndarray
     largest: np.ndarray
 
     def of(self, xfer_ids: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(the least, the most) of rewrites that replace tensors of so many elements, float64 [k] in ps: where these
-        are larger than any that was replaced, in proportion."""
+        """Return (smallest, largest) plausible gains, float64 [k] in ps.
+
+        Bounds grow in proportion where a tensor is larger than any replaced one.
+
+        Args:
+          xfer_ids: int [k], the rules.
+          sizes: float64 [k], elements of the replaced tensors.
+        """
         larger = np.maximum(sizes / self.largest[xfer_ids], 1.0)
         return self.least[xfer_ids] * larger, self.most[xfer_ids] * larger
 
 
 class RewriteGains:
-    """What rewrites gained of which little is known: by pattern, by rule, and how large the replaced tensor was."""
+    """Observed gains of rewrites, as a fallback where the effect or a cost is unknown."""
 
     def __init__(self, samples: np.ndarray):
-        """samples: float64 [k, 4]: xfer_id, pattern, elements of the replaced tensor, gain (ps)."""
+        """Store samples, float64 [k, 4]: xfer_id, pattern, elements of the replaced tensor, gain (ps)."""
         self.samples = samples
         self._of: dict[tuple[int, int], np.ndarray] = {}
 
     def __call__(self, xfer_id: int, pattern: int | None, size: float | None) -> tuple[float, float]:
-        """(expected gain, its spread) in ps: of the pattern's others, else the rule's, in proportion to the size where
-        it is known."""
+        """Return (expected gain, its spread) in ps, from the pattern's samples or else the rule's.
+
+        Args:
+          xfer_id: the rule.
+          pattern: the number of the pattern; None if unknown.
+          size: elements of the replaced tensor, which scale the gain; None if unknown.
+        """
         others = self._others(1, pattern) if pattern is not None else ()
         others = others if len(others) else self._others(0, xfer_id)
         if not len(others):
@@ -244,7 +293,7 @@ class RewriteGains:
         return float(np.median(gains)), float(gains.std())
 
     def bounds(self, n_rules: int) -> GainBounds:
-        """What each rule ever gained."""
+        """Return the bounds of the gains of each of n_rules rules."""
         least, most, largest = np.full(n_rules, np.inf), np.full(n_rules, -np.inf), np.full(n_rules, np.inf)
         rules = self.samples[:, 0].astype(np.int64)
         np.minimum.at(least, rules, self.samples[:, 3])
@@ -261,9 +310,14 @@ class RewriteGains:
 
 
 class CostModel:
-    """nodes: of single nodes, by typical sizes (see `rlflow.collect.edits.Edit`). neighbourhoods: by the key of a
-    node's neighbourhood, for each width from 1; [] where those do not matter. spread: what runtimes vary by where
-    they do (ps). gains: of rewrites of which too little is known."""
+    """The costs of nodes in their neighbourhoods.
+
+    Attributes:
+      nodes: costs of single nodes, by typical sizes (see `rlflow.collect.edits.Edit`).
+      neighbourhoods: means by neighbourhood key, for each width from 1; [] if neighbourhoods do not matter.
+      spread: spread of runtimes for unknown neighbourhoods (ps).
+      gains: observed gains of rewrites.
+    """
 
     def __init__(
         self, nodes: dict[int, NodeCosts], neighbourhoods: list[KeyedMeans], gains: RewriteGains, spread: float
@@ -272,17 +326,25 @@ class CostModel:
 
     @property
     def reach(self) -> int:
-        """How far a cost looks, in edges."""
+        """The distance to which a cost depends on neighbours, in edges."""
         return len(self.neighbourhoods)
 
     def __call__(
         self, single: np.ndarray, keys: np.ndarray, paid: np.ndarray, before: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(runtime, its spread (ps), whether the widest neighbourhoods are known) of nodes, float64 [k] each and bool
-        [k].
+        """Return the costs of k nodes.
 
-        single: float64 [k], what they cost by their operator signatures. keys: uint32 [W, k]. Where the widest
-        neighbourhood that is known is still that of `before`, uint32 [W, k], a node costs what was `paid`, float64 [k].
+        A node keeps the cost in `paid` while its widest known neighbourhood equals the one in `before`.
+
+        Args:
+          single: float64 [k], costs by operator signature (ps).
+          keys: uint32 [W, k], present neighbourhood keys.
+          paid: float64 [k], earlier costs (ps).
+          before: uint32 [W, k], earlier keys.
+
+        Returns:
+          The runtimes (ps) and their spreads (ps), float64 [k], and whether the widest neighbourhoods are known, bool
+            [k].
         """
         runtime, spread, stays = single, np.full(len(single), self.spread), np.zeros(len(single), bool)
         for means, now, then in zip(self.neighbourhoods, keys, before, strict=True):
@@ -300,7 +362,16 @@ class CostModel:
 
     @classmethod
     def of(cls, nodes: dict[int, NodeCosts], arrays: dict[str, np.ndarray], widths: int) -> "CostModel":
-        """widths: how many there are where neighbourhoods matter."""
+        """Restore a cost model.
+
+        Args:
+          nodes: costs of single nodes.
+          arrays: the saved arrays.
+          widths: the expected number of neighbourhood widths, if neighbourhoods matter.
+
+        Raises:
+          KeyError, ValueError: the arrays are damaged.
+        """
         if checked_array(arrays, "widths", np.int64) not in (0, widths):
             raise ValueError(f"it knows neighbourhoods of {arrays['widths']} widths, not {widths}")
         neighbourhoods = [KeyedMeans.of(arrays, f"neighbourhood{width}") for width in range(1, arrays["widths"] + 1)]

@@ -1,13 +1,12 @@
-"""Many states of one grounding side by side, and one step of some of them. A state is the set of nodes that are there.
+"""Batches of states of one grounding, and one step of some of them. A state is the set of its nodes.
 
-A step searches for nothing: every node knows the matches that wait for it (a Rete network, Forgy 1982). Counters say
-which matches are there, and a step costs what it changes, for hundreds of dreams at once. The grounding is asked only
-about what no dream did before. A node that nothing reads any more is removed, which is a law of dataflow and not
-learnt.
+A step does not search for matches: every node knows the matches that wait for it (a Rete network, Forgy 1982). Counters
+tell which matches are present, so the cost of a step is proportional to its changes. The grounding is queried only for
+rewrites that no dream has made before. A node without readers is removed; this is a law of dataflow and not learned.
 
-Of two symmetric matches the environment names the one whose nodes come first in the canonical order of the graph.
-That order is depth first from the outputs, operands before consumers. Only as much of it is walked as tells two nodes
-apart.
+Of two symmetric matches the environment names the match whose nodes come first in the canonical order of the graph.
+This order is depth first from the outputs, operands before consumers. The walk covers only the part of the graph that
+decides the order of two nodes.
 """
 
 from collections.abc import Callable
@@ -18,23 +17,27 @@ import numpy as np
 
 from worldmodel.edits.grounding_index import GroundingIndex
 
-AT_ONCE = 4096  # waiting matches, and nodes, that are asked about at once
-SPARE = 4  # arrays grow by this part of what they are, at least, so that growing is rare
+AT_ONCE = 4096  # waiting matches, and nodes, per batch
+SPARE = 4  # arrays grow by at least 1 / SPARE of their size, so that growing is rare
 
 
 class DreamStates:
-    """n states of one grounding. producer: int32 [n, T], the node that is there under a tensor, −1 for none.
-    n_consumers: int16 [n, T].
+    """A batch of n states of one grounding.
 
-    open: int16 [n, ≥ J], conditions of a match that are not met; it is there where that is 0. Columns of matches to
-    come are 1.
-    counts: int32 [n, N], by rule. class_counts: int32 [n, K].
-    What others note here where a node's cost depends on its neighbourhood: paid, float64 [n, T], its runtime (ps);
-    keys, uint32 [n, T, reach], what was around it then (see neighbourhood.py).
+    Attributes:
+      producer: int32 [n, T], the present node with this primary output; −1 for none.
+      n_consumers: int16 [n, T].
+      open: int16 [n, ≥ J], the number of unmet conditions of a match; a match is present at 0. Columns of future
+        matches
+        are 1.
+      counts: int32 [n, N], matches per rule.
+      class_counts: int32 [n, K], matches per match class.
+      paid: float64 [n, T], the runtime of each node (ps), written by simulators whose costs depend on neighbourhoods.
+      keys: uint32 [n, T, reach], the neighbourhood keys at that time (see neighbourhood.py).
     """
 
     def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int, reach: int = 0):
-        """nodes: those that are there, for each state.  reach: edges that a node's cost looks at; 0 keeps no keys."""
+        """Place one state per entry of `nodes`, its node numbers. reach: width of the cost model; 0 stores no keys."""
         self.index, self.n = index, len(nodes)
         index.update()
         tensors = len(index.grounding.order_keys)
@@ -56,13 +59,22 @@ class DreamStates:
         self.grow()
 
     def count_consumers(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes come (1) or go (−1): their tensors have one consumer more, or less. The (states, tensors) concerned."""
+        """Change the number of consumers of the nodes' inputs.
+
+        Args:
+          rows: int [k], the states.
+          nodes: int [k].
+          sign: 1 for added nodes, −1 for removed ones.
+
+        Returns:
+          The changed (states, tensors).
+        """
         which, tensors = self.index.inputs.take(nodes)
         np.add.at(self.n_consumers, (rows[which], tensors), np.int16(sign))
         return rows[which], tensors
 
     def grow(self) -> None:
-        """Takes over what the grounding has grown by."""
+        """Add the new parts of the grounding."""
         index = self.index
         index.update()
         more = len(index.grounding.order_keys) - self.producer.shape[1]
@@ -98,17 +110,22 @@ class DreamStates:
     def _single(self, tensors: np.ndarray) -> np.ndarray:
         return (self.n_consumers[:, tensors] == 1).astype(np.int16)
 
-    # -- matches that wait ------------------------------------------------------------------------
+    # -- waiting matches ----------------------------------------------------------------------------
 
     def _admit_there(self, waiting: np.ndarray) -> None:
-        """Admits those of these waiting matches, int [k], whose nodes some state has all."""
+        """Admit waiting matches, int [k], whose nodes are all present in some state."""
         missing = np.zeros((self.n, len(waiting)), np.int16)
         which, nodes = self.index.waiting_nodes.take(waiting)
         np.add.at(missing, (slice(None), which), 1 - self._present(nodes))
         self._admit(waiting[(missing == 0).any(axis=0)])
 
     def admit(self, rows: np.ndarray, nodes: np.ndarray) -> None:
-        """These nodes came, int [k] both: admits the matches that waited for them alone."""
+        """Admit the waiting matches that new nodes complete.
+
+        Args:
+          rows: int [k], the states.
+          nodes: int [k], the nodes that were added.
+        """
         index = self.index
         self._meet(rows, nodes)
         self.grow()
@@ -120,7 +137,7 @@ class DreamStates:
         self._admit(np.unique(waiting[np.bincount(which, absent, len(waiting)) == 0]))
 
     def _meet(self, rows: np.ndarray, nodes: np.ndarray) -> None:
-        """These nodes, int [k] both, meet those that read the same, where they are there."""
+        """Create the matches of these nodes with present nodes that share an input; both int [k]."""
         index, primary_output = self.index, self.index.primary_output.values
         there = self.producer[rows, primary_output[nodes]] == nodes
         rows, nodes = rows[there], nodes[there].astype(np.int64)
@@ -140,7 +157,7 @@ class DreamStates:
     # -- copies ------------------------------------------------------------------------------------
 
     def taken(self, rows: np.ndarray) -> "DreamStates":
-        """Copies of the states in rows, int [k], which may be the same."""
+        """Return copies of the states in rows, int [k]; rows may repeat."""
         other = DreamStates.__new__(DreamStates)
         other.index, other.n, other.n_matches = self.index, len(rows), self.n_matches
         for name in ("producer", "n_consumers", "paid", "keys", "open", "counts", "class_counts"):
@@ -148,7 +165,12 @@ class DreamStates:
         return other
 
     def copy_rows(self, rows: np.ndarray, source: "DreamStates") -> None:
-        """Puts the states in rows, int [k], to the first state of `source`, which may be of a smaller grounding."""
+        """Replace states by the first state of another batch.
+
+        Args:
+          rows: int [k], the states to replace.
+          source: the other batch; its grounding may have been smaller.
+        """
         source.grow()
         self.grow()
         for name, empty in (("producer", -1), ("n_consumers", 0), ("paid", 0), ("keys", 0), ("open", 1)):
@@ -159,10 +181,15 @@ class DreamStates:
         for name in ("counts", "class_counts"):
             getattr(self, name)[rows] = getattr(source, name)[0]
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     def matches_at(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """The matches of valid actions, int [k, 2] in states rows: int [k]."""
+        """Return the matches of valid actions, int [k].
+
+        Args:
+          rows: int [k], the states.
+          actions: int [k, 2], (xfer_id, location).
+        """
         self.grow()
         result = np.zeros(len(rows), np.int64)
         for xfer_id in np.unique(actions[:, 0]).tolist():
@@ -173,7 +200,12 @@ class DreamStates:
         return result
 
     def producers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
-        """The nodes that make the tensors there, −1 for none (a state holds a node under its primary output alone)."""
+        """Return the nodes that make tensors, −1 for none. States store a node only under its primary output.
+
+        Args:
+          rows: int [k], the states.
+          tensors: int [k].
+        """
         result, primary_output = self.producer[rows, tensors], self.index.primary_output.values
         for k in np.flatnonzero((result < 0) & self.index.has_secondary_producer.values[tensors]).tolist():
             candidates = self.index.grounding.producers[tensors[k]]
@@ -182,7 +214,13 @@ class DreamStates:
 
 
 def as_named_by_environment(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """The matches, int [k] in states rows, or their symmetric ones where those are what the environment names."""
+    """Return the matches, or their symmetric matches where the environment names those.
+
+    Args:
+      states: the states.
+      rows: int [k], the state of each match.
+      matches: int [k].
+    """
     named, grounding = matches.copy(), states.index.grounding
     for k in np.flatnonzero(states.index.has_symmetric.values[matches]).tolist():
         match, symmetric = int(matches[k]), grounding.symmetric_match[int(matches[k])]
@@ -194,7 +232,13 @@ def as_named_by_environment(states: DreamStates, rows: np.ndarray, matches: np.n
 
 
 def first_of(states: DreamStates, row: int, one: int, other: int) -> int:
-    """Which of two nodes comes first in the canonical order of a state."""
+    """Return which of two nodes comes first in the canonical order of a state.
+
+    Args:
+      states: the states.
+      row: the state.
+      one, other: the nodes.
+    """
     grounding, producer = states.index.grounding, states.producer[row]
     primary_outputs = grounding.primary_outputs
     entrances, around = _entrances(states, row, one, other)
@@ -218,9 +262,9 @@ def first_of(states: DreamStates, row: int, one: int, other: int) -> int:
 
 
 def _entrances(states: DreamStates, row: int, one: int, other: int) -> tuple[list[int], set[int]]:
-    """(where a walk from the outputs enters what leads to two nodes, in its order; all that does, from there on).
+    """Return where a walk from the outputs enters the part of the graph that depends on two nodes, and this part.
 
-    A single node as soon as every way from the two leads through it; else the outputs.
+    The result is a single node if all paths from the two nodes lead through it. Otherwise it is the outputs, in order.
     """
     grounding, producer, is_output = states.index.grounding, states.producer[row], states.index.is_output.values
     order_keys, primary_outputs = grounding.order_keys, grounding.primary_outputs
@@ -241,17 +285,23 @@ def _entrances(states: DreamStates, row: int, one: int, other: int) -> tuple[lis
 
 
 def rewrite(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> "StateChange":
-    """Rewrites one match in each of the (different) states rows, of which the effect is known."""
+    """Rewrite one match in each of these states and return the change.
+
+    Args:
+      states: the states; they are modified.
+      rows: int [k], all different.
+      matches: int [k], present matches with known effects.
+    """
     effects = _with_unused_tensors(states, rows, matches)
     change = StateChange(states, rows)
     rewired = change.rewired(effects)
-    states.grow()  # before anything changes: counters of new matches begin with what is there now
+    states.grow()  # before any change, because counters of new matches start from the present state
     change.apply(effects, *rewired)
     return change
 
 
 def _with_unused_tensors(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """The effects, with made tensors that nothing reads yet: the same match may have been rewritten there before."""
+    """Return the effects with new tensors that have no readers, since the same match may have been rewritten before."""
     effects = states.index.effects(matches).copy()
     for copy in count(1):
         states.grow()
@@ -263,7 +313,11 @@ def _with_unused_tensors(states: DreamStates, rows: np.ndarray, matches: np.ndar
 
 
 class StateChange:
-    """What one step did. removed, added: (states, nodes) of what went and came; a node may do both."""
+    """The result of one step.
+
+    Attributes:
+      removed, added: (states, nodes) pairs of arrays. A node may be in both.
+    """
 
     def __init__(self, states: DreamStates, rows: np.ndarray):
         self.states, self.index, self.rows = states, states.index, rows
@@ -272,20 +326,25 @@ class StateChange:
         self.read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # (states, tensors, ±1)
 
     def add_to(self, totals: np.ndarray, values: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Adds to totals, [n, …], the values of the nodes that came, less those of the nodes that went."""
+        """Add the values of added nodes to totals, [n, …], and subtract the values of removed nodes.
+
+        Args:
+          totals: the totals; modified.
+          values: nodes → their values.
+        """
         for events, sign in ((self.removed, -1.0), (self.added, 1.0)):
             for rows, nodes in events:
                 np.add.at(totals, rows, sign * values(nodes))
 
     def rewired(self, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(states, nodes that will read another tensor, the nodes that they become)."""
+        """Return (states, nodes that will read another tensor, the resulting nodes)."""
         grounding, index, producer = self.index.grounding, self.index, self.states.producer
         which, pairs = index.rewired.take(effects)
         states, consumers_there, becoming = ([np.zeros(0, np.int64)] for _ in range(3))
         old, new = pairs[::2], pairs[1::2]
         for tensor, other in {*zip(old.tolist(), new.tolist(), strict=True)}:
             rows = self.rows[which[::2][(old == tensor) & (new == other)]]
-            indexed = index.primary_output.size  # without those that this loop makes
+            indexed = index.primary_output.size  # excludes nodes that this loop makes
             consumers = np.array([n for n in grounding.consumers[tensor] if n < indexed], np.int64)
             at, k = np.nonzero(producer[rows[:, None], index.primary_output.values[consumers]] == consumers)
             become = {node: grounding.rewired_node(node, tensor, other) for node in np.unique(consumers[k]).tolist()}
@@ -309,7 +368,7 @@ class StateChange:
         self.states.admit(*(np.concatenate(parts) for parts in zip(*self.added, strict=True)))
 
     def _remove(self, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-        """Which of them were there."""
+        """Remove nodes, and return which of them were present."""
         states, primary_output = self.states, self.index.primary_output.values
         there = states.producer[rows, primary_output[nodes]] == nodes
         rows, nodes = rows[there], nodes[there]
@@ -331,7 +390,7 @@ class StateChange:
         self.read.append((rows, tensors, np.full(len(rows), sign, np.int16)))
 
     def _sweep(self, suspects: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Removes nodes that nothing reads any more, and then what only they read."""
+        """Remove nodes without readers, and then the nodes that only they read."""
         states, index = self.states, self.index
         rows, tensors = (np.concatenate(parts) for parts in zip(*[r[:2] for r in self.read], *suspects, strict=True))
         while len(rows):
@@ -348,7 +407,7 @@ class StateChange:
             rows = rows[which]
 
     def _settle(self) -> None:
-        """Brings the conditions of matches, and the counts of rules and match classes, up to date."""
+        """Update the conditions of matches, and the counts of rules and match classes."""
         states, index = self.states, self.index
         width = states.open.shape[1]
         cells, steps = [], []
@@ -372,7 +431,7 @@ class StateChange:
         np.add.at(states.class_counts, (rows, index.match_class.values[matches]), change)
 
     def _single_changes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(states, tensors, −1 where a tensor came to have a single consumer, 1 where it ceased to)."""
+        """Return (states, tensors, −1 where a tensor now has a single consumer or 1 where that ended)."""
         rows, tensors, signs = (np.concatenate(parts) for parts in zip(*self.read, strict=True))
         width = self.states.n_consumers.shape[1]
         cells, inverse = np.unique(rows * width + tensors, return_inverse=True)
@@ -383,6 +442,6 @@ class StateChange:
 
 
 def _unique(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different (row, value) pairs, in order."""
+    """Return the distinct (row, value) pairs, sorted."""
     pairs = np.unique(np.stack([rows, values], axis=1), axis=0) if len(rows) else np.zeros((0, 2), np.int64)
     return pairs[:, 0], pairs[:, 1]

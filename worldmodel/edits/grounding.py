@@ -1,13 +1,14 @@
-"""The grounding of the learnt rules on one initial graph: every tensor, node and match that has come up or can by them.
+"""The grounding of learned rules on one initial graph: every tensor, node and match that is reachable by these rules.
 
-Each has a number. A state of the graph is then a set of nodes, and a match is there when its nodes are. The grounding
-grows when a dream does something that none did before; what it holds is shared by all dreams. A match of several nodes
-waits until a state has them all: of alternatives, most pairs never meet.
+Each has a number. A state of the graph is a set of nodes, and a match is present when its nodes are. The grounding
+grows
+when a dream makes a new rewrite, and all dreams share it. A match of several nodes waits until some state has all of
+its nodes, because most pairs of alternative nodes never occur together.
 
-A new tensor is named by what it was made for, by what makes it, and by how many of that name are in use. So the same
-edit gives the same names in every dream, a dream and the episode that it follows speak of the same nodes without
-exchanging anything, and a rewrite carried out twice does not merge what both made. New nodes are logged in the order of
-the rule's plan, not of the graph, since only that is the same wherever it happens.
+The name of a new tensor consists of the tensor that it was made for, the node that makes it, and the number of its
+copies in use. The same edit therefore gives the same names in every dream. A dream and a logged episode refer to equal
+nodes without exchanging data, and a repeated rewrite does not merge its results. New nodes are logged in the order of
+the rule's plan, which is the same everywhere, unlike the order of the graph.
 """
 
 import hashlib
@@ -28,12 +29,17 @@ from worldmodel.edits.learned_rules import (
     node_signature,
 )
 
-OrderKey = tuple[int, int]  # the rank of the tensor of the initial graph that it came from, and a hash
+OrderKey = tuple[int, int]  # rank of the initial tensor that a tensor descends from, hash
 
 
 class GroundMatch(NamedTuple):
-    """Where a rule may apply: pattern: its number; nodes and operands are the grounding's numbers; tensors: by local
-    number."""
+    """A possible match.
+
+    Attributes:
+      pattern: its number.
+      nodes, operands: in the grounding's numbers.
+      tensors: by local number.
+    """
 
     pattern: int
     nodes: tuple[int, ...]
@@ -42,9 +48,13 @@ class GroundMatch(NamedTuple):
 
 
 class GroundEffect(NamedTuple):
-    """removed, added: nodes. rewired: (tensor, the one that its consumers read instead). made: new tensors.
+    """The effect of rewriting a match.
 
-    seen: in the data with just this signature.
+    Attributes:
+      removed, added: nodes.
+      rewired: (tensor, the tensor that its consumers read instead).
+      made: new tensors.
+      seen: whether the data contain the effect with exactly this signature.
     """
 
     removed: tuple[int, ...]
@@ -55,22 +65,23 @@ class GroundEffect(NamedTuple):
 
 
 class Grounding:
-    """What there is, by number.
+    """The numbered tensors, nodes and matches.
 
     Attributes:
-      first: what the initial graph consists of.
+      first: the initial nodes, tensors and matches.
       nodes: (operator, tensors read, tensors made).
-      primary_outputs: per node, the first tensor that it makes, under which states hold it.
+      primary_outputs: per node, the first tensor that it makes; states store the node under this tensor.
       rank_signatures, signatures, order_keys: per tensor.
       consumers, producers: per tensor, nodes.
       matches: see GroundMatch.
-      waiting: (pattern, nodes) of matches whose nodes no state has had together so far; `admit` makes one of `matches`
-        of it. Those of two nodes that read the same do not even wait: `meet` brings them.
-      symmetric_match: of a symmetric rule, the match of the same nodes named in another order, both ways.
+      waiting: (pattern, nodes) of matches whose nodes no state has had together; `admit` adds them to `matches`.
+        Matches of
+        two nodes with a common input are created by `meet` instead.
+      symmetric_match: for symmetric rules, the match of the same nodes in another order, both ways.
     """
 
     def __init__(self, rules: LearnedRules, first: Edit, waits: bool = True):
-        """waits: whether matches of several nodes wait; else they are there as soon as all of their nodes are known."""
+        """Ground the rules; without `waits`, matches exist as soon as all of their nodes are known."""
         self.rules, self.first, self.waits = rules, first, waits
         self.tensor_numbers: dict[tuple, int] = {}
         self.order_keys: list[OrderKey] = []
@@ -93,17 +104,29 @@ class Grounding:
     # -- tensors -----------------------------------------------------------------------------------
 
     def initial_tensor(self, real: int, rank: int, rank_signature: int, signature: int) -> int:
-        """real: its id in the initial graph. rank: in the graph's order."""
+        """Return the number of a tensor of the initial graph.
+
+        Args:
+          real: its id in the initial graph.
+          rank: its position in the graph's order.
+          rank_signature: its rank signature.
+          signature: its signature.
+        """
         return self._tensor(("initial", real), (rank, real), rank_signature, signature)
 
     def made_tensor(
         self, owner: int, maker: tuple, rank_signature: int, signature: int, copies: dict[tuple, int]
     ) -> int:
-        """A tensor that a rewrite makes: named by the tensor that it was made for, and by what makes it.
+        """Return the number of a tensor that a rewrite makes.
 
-        maker: operator, tensors read and output of the node; of a new constant operator, () and input of its consumer,
-        and owner is what that gives in place of the match, if it does. copies: how many of a name there are (see
-        `effect`).
+        Args:
+          owner: the tensor that it was made for.
+          maker: operator, tensors read and output slot of its node. For a new constant: operator of its consumer, ()
+            and input
+            position; its owner is then the existing tensor that the consumer makes, if any.
+          rank_signature: its rank signature.
+          signature: its signature.
+          copies: name → number of copies so far (see `effect`); modified.
         """
         name = owner, *maker, signature
         key = *name, copies[name]
@@ -130,7 +153,13 @@ class Grounding:
     # -- nodes -------------------------------------------------------------------------------------
 
     def node(self, operator: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> int:
-        """The number of a node; a new one brings the matches that it can take part in."""
+        """Return the number of a node; a new node adds its possible matches.
+
+        Args:
+          operator: the operator.
+          inputs: tensors.
+          outputs: tensors.
+        """
         key = operator, inputs, outputs
         result = self.node_numbers.get(key)
         if result is None:
@@ -146,25 +175,37 @@ class Grounding:
         return result
 
     def rewired_node(self, node: int, old: int, new: int) -> int:
-        """The node that reads another tensor instead."""
+        """Return the node that reads another tensor instead.
+
+        Args:
+          node: the present node.
+          old: the tensor to replace.
+          new: the new tensor.
+        """
         operator, inputs, outputs = self.nodes[node]
         return self.node(operator, tuple([new if t == old else t for t in inputs]), outputs)
 
     def operator_signature(self, node: int) -> tuple[int, Signature]:
-        """What a node is, wherever it is; see `node_signature`."""
+        """Return the operator and signature of a node; see `node_signature`."""
         operator, inputs, outputs = self.nodes[node]
         return operator, node_signature(inputs, outputs, self.signatures.__getitem__)
 
     # -- matches -----------------------------------------------------------------------------------
 
     def match(self, xfer_id: int, nodes: tuple[int, ...], operands: tuple[int, ...]) -> int | None:
-        """The number of a match; None if its pattern was never seen."""
+        """Return the number of a match; None if its pattern was never seen.
+
+        Args:
+          xfer_id: the rule.
+          nodes: the matched nodes.
+          operands: the values of the rule's variables, then the replaced tensor.
+        """
         ground_nodes = [self.nodes[node] for node in nodes]
         pattern, tensors = lift(xfer_id, ground_nodes, operands, self.rank_signatures, self.rules.op_types)
         number = self.rules.numbers.get(pattern)
         if number is None:
             return None
-        if xfer_id in self.rules.symmetric:  # both namings come together, since their class is the lesser one's
+        if xfer_id in self.rules.symmetric:  # both orders of nodes, since they share a class
             if self.waits and are_siblings(pattern):
                 self.meet(*nodes)
             for waiting in self._namings.get((xfer_id, frozenset(nodes)), ()):
@@ -175,13 +216,18 @@ class Grounding:
         return (*[self.nodes[node][0] for node in match.nodes], *[self.signatures[t] for t in match.tensors])
 
     def order_of(self, nodes: tuple[int, ...], operands: tuple[int, ...]) -> tuple:
-        """By this the matches of a rule are numbered; it says nothing of when they were first seen."""
+        """Return a sort key for the matches of a rule, independent of when they were first seen.
+
+        Args:
+          nodes: the matched nodes.
+          operands: the values of the rule's variables, then the replaced tensor.
+        """
         order_keys = self.order_keys
         of_nodes = [order_keys[self.primary_outputs[node]] for node in nodes]
         return of_nodes, [order_keys[t] if t >= 0 else (-1, t) for t in operands]
 
     def admit(self, waiting: int) -> None:
-        """A state has all nodes of this match."""
+        """Turn a waiting match into a match; some state has all its nodes."""
         number, nodes = self.waiting[waiting]
         pattern, bound = self.rules.patterns[number].pattern, {}
         for position, node in enumerate(nodes):
@@ -189,7 +235,7 @@ class Grounding:
         self._add_match(_ground_match(number, pattern, nodes, bound))
 
     def meet(self, one: int, other: int) -> None:
-        """A state has these two nodes, which read a tensor in common: adds the matches of both."""
+        """Add the matches of two nodes with a common input that are present in one state."""
         if (one, other) in self._met:
             return
         self._met |= {(one, other), (other, one)}
@@ -212,7 +258,7 @@ class Grounding:
         return result
 
     def _add_matches_with(self, number: int, position: int, node: int) -> None:
-        """Adds the matches of a pattern in which the node stands at this position, among all nodes known so far."""
+        """Add the matches of a pattern with this node at this position, among all known nodes."""
         pattern, bound = self.rules.patterns[number].pattern, {}
         if (self.waits and are_siblings(pattern)) or not self._unify(pattern, position, node, bound):
             return
@@ -226,13 +272,13 @@ class Grounding:
                 self._add_match(_ground_match(number, pattern, nodes, tensors))
 
     def _completions(self, pattern: MatchPattern, bound: dict, chosen: dict) -> Iterator[tuple[dict, dict]]:
-        """(tensors, nodes) of every way to choose the nodes that are missing, by local number and by position."""
+        """Yield (tensors by local number, nodes by position) for every choice of the missing nodes."""
         missing = [p for p in range(len(pattern.nodes)) if p not in chosen]
         if not missing:
             yield bound, chosen
             return
         candidates, position = None, missing[0]
-        for p in missing:  # the node that has the fewest candidates, by a tensor that is known
+        for p in missing:  # choose the node with the fewest candidates, by a known tensor
             _, inputs, outputs = pattern.nodes[p]
             for neighbours, tensors in ((self.producers, outputs), (self.consumers, inputs)):
                 for t in tensors:
@@ -245,7 +291,8 @@ class Grounding:
                     yield from self._completions(pattern, extended, {**chosen, position: node})
 
     def _unify(self, pattern: MatchPattern, position: int, node: int, bound: dict[int, int]) -> bool:
-        """Whether the node can stand there; binds local tensors, different ones to different tensors."""
+        """Return whether the node fits a position, and bind the pattern's tensors, distinct ones to distinct tensors.
+        """
         wanted, ground = pattern.nodes[position], self.nodes[node]
         if wanted[0] != self.rules.op_types[ground[0]]:
             return False
@@ -265,8 +312,12 @@ class Grounding:
     # -- effects -----------------------------------------------------------------------------------
 
     def effect(self, match: int, copy: int = 0) -> GroundEffect | None:
-        """What rewriting a match does; None if nobody knows. copy: for new tensors that bear the names of others which
-        are in use (it was rewritten before, and others came to read what that made)."""
+        """Return the effect of rewriting a match; None if it is unknown.
+
+        Args:
+          match: the match.
+          copy: number of the copy of new tensors, above 0 if tensors of an earlier rewrite of this match are in use.
+        """
         if (match, copy) not in self._effects:
             ground = self.matches[match]
             effect, seen = self.rules.effect(ground.pattern, self.match_signature(ground))
@@ -294,7 +345,7 @@ class Grounding:
 
 @lru_cache(maxsize=65536)
 def are_siblings(pattern: MatchPattern) -> bool:
-    """Whether it is two nodes that have nothing in common but what they read: of k alternatives each there are k²."""
+    """Return whether a pattern has two nodes that share only inputs; k alternatives of each give k² pairs."""
     if len(pattern.nodes) != 2:
         return False
     (_, one_reads, one_makes), (_, other_reads, other_makes) = pattern.nodes
@@ -303,6 +354,6 @@ def are_siblings(pattern: MatchPattern) -> bool:
 
 
 def _ground_match(number: int, pattern: MatchPattern, nodes: tuple[int, ...], tensors: dict[int, int]) -> GroundMatch:
-    """tensors: by local number."""
+    """Return a match from tensors by local number."""
     operands = tuple([tensors[t] if t >= 0 else t for t in pattern.operands])
     return GroundMatch(number, nodes, operands, tuple([tensors[t] for t in range(len(tensors))]))

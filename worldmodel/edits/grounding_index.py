@@ -137,7 +137,7 @@ class GroundingIndex:
         self.update()
 
     def update(self) -> None:
-        """Add the parts by which the grounding has grown."""
+        """Add the new parts of the grounding."""
         grounding = self.grounding
         while len(self.single_consumer_matches) < len(grounding.order_keys):
             self.single_consumer_matches.append(())

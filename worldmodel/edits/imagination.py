@@ -1,10 +1,10 @@
-"""What "edits" shows of graphs: real episodes, dreams for controllers, and open-loop replays of recorded episodes.
+"""The views of "edits" on graphs: real episodes, dreams for controllers, and open-loop replays of recorded episodes.
 
-The three classes are the `Observer`, the `Imagination` and the `Replay` of `worldmodel.base`. The observer numbers
-the locations of a rule by match class, then by the position of their nodes in the initial graph. It also tells
-exploration (`rlflow.collect`) what the model has not seen.
+The three classes implement `Observer`, `Imagination` and `Replay` of `worldmodel.base`. The observer numbers the
+locations of a rule by match class, then by the position of their nodes in the initial graph. It also tells the
+exploration of `rlflow.collect` which rewrites the model has not seen.
 
-The temperature of a dream scales the spread that runtimes had in the same neighbourhood.
+The temperature of a dream scales the spread of runtimes within equal neighbourhoods.
 """
 
 from collections import defaultdict
@@ -35,9 +35,10 @@ from worldmodel.spaces import within
 
 
 class EditsObserver:
-    """See `worldmodel.base.Observer`. Locations of a rule are numbered by match class, then by where their nodes lie in
-    the initial graph. It also is the `Observer` of rlflow.collect.rollouts, which explores what the model does not
-    know."""
+    """The observer of a real episode; see `worldmodel.base.Observer`.
+
+    It is also the `Observer` of rlflow.collect.rollouts, which explores what the model does not know.
+    """
 
     h = np.zeros(0, np.float32)
 
@@ -58,7 +59,12 @@ class EditsObserver:
         self.took(self.state.table.location(*self.real_action(action)), state)
 
     def took(self, match: Match, state: RewriteState) -> None:
-        """A match of the state led to this one."""
+        """Take over a new state.
+
+        Args:
+          match: the rewritten match of the previous state.
+          state: the resulting state.
+        """
         edit = edit_between(self.state, match, state)
         self.model.observe(state, edit)
         self.follower.follow(edit, match_record(self.state, match))
@@ -93,14 +99,14 @@ class EditsObserver:
     # -- the order of locations --------------------------------------------------------------------
 
     def _orders(self, xfer_id: int) -> list[tuple]:
-        """Of the locations that the environment allows, by its numbers: their classes and, within these, their
-        order."""
+        """Return the sort key (class first) of each location that the environment allows, by the environment's numbers.
+        """
         matches = islice(self.state.table.of_rule(xfer_id), self.model.spec.max_locations)
         return [self._located[xfer_id][self._name(match_record(self.state, match))] for match in matches]
 
     def _locate(self, lost: Iterable[MatchRecord], appeared: Iterable[MatchRecord]) -> None:
         for match in lost:
-            self._located[match.xfer_id].pop(self._name(match), None)  # a match of a symmetric rule is recorded twice
+            self._located[match.xfer_id].pop(self._name(match), None)  # symmetric rules record a match twice
         for match in appeared:
             of_rule, name, order = self._located[match.xfer_id], self._name(match), self._order(match)
             of_rule[name] = min(order, of_rule.get(name, order))
@@ -109,7 +115,7 @@ class EditsObserver:
         return frozenset(match.nodes) if match.xfer_id in self.model.groundings.rules.symmetric else match
 
     def _order(self, match: MatchRecord) -> tuple:
-        """As `GroundingIndex.order_of` has it; of a pattern that was never seen, the last of its rule."""
+        """Return the key of `GroundingIndex.order_of`; a match of an unknown pattern has the last class of its rule."""
         number, index = self.follower.match(match), self._index
         if number is None:
             match_class = index.match_classes.of(match.xfer_id, None, ())
@@ -117,10 +123,10 @@ class EditsObserver:
         index.update()
         return index.order_of(number)
 
-    # -- what exploration asks ---------------------------------------------------------------------
+    # -- queries of exploration --------------------------------------------------------------------
 
     def knows(self, match: Match) -> bool:
-        """Whether the model saw such a match of the state rewritten, with just this signature."""
+        """Return whether the model saw a rewrite of such a match, with exactly this signature."""
         number = self.follower.match(match_record(self.state, match))
         if number is None:
             return False
@@ -128,19 +134,21 @@ class EditsObserver:
         return bool(effect >= 0 and self._index.seen.values[effect])
 
     def times(self, xfer_id: int) -> int:
-        """How many rewrites of the rule the model saw."""
+        """Return the number of observed rewrites of the rule."""
         return self._times[xfer_id]
 
     def expects(self, match: Match) -> float:
-        """The median gain of the matches of its pattern, else of its rule (ps)."""
+        """Return the median gain of the match's pattern, or else of its rule (ps)."""
         number = self.follower.match(match_record(self.state, match))
         pattern = None if number is None else self._index.grounding.matches[number].pattern
         return self.model.costs.gains(match.xfer_id, pattern, None)[0]
 
 
 class EditsImagination:
-    """See `worldmodel.base.Imagination`. The temperature scales the spread that runtimes had in the same
-    neighbourhood."""
+    """A batch of imagined rollouts; see `worldmodel.base.Imagination`.
+
+    The temperature scales the spread of runtimes within equal neighbourhoods.
+    """
 
     def __init__(self, model, start: RewriteState, n: int):
         first, unchanged = first_edit(start), start.task.initial.cost.runtime_ps
@@ -149,7 +157,7 @@ class EditsImagination:
         nodes = np.array(list(EpisodeFollower(index.grounding, first).nodes.values()), np.int64)
         self.model, self.limit = model, model.spec.max_locations
         self._start_gained = unchanged - start.cost.runtime_ps
-        self._gained = np.full(n, self._start_gained, np.float64)  # ps, since the unchanged graph
+        self._gained = np.full(n, self._start_gained, np.float64)  # ps saved since the unchanged graph
         self._simulator = model.simulator(index, [nodes])
         self._start = self._simulator.states
         self._simulator.states = self._start.taken(np.zeros(n, np.int64))
@@ -196,8 +204,12 @@ class EditsImagination:
 
 
 class Replayer:
-    """Replays S stretches of `horizon` actions each. result: see `worldmodel.base.Replay`. spread: float64 [S,
-    horizon], of rewards."""
+    """An open-loop replay of S stretches of `horizon` actions.
+
+    Attributes:
+      result: see `worldmodel.base.Replay`.
+      spread: float64 [S, horizon], standard deviation of the rewards.
+    """
 
     def __init__(self, model, rows: np.ndarray, starts: np.ndarray, horizon: int):
         size = len(rows), horizon
@@ -207,7 +219,7 @@ class Replayer:
         self.spread = np.zeros(size)
 
     def replay(self, episodes: Sequence[Episode]) -> None:
-        """Fills in the results; rows are numbers of these episodes."""
+        """Fill in the results; rows are numbers of these episodes."""
         logs = logged_edits(episodes)
         for index, numbers in by_grounding(self.model.groundings, logs).items():
             grounded = {k: ground_episode(index, logs[k]) for k in numbers if k in self.rows}
@@ -219,7 +231,7 @@ class Replayer:
     def _replay_group(
         self, index: GroundingIndex, stretches: np.ndarray, episodes: list[GroundedEpisode], scale: RewardScale
     ) -> None:
-        """Of one grounding's stretches, int64 [k], in k episodes."""
+        """Replay the stretches of one grounding, int64 [k], in k episodes."""
         starts = self.starts[stretches]
         before = np.array([episode.gains[:start].sum() for episode, start in zip(episodes, starts, strict=True)])
         simulator = self.model.simulator(index, [e.nodes[start] for e, start in zip(episodes, starts, strict=True)])
@@ -233,7 +245,9 @@ class Replayer:
     def _step(
         self, simulator: Simulator, stretches: np.ndarray, actions: np.ndarray, t: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ps gained, their spread, whether it is no NO-OP), [k] each. actions: int64 [k, 2], xfer_id and match."""
+        """Return (gain in ps, its spread, whether the action is not NO-OP), [k] each; actions: int64 [k, 2], rule and
+        match.
+        """
         states, index, result = simulator.states, simulator.index, self.result
         states.grow()
         matches = np.array([index.representative(match) if match >= 0 else match for match in actions[:, 1].tolist()])

@@ -302,7 +302,7 @@ class LearnedRules:
 
         A new signature is judged by earlier ones with the same operators: of the pattern, else of the rule's other
         patterns with
-        these op types. If there are none, the pattern applies unless one of its signatures was refuted.
+        these op types. Without earlier ones the pattern applies unless one of its signatures was refuted.
 
         Args:
           number: the number of the pattern.

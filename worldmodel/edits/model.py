@@ -128,7 +128,7 @@ class EditsWorldModel:
         return {"format": EDITS_FORMAT, "rules": learned_rules.rules_to_json(self.groundings.rules)}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all saved arrays except those of the costs."""
+        """Return all saved arrays except the costs."""
         scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
         own = {"scales": scales, "level": level, "usual_rewards": self.usual_rewards}
         best = {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}

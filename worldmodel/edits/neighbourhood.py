@@ -34,7 +34,7 @@ class _Walk(NamedTuple):
 
     Attributes:
       rings: the cells at each distance.
-      ends, others: the edges from all cells but those of the last ring to their neighbours, as positions in the rings.
+      ends, others: the edges from all cells before the last ring to their neighbours, as positions in the rings.
       weights: the kind of each edge, READ or MADE.
     """
 

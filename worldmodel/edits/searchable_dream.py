@@ -1,15 +1,14 @@
-"""Dreams that a search can walk: immutable states of a grounding, in the terms of `rlflow.search`.
+"""Dreams that a search can explore: immutable states of a grounding with the interface of `rlflow.search`.
 
-What `rlflow.search` asks of a state is what a RewriteState answers, so the same searches run on the real graph and in
-the dream. A rewrite of which the model is more uncertain than allowed is not offered, or leads nowhere.
+A state has the queries of a RewriteState, so the same searches run on the real graph and in the dream. A rewrite that
+exceeds the uncertainty limit is not offered, or returns the state unchanged.
 
-A step costs as much as a real one, but no interaction. A search goes wherever a model promises too much: with steps by
-analogy allowed, chains that undid each other gained a little every time. So a step that makes what was never met is not
-planned; one that makes only what was met elsewhere is. To leave such a step out is better than to give it a cost that
-stands for "not allowed", which would set annealing's temperature.
+A step needs no interaction with the environment. A search exploits errors of the model: chains of steps by analogy
+that undo each other seemed to gain a little every time. A step that creates unknown nodes is therefore never taken.
+Omitting such a step is better than a penalty, which would change the temperature of simulated annealing.
 
-A state is an immutable copy of one row of a grounding, with one object for each match, since searches tell matches
-apart by identity. Its hash is the sum of its nodes' 128-bit marks, so the order of rewrites does not matter.
+A state is a copy of one row of a grounding. There is one object per match, because searches compare matches by
+identity. The hash of a state is the sum of its nodes' 128-bit marks, so the order of rewrites does not matter.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,9 +27,12 @@ from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD
 
 
 class SearchableMatch:
-    """A ground match as a search knows it. Searches tell matches apart by identity: there is one object of each.
+    """A ground match for searches, which compare matches by identity.
 
-    number: of the ground match. nodes: the grounding's numbers.
+    Attributes:
+      xfer_id: the rule.
+      nodes: in the grounding's numbers.
+      number: of the ground match.
     """
 
     __slots__ = ("nodes", "number", "xfer_id")
@@ -41,14 +43,14 @@ class SearchableMatch:
 
 @cache
 def mark(node: int) -> int:
-    """A number of 128 bits, so that sums of different nodes' differ."""
+    """Return a 128-bit number for a node, so that sums over different sets of nodes differ."""
     return int.from_bytes(sha256(str(node).encode()).digest()[:16], "little")
 
 
 class SearchableDream:
-    """What all states of one search share: the model, the grounding, and how much uncertainty is allowed.
+    """The shared data of all states of one search: the model, the grounding and the uncertainty limit.
 
-    An effect that nobody knows (uncertainty 1) is never offered.
+    An unknown effect (uncertainty 1) is never offered.
     """
 
     def __init__(self, model, start: RewriteState, uncertainty_limit: float):
@@ -73,8 +75,9 @@ class SearchableDream:
         return self._matches[number]
 
     def offers(self, number: int) -> bool:
-        """Whether a match's effect may be known well enough; how well depends on the state too, which `step` finds
-        out."""
+        """Return whether a match's effect may be known well enough; `step` decides, because that also depends on the
+        state.
+        """
         if number not in self._offered:
             self._offered[number] = self._may_be_sure(number)
         return self._offered[number]
@@ -88,12 +91,17 @@ class SearchableDream:
         return sure
 
     def step(self, state: "SearchableState", match: SearchableMatch) -> "SearchableState":
-        """The state after the match; the state itself where the model is too uncertain of it."""
+        """Return the state after a match, or the same state if the model is too uncertain.
+
+        Args:
+          state: the state; not modified.
+          match: a present match.
+        """
         states = self._simulator.states = state.states.taken(np.zeros(1, np.int64))
         states.grow()
         gain, _, uncertainty, change = self._simulator.step(np.zeros(1, np.int64), np.array([match.number]))
         if uncertainty[0] > self.uncertainty_limit:
-            if uncertainty[0] >= BY_ANALOGY:  # else it is the neighbourhood that is new, and that changes
+            if uncertainty[0] >= BY_ANALOGY:  # below this the neighbourhood is unknown, which differs between states
                 self._offered[match.number] = False
             return state
         removed = [node for _, nodes in change.removed for node in nodes.tolist()]
@@ -104,8 +112,10 @@ class SearchableDream:
         return SearchableState(self, states, runtime, self._around(states, removed, added), key, state.gained + reward)
 
     def remembered(self) -> Path | None:
-        """The matches that led to the cheapest state that the model was shown of this graph, as far as the dream
-        follows; the last one first."""
+        """Return the path to the cheapest state of this graph in the training data, the last match first.
+
+        The path ends where the dream cannot follow the recorded steps.
+        """
         if self._best is None:
             return None
         follower, state, path = EpisodeFollower(self.index.grounding, self.first), self.start, None
@@ -126,8 +136,7 @@ class SearchableDream:
         return path
 
     def _around(self, states: DreamStates, removed: Iterable[int], added: Iterable[int]) -> frozenset[int]:
-        """Nodes that came or went, and those next to the tensors that they read; a weight's consumers concern
-        nobody."""
+        """Return changed nodes and nodes that share their inputs, without the consumers of weights."""
         grounding, touched = self.index.grounding, {*removed, *added}
         producers, consumers = grounding.producers, grounding.consumers
         for tensor in {t for node in (*removed, *added) for t in grounding.nodes[node][1] if t >= 0 and producers[t]}:
@@ -136,17 +145,20 @@ class SearchableDream:
 
 
 def present(states: DreamStates, nodes: Iterable[int]) -> Iterator[int]:
-    """Those that are there in the single state."""
+    """Yield those nodes that are present in the first state."""
     producer, primary_outputs = states.producer[0], states.index.grounding.primary_outputs
     return (node for node in nodes if producer[primary_outputs[node]] == node)
 
 
 class SearchableState:
-    """One state; nodes are the grounding's numbers.
+    """One state of a dream; nodes are the grounding's numbers.
 
-    objective: predicted runtime in picoseconds. hash: equal for equal sets of nodes. touched: the nodes that the last
-    rewrite concerned, removed ones too. reach: how far a cost looks, in edges. gained: rewards since the start of the
-    dream.
+    Attributes:
+      objective: predicted runtime (ps).
+      hash: equal for equal sets of nodes.
+      touched: the nodes that the last rewrite affected, with removed ones.
+      reach: distance to which a cost depends on neighbours, in edges.
+      gained: the sum of rewards since the start of the dream.
     """
 
     def __init__(
@@ -162,13 +174,13 @@ class SearchableState:
 
     @property
     def counts(self) -> np.ndarray:
-        """int32 [N]: locations of each rule, at most max_locations."""
+        """The number of locations of each rule, int32 [N], at most max_locations."""
         self.states.grow()
         return np.minimum(self.states.counts[0], self.dream.max_locations)
 
     @property
     def matches(self) -> list[SearchableMatch]:
-        """Those that are offered, by rule and location."""
+        """The offered matches, by rule and location."""
         result = []
         for xfer_id, n in enumerate(self.counts.tolist()):
             if n:
@@ -176,7 +188,7 @@ class SearchableState:
         return result
 
     def offers(self, match: SearchableMatch) -> bool:
-        """Whether it is one of `matches`, but for how many there may be."""
+        """Return whether the match is present and offered, without the limit on locations."""
         self.states.grow()
         return self.states.open[0, match.number] == 0 and self.dream.offers(match.number)
 
@@ -187,14 +199,19 @@ class SearchableState:
         return list(self.of_rule(match.xfer_id)).index(match)
 
     def of_rule(self, xfer_id: int) -> Iterator[SearchableMatch]:
-        """The rule's matches, in the model's order."""
+        """Return the rule's matches, in the model's order."""
         if not self.counts[xfer_id]:
             return iter(())
         matches = self.dream.index.matches_of_rule(xfer_id)
         return map(self.dream.match, matches[self.states.open[0, matches] == 0].tolist())
 
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
-        """Those nodes, and all that are there within so many edges of them."""
+        """Return these nodes and all present nodes near them.
+
+        Args:
+          nodes: the nodes.
+          reach: distance in edges.
+        """
         self.states.grow()
         result = set(nodes)
         frontier = result
@@ -215,7 +232,7 @@ class SearchableState:
                     yield from present(self.states, neighbours[tensor])
 
     def remembered(self) -> Path | None:
-        """See `SearchableDream`; of the start."""
+        """Return the path from the start; see `SearchableDream`."""
         return self.dream.remembered()
 
     def follow(self, match: SearchableMatch) -> "SearchableState":

@@ -92,8 +92,9 @@ def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
 
 
 def learn_latents(training: TrainingSet, latent: int) -> Latents:
-    """Fit the latents to at most MAX_LATENT_STATES states, at equal distances among those that no earlier episode
-    logged.
+    """Fit latent vectors of size `latent` to the states of the training set.
+
+    States that an earlier episode logged are left out. Of the rest at most MAX_LATENT_STATES are used, evenly spaced.
     """
     states = []
     for index, numbers in training.by_grounding.items():
