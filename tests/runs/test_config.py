@@ -116,7 +116,7 @@ def test_every_option_is_used(leaf):
     pattern = re.compile(
         rf"(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.{re.escape(key)}\b"
     )
-    own = leaf.startswith("env.") and re.search(rf"self\.{key}\b", (ROOT / "rlflow" / "env" / "spec.py").read_text())
+    own = leaf.startswith("env.") and re.search(rf"self\.{key}\b", (ROOT / "rlflow" / "env" / "graph_rewrite.py").read_text())
     assert own or any(pattern.search(path.read_text()) for path in files), f"nothing reads {leaf}"
 
 
