@@ -2,8 +2,7 @@
 
 A world model can follow, imagine and replay episodes (base.py). Dreams, controllers and the fidelity report use only
 this interface. There are three world models. edits/ predicts which nodes disappear and which appear. graph_mdn/
-predicts
-the same with graph networks instead of tables. mdn_rnn/ is the recurrent network of the paper.
+predicts the same with graph networks instead of tables. mdn_rnn/ is the recurrent network of the paper.
 """
 
 import os

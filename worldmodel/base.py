@@ -8,14 +8,13 @@ Matches with equal rule, pattern and attributes form a *match class*, wherever t
 ordered by match class, so the counts of the classes tell which locations belong to which class. A model that does not
 distinguish the matches of a rule has one match class per rule.
 
-Controllers choose a match by its class. A location number says nothing about the match at that location, so learning
-by number would not generalise. An action stays (xfer, location). The median class reward is part of the observation
-space: PPO and CMA-ES start from it as a greedy prior. For a class without data `edits` and `graph-mdn` give their
-prediction, and `mdn-rnn` gives 0.
+Controllers choose a match by its class. A location number says nothing about the match at that location, so learning by
+number would not generalise. An action stays (xfer, location). The median class reward is part of the observation space:
+PPO and CMA-ES start from it as a greedy prior. For a class without data `edits` and `graph-mdn` give their prediction,
+and `mdn-rnn` gives 0.
 
 `uncertainty` is the model's own estimate for a predicted step, on the model's own scale. A dream can end at an
-uncertain
-step, or reduce its reward.
+uncertain step, or reduce its reward.
 """
 
 from collections.abc import Sequence

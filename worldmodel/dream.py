@@ -90,8 +90,7 @@ class DreamVectorEnv(VectorEnv):
       max_steps: steps after which a dream is truncated.
       temperature: τ of the model (RLFlow, section 3.3.2); 0 is deterministic.
       uncertainty_limit: a step with a higher uncertainty ends the dream without its positive reward (MOReL's halt
-        state,
-        Kidambi et al. 2020); None: no limit.
+        state, Kidambi et al. 2020); None: no limit.
       uncertainty_penalty: reward subtracted per unit of uncertainty of the step.
     """
 

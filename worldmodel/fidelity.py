@@ -3,7 +3,7 @@
 Open loop: the model gets the real graph at some step and the actions that were played from there on, and nothing else
 (`WorldModel.replay`, at temperature 0). Episodes must contain valid actions only.
 
-There are two baselines: nothing happens, and each rule earns its mean reward. Errors are those of reward sums, rule
+There are two baselines: nothing happens, and each rule earns its mean reward. Errors are given for reward sums, rule
 masks, location counts and ends at 1 to 50 steps. Stretches without uncertain steps are also evaluated separately, which
 shows whether the uncertainty is informative. The bootstrap resamples whole episodes, because stretches of one episode
 overlap. The concordance complements the rank correlation: the latter penalises small differences between predictions
@@ -61,15 +61,12 @@ def fidelity(
       JSON values {"episodes": number, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
 
     "horizons" covers stretches that start anywhere (all, or MOST_STARTS at equal distances); "first" covers stretches
-    from
-    the start of an episode. For horizon k both hold: "starts", the number of stretches with k steps left; the errors of
-    each predictor in PREDICTORS; "uncertain", the share of uncertain steps; "certain", the model's errors in the
-    stretches
-    without uncertain steps, and the number of these stretches.
+    from the start of an episode. For horizon k both hold: "starts", the number of stretches with k steps left; the
+    errors of each predictor in PREDICTORS; "uncertain", the share of uncertain steps; "certain", the model's errors in
+    the stretches without uncertain steps, and the number of these stretches.
 
     Errors over all k steps: the absolute error of the summed reward, and its ratio to the mean absolute real sum.
-    Errors
-    of the k-th step alone:
+    Errors of the k-th step alone:
 
     - the reward's MAE and R²;
     - the rule mask's precision, recall, F1 and exact matches;
@@ -80,8 +77,7 @@ def fidelity(
     A value is None if its denominator is 0.
 
     The predictor "no_change" expects no reward, no end and the initial counts. "rule_mean" differs from "no_change"
-    only
-    in its reward, which is the rule's mean.
+    only in its reward, which is the rule's mean.
 
     "ranks": see `_ranks`. "calibration": the result of `WorldModel.calibration`.
     """
@@ -113,8 +109,7 @@ def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
 
     Returns:
       {"real", "predicted": one sum of rewards per episode (`relative`: percent of the initial cost), "relative_error":
-        mean
-      absolute difference divided by the mean absolute real sum, or None if all real sums are 0}.
+      mean absolute difference divided by the mean absolute real sum, or None if all real sums are 0}.
     """
     stretches = _first(_all(episodes, copies=True))
     longest = int(stretches.left.max())
@@ -298,12 +293,10 @@ def _ranks(part: Compared, steps: int, seed: int) -> dict:
     Returns:
       {"sequences": number, "steps", "real": returns, "model", "rule_mean": {"returns", "correlation" (Spearman),
       "interval" (95 %), "concordance"}}. The bootstrap resamples whole episodes, because their stretches overlap. A
-        value
-      is None if there is nothing to order or all returns are equal.
+      value is None if there is nothing to order or all returns are equal.
 
     Concordance is the share of pairs with different real returns that are predicted in the right order; a tie counts
-    half.
-    Unlike Spearman's correlation it ignores small predicted differences between equal real returns.
+    half. Unlike Spearman's correlation it ignores small predicted differences between equal real returns.
     """
     returns = part.real.rewards[:, :steps].sum(axis=1)
     result = {"sequences": len(returns), "steps": steps, "real": returns.tolist()}

@@ -17,13 +17,11 @@ class LatentEnv(gymnasium.Wrapper):
     """A wrapper that gives a real environment the spaces of a dream, in the model's numbering of locations.
 
     The model's observer computes z, h and the counts from the real states. An invalid action changes nothing, not even
-    h.
-    If the environment's masks omit locations (near the padding limit), the counts omit the same number.
+    h. If the environment's masks omit locations (near the padding limit), the counts omit the same number.
 
     Args:
       env: a `rlflow.env.step.StepEnv`. Its unwrapped `state` must be a new `State` after each valid action. `reset`
-        raises
-        RLFlowError if one action consists of several choices.
+        raises RLFlowError if one action consists of several choices.
       model: the world model.
     """
 

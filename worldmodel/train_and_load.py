@@ -119,8 +119,7 @@ def train(
       config: the options; they name the world model.
       spec: the sizes of the encoding.
       source: the episodes (offline), or a function (episodes per mini-batch, first) → iterator of mini-batches from
-        number
-        `first` on (online). Each mini-batch is used once; the one after the last step is held out.
+        number `first` on (online). Each mini-batch is used once; the one after the last step is held out.
       folder: receives model.json, the learned parameters and the checkpoint.
       seed: determines the weights, the held-out episodes and the mini-batches.
       log: called as log(step, {name: scalar}) every few steps.
@@ -128,15 +127,12 @@ def train(
 
     Returns:
       {"name", "mode", "seconds" (of this call), "fidelity"} and the results of the training, at least "interactions"
-        (real
-      steps used, held-out ones included). "fidelity" is that of `worldmodel.fidelity.fidelity` without copied steps,
-        which
-      may be training data; None if no other steps are held out.
+      (real steps used, held-out ones included). "fidelity" is the result of `worldmodel.fidelity.fidelity` without
+      copied steps, which may be training data; None if no other steps are held out.
 
     Raises:
       RLFlowError: a loss is not finite, the checkpoint belongs to another run, or the episodes use another version of
-        the
-        encoding.
+        the encoding.
     """
     from worldmodel.fidelity import fidelity
 

@@ -1,4 +1,4 @@
-"""Options of the world models and of their training: the common ones, and those of each model."""
+"""Options of the world models and of their training: common options, and options of each model."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -121,7 +121,7 @@ class MDNRNNConfig(WorldModelConfig):
 
     @property
     def encoder_updates(self) -> int:
-        """Steps of the encoder before those of the dynamics."""
+        """The number of encoder steps before the first step of the dynamics."""
         return self.encoder_steps if self.mode == "offline" and self.encoder == "trained" else 0
 
     @property

@@ -34,8 +34,7 @@ def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[n
 
     Returns:
       The median reward of each class by the gain of its own steps, float32 [K], 0 without data; and which classes were
-        ever
-      rewritten, bool [K].
+      ever rewritten, bool [K].
     """
     earned: list[list[float]] = [[] for _ in range(len(training.groundings.match_classes))]
     for index, episodes in training.groups():

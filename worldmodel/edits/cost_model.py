@@ -6,8 +6,7 @@ as much as at other sizes, plus an amount for each further element (a kernel lau
 need this estimate are uncertain.
 
 A gain is the difference of the costs of nodes in their neighbourhoods. The analytic cost is a sum over operators, so
-the
-added and removed nodes are enough. A profiled kernel spans several operators, so the cost of a node depends on its
+the added and removed nodes are enough. A profiled kernel spans several operators, so the cost of a node depends on its
 neighbourhood. Costs are learned for neighbourhoods up to five edges wide, and the widest known neighbourhood predicts
 the cost. A step updates all nodes within five edges. A node keeps its cost while its widest known neighbourhood stays
 the same.
@@ -74,8 +73,7 @@ class NodeCosts:
         """Estimate a runtime by weighted least squares in logarithms of sizes.
 
         The slopes are regularised towards the root of the product of the sizes: the work of a matrix product grows with
-        both
-        operands and the result.
+        both operands and the result.
         """
         logs, wanted = self._log_sizes(signature, [other for other, _ in others])
         runtimes = np.log([runtime for _, runtime in others])

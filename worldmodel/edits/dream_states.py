@@ -28,8 +28,7 @@ class DreamStates:
       producer: int32 [n, T], the present node with this primary output; −1 for none.
       n_consumers: int16 [n, T].
       open: int16 [n, ≥ J], the number of unmet conditions of a match; a match is present at 0. Columns of future
-        matches
-        are 1.
+        matches are 1.
       counts: int32 [n, N], matches per rule.
       class_counts: int32 [n, K], matches per match class.
       paid: float64 [n, T], the runtime of each node (ps), written by simulators whose costs depend on neighbourhoods.

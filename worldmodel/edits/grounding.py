@@ -1,9 +1,8 @@
 """The grounding of learned rules on one initial graph: every tensor, node and match that is reachable by these rules.
 
 Each has a number. A state of the graph is a set of nodes, and a match is present when its nodes are. The grounding
-grows
-when a dream makes a new rewrite, and all dreams share it. A match of several nodes waits until some state has all of
-its nodes, because most pairs of alternative nodes never occur together.
+grows when a dream makes a new rewrite, and all dreams share it. A match of several nodes waits until some state has all
+of its nodes, because most pairs of alternative nodes never occur together.
 
 The name of a new tensor consists of the tensor that it was made for, the node that makes it, and the number of its
 copies in use. The same edit therefore gives the same names in every dream. A dream and a logged episode refer to equal
@@ -75,8 +74,7 @@ class Grounding:
       consumers, producers: per tensor, nodes.
       matches: see GroundMatch.
       waiting: (pattern, nodes) of matches whose nodes no state has had together; `admit` adds them to `matches`.
-        Matches of
-        two nodes with a common input are created by `meet` instead.
+        Matches of two nodes with a common input are created by `meet` instead.
       symmetric_match: for symmetric rules, the match of the same nodes in another order, both ways.
     """
 
@@ -122,8 +120,7 @@ class Grounding:
         Args:
           owner: the tensor that it was made for.
           maker: operator, tensors read and output slot of its node. For a new constant: operator of its consumer, ()
-            and input
-            position; its owner is then the existing tensor that the consumer makes, if any.
+            and input position; its owner is then the existing tensor that the consumer makes, if any.
           rank_signature: its rank signature.
           signature: its signature.
           copies: name → number of copies so far (see `effect`); modified.

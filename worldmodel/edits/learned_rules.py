@@ -301,8 +301,7 @@ class LearnedRules:
         """Return whether a pattern applies with this signature.
 
         A new signature is judged by earlier ones with the same operators: of the pattern, else of the rule's other
-        patterns with
-        these op types. Without earlier ones the pattern applies unless one of its signatures was refuted.
+        patterns with these op types. Without earlier ones the pattern applies unless one of its signatures was refuted.
 
         Args:
           number: the number of the pattern.
@@ -358,8 +357,7 @@ class MatchClasses:
 
     Attributes:
       table: (rule, number of the pattern, signature) of each class, ascending. The last class of a rule holds all its
-        other
-        matches; its pattern number is that after the last pattern, and its signature is empty.
+        other matches; its pattern number is that after the last pattern, and its signature is empty.
       xfer_ids: int32 [K], the rules.
     """
 

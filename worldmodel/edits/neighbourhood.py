@@ -91,8 +91,7 @@ def around(
     Returns:
       (nodes, senders, receivers, makes). The given nodes come first. senders and receivers are positions in nodes, and
       receivers are nearer than the distance. makes: bool [e], whether the sender makes a tensor that the receiver
-        reads;
-      otherwise the sender reads a tensor that the receiver makes.
+      reads; otherwise the sender reads a tensor that the receiver makes.
     """
     width = states.index.primary_output.size
     walk = _walk(states, rows * width + nodes, distance, width)

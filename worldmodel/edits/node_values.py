@@ -1,9 +1,8 @@
 """Additive values of nodes: the contribution of every node of a grounding to the runtime and to the latent state.
 
 The latent state z of a graph is a sum over nodes. Reduced-rank regression (Izenman 1975) finds it: of all linear maps
-of
-rank Z from the number of nodes per operator signature, it is the best predictor of the location counts and the runtime
-of the training states. The map is linear, so an edit changes z by the values of its nodes.
+of rank Z from the number of nodes per operator signature, it is the best predictor of the location counts and the
+runtime of the training states. The map is linear, so an edit changes z by the values of its nodes.
 """
 
 from collections.abc import Callable

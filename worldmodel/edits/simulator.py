@@ -68,8 +68,7 @@ class Simulator:
         """Rewrite one match in each selected state.
 
         An unknown effect changes nothing. Its gain is predicted from other matches of the rule. The same prediction is
-        used
-        for an effect by analogy with nodes of unknown runtime.
+        used for an effect by analogy with nodes of unknown runtime.
 
         Args:
           rows: int [k], the states, all different.

@@ -1,34 +1,33 @@
-"""The world model "graph-mdn": graph networks predict what a rewrite does, over graphs whose nodes have names.
+"""The world model "graph-mdn": graph networks predict the effects and costs of rewrites, over graphs with named nodes.
 
 | file | contents |
 | --- | --- |
-| `network_inputs.py` | operators and tensors as features by signature; matches as graphs |
-| `effects.py` | what a rewrite can do, as choices that a network makes |
+| `network_inputs.py` | features of operators and tensors by signature; matches as graphs |
+| `effects.py` | effects of rewrites as choices of a network |
 | `network.py` | the match network and the node network |
-| `neural_rules.py` | the match networks, asked instead of the tables of "edits" |
-| `neural_costs.py` | cost laws and the node network, asked instead of the cost tables |
+| `neural_rules.py` | the match networks, used instead of the tables of "edits" |
+| `neural_costs.py` | cost laws and the node network, used instead of the cost tables |
 | `simulator.py` | steps of dreams |
-| `training_batches.py`, `training.py` | what the networks are trained on; the training |
+| `training_batches.py`, `training.py` | training data and losses; the training |
 | `model.py` | the interface and its files |
 
-The latent state of a dream is a graph, and a rewrite changes a few of its nodes. `worldmodel.edits` steps such graphs
-by the hundred. Where "edits" looks up a table, this model asks a network, which sees attributes and sizes instead of
-names:
+The latent state of a dream is a graph, and a rewrite changes a few of its nodes. `worldmodel.edits` steps batches of
+such graphs. Where "edits" uses a table, this model uses a network that sees attributes and sizes instead of names:
 
-- *Does the rule apply?* The match network reads the match as a graph. An edge between every two tensors says which of
-  their axes agree, since most conditions of rules are equalities. A rule that was never refuted is trusted.
-- *What does it do?* The network chooses a structure. It then fills each slot of the structure, which is the operator
-  of a new node or the shape of a new tensor: with a copy from the match, or with what the rule ever made. It sees
-  which values are equal and which sizes are sums, so it recognises merged channels by what they add up to.
-- *What does a node cost?* A law for each kind of operator, of arithmetic and memory, holds for sizes that were never
-  met. The node network predicts a mixture of Gaussians for what the law leaves over of the logarithm: from the node
-  alone where costs are sums over operators, else from all nodes within five edges. A gain is a difference of two
-  graphs, so errors do not add up over an episode. The temperature scales the spread of the mixture. One Gaussian is
-  the default: with four the error after as many steps was seven times as large.
+- *Does the rule apply?* The match network reads the match as a graph. An edge between every two tensors shows which of
+  their axes agree, since most conditions of rules are equalities. A rule that was never refuted is assumed to apply.
+- *What is the effect?* The network chooses a structure and then fills each slot of the structure: the operator of a new
+  node or the shape of a new tensor. It chooses among copies from the match and values that the rule has made before. It
+  sees which values are equal and which sizes are sums, so it recognises concatenated channels.
+- *What does a node cost?* A law of arithmetic and memory for each kind of operator extrapolates to new sizes. The node
+  network predicts a mixture of Gaussians for the rest of the logarithm. It uses the node alone if costs are sums over
+  operators, and otherwise all nodes within five edges. A gain is a difference of two graphs, so errors do not add up
+  over an episode. The temperature scales the spread of the mixture. The default is one Gaussian: with four, the error
+  after the same number of steps was seven times as large.
 
-An answer depends only on the signature of a match or on the neighbourhood of a node, and is kept. A dream is
-therefore as fast as one of "edits" once it has met what there is to meet. Nothing recurs, since the graph is the
-whole state. Patterns are learnt as in "edits", so a match whose pattern was never seen is not dreamt. A doubtful
-network raises the same three uncertainties as "edits".
+A prediction depends only on the signature of a match or on the neighbourhood of a node, and is cached. A dream without
+new signatures is therefore as fast as in "edits". There is no recurrent state, since the graph is the whole state.
+Patterns are learned as in "edits", so a match with an unknown pattern never appears in a dream. The levels of
+uncertainty are also those of "edits".
 """
 

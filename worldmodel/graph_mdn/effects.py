@@ -1,9 +1,9 @@
-"""What rewriting can do, taken apart into choices that a network makes: a structure, and what stands in its slots.
+"""Effects of rewrites as choices of a network: a structure, and the fillings of its slots.
 
-A structure is an effect without its operators and tensor signatures: which nodes of the match go, which come and of
-what type, how all hang together. Every new operator and every new tensor is a slot of it. What may stand in a slot is
-what the match has (a copy), or what the rule ever made. Rules add channels up and take them apart, which no network
-reads off logarithms of sizes; so it is told what is a sum.
+A structure is an effect without operators and tensor signatures: which nodes of the match are removed, the number and
+types of new nodes, and all connections. Every new operator and every new tensor is a slot. A slot is filled with a
+value of the match (a copy) or with a value that the rule has made before. Rules add and split channels; a network
+cannot detect sums from logarithms of sizes, so `sums` is an input.
 """
 
 from collections import defaultdict
@@ -16,12 +16,18 @@ from rlflow.env.features import AXES
 from worldmodel.edits.learned_rules import Effect, MatchPattern, NodePattern, wirings_of
 from worldmodel.graph_mdn.network_inputs import Asked, SignatureTable
 
-SUMMANDS = 12  # tensors of a match, the first ones, whose sizes are added up
-COPIES = 32  # nodes, and tensors, of a match that a slot can point at; what stands behind has to be known by itself
+SUMMANDS = 12  # number of first tensors of a match whose sizes are added
+COPIES = 32  # number of first nodes, and of first tensors, of a match that a slot can copy
 
 
 class Structure(NamedTuple):
-    """removed, rewired: as in `Effect`. added: op types instead of operators. made: how many new tensors."""
+    """An effect without operators and tensor signatures.
+
+    Attributes:
+      removed, rewired: as in `Effect`.
+      added: op types instead of operators.
+      made: number of new tensors.
+    """
 
     removed: tuple[int, ...]
     added: tuple[NodePattern, ...]
@@ -30,13 +36,16 @@ class Structure(NamedTuple):
 
 
 class Vocabulary:
-    """What was seen to happen. op_types: operator → op type, of all nodes met.
+    """The observed structures and fillings.
 
     Attributes:
-      structures: by number. slots: by number, (structure, whether it is a tensor's, which of them).
+      op_types: operator → op type, of all nodes met.
+      structures: by number.
+      slots: by number, (structure, whether the slot is a tensor, index within the structure).
       of_wiring: wiring of a pattern (see `wirings_of`) → numbers of the structures that its matches had.
-      operators: (rule, op type) → operators that came; tensors: rule → signatures that came; each in order.
-      ranks: tensor signature → rank signature, of all that came.
+      operators: (rule, op type) → operators of new nodes, in order.
+      tensors: rule → signatures of new tensors, in order.
+      ranks: tensor signature → rank signature, of all new tensors.
     """
 
     def __init__(self, op_types: dict[int, int]):
@@ -51,6 +60,12 @@ class Vocabulary:
         self._numbers: dict[Structure, int] = {}
 
     def learn(self, pattern: MatchPattern, effect: Effect) -> None:
+        """Add the structure and the fillings of an observed effect.
+
+        Args:
+          pattern: the pattern of the match.
+          effect: the effect.
+        """
         structure = self._structure(effect)
         if structure not in self._numbers:
             number = self._numbers[structure] = len(self.structures)
@@ -68,7 +83,7 @@ class Vocabulary:
             self.ranks[signature] = rank
 
     def number_of(self, effect: Effect) -> int:
-        """Of the structure of an effect that was learnt."""
+        """Return the number of the structure of a learned effect."""
         return self._numbers[self._structure(effect)]
 
     def _structure(self, effect: Effect) -> Structure:
@@ -76,12 +91,19 @@ class Vocabulary:
         return Structure(effect.removed, added, effect.rewired, len(effect.made))
 
     def candidates(self, pattern: MatchPattern) -> list[int]:
-        """Numbers of the structures that a match of this pattern may have; none if its like was never rewritten."""
+        """Return the numbers of the possible structures for this pattern; [] if no similar match was ever rewritten."""
         closer, wider = wirings_of(pattern)
         return self.of_wiring.get(closer) or self.of_wiring.get(wider, [])
 
     def fillings(self, asked: Asked, structure: int, is_tensor: bool, k: int) -> list[int]:
-        """What may stand in a slot, copies first; none twice."""
+        """Return the possible fillings of a slot without duplicates, copies first.
+
+        Args:
+          asked: the pattern and signature of the match.
+          structure: the number of the structure.
+          is_tensor: whether the slot is a tensor.
+          k: the index of the slot within the structure.
+        """
         pattern, signature = asked
         if is_tensor:
             return list(dict.fromkeys([*signature[len(pattern.nodes) :], *self.tensors[pattern.xfer_id]]))
@@ -90,7 +112,14 @@ class Vocabulary:
         return list(dict.fromkeys([*own, *self.operators[pattern.xfer_id, op_type]]))
 
     def effect(self, structure: int, operators: Iterable[int], tensors: Iterable[int], ranks: dict[int, int]) -> Effect:
-        """The structure, filled in. ranks: tensor signature → rank signature, of the match's own tensors."""
+        """Return a structure with filled slots as an effect.
+
+        Args:
+          structure: the number of the structure.
+          operators: one per new node.
+          tensors: the signature of each new tensor.
+          ranks: tensor signature → rank signature, of the match's own tensors.
+        """
         of = self.structures[structure]
         added = [(operator, *node[1:]) for operator, node in zip(operators, of.added, strict=True)]
         made = [(ranks[tensor] if tensor in ranks else self.ranks[tensor], tensor) for tensor in tensors]
@@ -103,15 +132,20 @@ def _note(known: list[int], new: int) -> None:
 
 
 class Choices(NamedTuple):
-    """What a network has to choose from, for M matches with C structures and S slots in all; F fillings of slots.
+    """The choices of a network for M matches with C structures, S slots and F fillings in all.
 
-    structures: int32 [C], numbers; structure_owners: int32 [C], the match.
-    slots: int32 [S], numbers; slot_owners: int32 [S], the match; slot_structures: int32 [S], which of the C.
-    fillings: int32 [F], rows of the table; filling_owners: int32 [F], which of the S; are_tensors: bool [F].
-    copies: float32 [F, COPIES], 1 where the match's node, or tensor, of this number is the same.
-    operators, tensors: int32 [F, COPIES], the rows of the match's nodes and of its tensors, by number; 0 behind the
-    last.
-    sums: float32 [F, 2 · AXES], of tensors: see `sums`.
+    Attributes:
+      structures: int32 [C], numbers.
+      structure_owners: int32 [C], the match.
+      slots: int32 [S], numbers.
+      slot_owners: int32 [S], the match.
+      slot_structures: int32 [S], index below C.
+      fillings: int32 [F], rows of the table.
+      filling_owners: int32 [F], index below S.
+      are_tensors: bool [F].
+      copies: float32 [F, COPIES], 1 where the match's node or tensor with this number has the same signature.
+      operators, tensors: int32 [F, COPIES], rows of the match's nodes and of its tensors; 0 after the last.
+      sums: float32 [F, 2 · AXES], for tensors; see `sums`.
     """
 
     structures: np.ndarray
@@ -129,9 +163,10 @@ class Choices(NamedTuple):
 
 
 class Menu:
-    """The choices of some matches, as arrays and by name.
+    """The choices for some matches, as arrays and by signature.
 
-    named: of each slot, (whether it is a tensor's, the signatures that may stand there).
+    Attributes:
+      named: per slot, (whether it is a tensor, the signatures of its fillings).
     """
 
     def __init__(self, vocabulary: Vocabulary, table: SignatureTable):
@@ -148,8 +183,14 @@ class Menu:
         self, owner: int, asked: Asked, structures: Iterable[int],
         among: Callable[[int, list[int]], list[int]] = lambda slot, named: named,
     ) -> None:  # fmt: skip
-        """Offers these structures to a match, and what may stand in their slots: all of it, or what `among` leaves of
-        it, asked with the slot's number; of which it leaves nothing, that is no slot."""
+        """Add structures and their slots for a match.
+
+        Args:
+          owner: the number of the match.
+          asked: its pattern and signature.
+          structures: numbers of structures.
+          among: (number of the slot, signatures) → the signatures to offer; a slot with none is left out.
+        """
         pattern, signature = asked
         n_nodes = len(pattern.nodes)
         of_match = np.zeros((2, COPIES), np.int32)  # nodes, tensors
@@ -176,7 +217,7 @@ class Menu:
         self._add_sums(range(first, len(self._rows)), tensors)
 
     def _add_sums(self, slots: Iterable[int], of_match: list[int]) -> None:
-        """Of all that may stand in these slots of a match whose tensors have these rows."""
+        """Add `sums` for the fillings of these slots; of_match: the rows of the match's tensors."""
         offered = [np.array(self._rows[slot] if self.named[slot][0] else [0] * len(self._rows[slot])) for slot in slots]
         if offered:
             rows, number = np.unique(np.concatenate(offered).astype(int), return_inverse=True)
@@ -184,6 +225,7 @@ class Menu:
             self._sums.append(sums(sizes, theirs)[number])
 
     def choices(self) -> Choices:
+        """Return the choices as arrays."""
         structures = np.array(self._structures, np.int32).reshape(-1, 2)
         slots = np.array(self._slots, np.int32).reshape(-1, 3)
         sizes = [len(rows) for rows in self._rows]
@@ -208,10 +250,14 @@ def _copies(named: list[int], own: tuple[int, ...]) -> np.ndarray:
 
 
 def sums(sizes: np.ndarray, of_match: np.ndarray) -> np.ndarray:
-    """float32 [F, 2 · axes]: by axis, whether a size is the sum of those of two tensors of the match; whether the size
-    of one is the sum of it and that of another.
+    """Return which sizes are sums, float32 [F, 2 · axes].
 
-    sizes: float32 [F, axes], of_match: float32 [k, axes]; 0 for none.
+    The first half shows, by axis, whether a size is the sum of the sizes of two tensors of the match. The second half
+    shows whether a size and the size of one tensor of the match add up to the size of another.
+
+    Args:
+      sizes: float32 [F, axes]; 0 for none.
+      of_match: float32 [k, axes]; 0 for none.
     """
     of_match = of_match[:SUMMANDS]
     one, other = np.triu_indices(len(of_match), 1)

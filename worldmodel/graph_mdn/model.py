@@ -1,4 +1,4 @@
-"""The world model "graph-mdn": networks that judge matches and cost nodes, over graphs whose nodes have names."""
+"""The world model "graph-mdn": networks judge matches and predict costs of nodes, over graphs with named nodes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,15 +30,19 @@ from worldmodel.train_and_load import checked_array, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import GraphMDNConfig
 
-FORMAT = 6  # of what is saved
-MATCH, NODE = "match-{}/", "node/"  # before the names of the networks' arrays
+FORMAT = 6  # version of the saved files
+MATCH, NODE = "match-{}/", "node/"  # prefixes of the networks' arrays
 
 
 class GraphMDNWorldModel(EditsWorldModel):
-    """See `worldmodel.edits.model.EditsWorldModel`, whose machinery of named nodes it dreams with. Where that looks
-    into tables, this asks networks.
+    """A variant of `worldmodel.edits.model.EditsWorldModel` that uses networks instead of tables.
 
-    Attributes: table, what was observed; examples, vocabulary; match_networks, node_network.
+    Attributes:
+      table: the observed features of signatures.
+      examples: the matches that the match networks learn from.
+      vocabulary: the observed structures of effects.
+      match_networks: an ensemble.
+      node_network: the network that predicts costs.
     """
 
     arrays_file = "weights.npz"
@@ -48,7 +52,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         gains: RewriteGains, laws: CostLaws, latents: Latents, rewards: RewardScales, usual_rewards: np.ndarray,
         best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
-        """reach: how far a cost looks, in edges."""
+        """Create the networks; reach is the distance to which a cost depends on neighbours, in edges."""
         self.table, self.examples = table, Examples.of(rules)
         self.vocabulary = vocabulary_of(rules, self.examples)
         sizes = len(self.vocabulary.structures), len(self.vocabulary.slots)
@@ -76,7 +80,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         return super().replay(episodes, rows, starts, horizon)
 
     def _build(self) -> None:
-        """Creates every variable of the networks, by one run each."""
+        """Create every variable of the networks by one run of each."""
         table = Table.of(self.table)
         match = match_batch(self.examples.rewritten[:1], self.table)
         nothing = Menu(self.vocabulary, self.table).choices()
@@ -89,7 +93,7 @@ class GraphMDNWorldModel(EditsWorldModel):
     # -- files -------------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
-        """Writes model.json, learnt.json and weights.npz. The same model gives the same bytes."""
+        """Write model.json, learnt.json and weights.npz. Equal models give equal bytes."""
         write_description(folder, self.config, self.spec)
         write_json(Path(folder) / "learnt.json", self.learnt() | {"reach": self.costs.reach, "files": FORMAT})
         networks = module_arrays(self.node_network, NODE)

@@ -1,10 +1,10 @@
-"""The two networks: whether a rule applies to a match and what it then does; what a node costs.
+"""The two networks: the match network predicts conditions and effects, the node network predicts costs.
 
-Both are graph networks (graph_nets; Battaglia et al. 2018), over a match and over the neighbourhood of a node.
-Nothing in them depends on the size of a graph or on its model.
+Both are graph networks (graph_nets; Battaglia et al. 2018), over a match or over the neighbourhood of a node. They do
+not depend on the size of a graph or on its model.
 
-Rules copy sizes and attributes. No network reads off logarithms which two numbers are equal, so `Comparison` shows
-it.
+Rules copy sizes and attributes. A network cannot detect equal numbers from logarithms, so `Comparison` makes equality
+an input.
 """
 
 from typing import NamedTuple, Self
@@ -22,8 +22,9 @@ from worldmodel.network_parts import Mixture, Normaliser, full_step, messages, m
 
 
 class Comparison(snt.Module):
-    """Of one sort of thing with another: which of their numbers are equal; of the same sort, by how much they
-    differ."""
+    """A comparison of fillings with the nodes or tensors of their match: equal numbers, and differences within one
+    kind.
+    """
 
     def __init__(self, width: int):
         super().__init__(name="comparison")
@@ -33,15 +34,22 @@ class Comparison(snt.Module):
     def __call__(
         self, where: tf.Tensor, rows: tf.Tensor, mine: tf.Tensor, theirs: tf.Tensor, beside: tf.Tensor
     ) -> tf.Tensor:
-        """[F, width]; 0 where `where`, bool [F], does not hold.
+        """Return embeddings of the comparisons.
 
-        rows: int32 [F], of `mine`; beside: int32 [F, COPIES], of `theirs`, 0 for none; both are tables of logarithms,
-        float32 [.., numbers], 0 for none.
+        Args:
+          where: bool [F], the fillings to compare; the result is 0 for others.
+          rows: int32 [F], rows of `mine`.
+          mine: float32 [.., numbers], logarithms, 0 for none.
+          theirs: float32 [.., numbers], logarithms, 0 for none.
+          beside: int32 [F, COPIES], rows of `theirs`, 0 for none.
+
+        Returns:
+          float32 [F, width].
         """
         which = tf.cast(tf.where((beside > 0) & where[:, None]), tf.int32)  # [P, 2]: a filling, a position
         size = tf.shape(theirs)[0]
         both = tf.gather(rows, which[:, 0]) * size + tf.gather_nd(beside, which)
-        pairs, number = tf.unique(both)  # many of a batch are the same two
+        pairs, number = tf.unique(both)  # many pairs of a batch are equal
         one, other = tf.gather(mine, pairs // size), tf.gather(theirs, pairs % size)
         equal = (tf.abs(one[:, :, None] - other[:, None, :]) < SAME) & (one[:, :, None] != 0)
         seen = [tf.reshape(tf.cast(equal, tf.float32), [-1, mine.shape[1] * theirs.shape[1]])]
@@ -51,13 +59,13 @@ class Comparison(snt.Module):
         return tf.math.unsorted_segment_sum(tf.nn.relu(each), which[:, 0], tf.shape(rows)[0])
 
 
-NODE_INPUTS, NODE_OUTPUTS = 8, 4  # that are told apart; those behind share the last
+NODE_INPUTS, NODE_OUTPUTS = 8, 4  # distinct inputs and outputs; later ones share the last
 NODE_SLOTS = NODE_INPUTS + NODE_OUTPUTS
-LEAST_LOG_SIGMA = -7.0  # of a standardised cost: a thousandth of what costs differ by
+LEAST_LOG_SIGMA = -7.0  # for a standardised cost: a thousandth of the spread of costs
 
 
 class Table(NamedTuple):
-    """What is observed, by signature: see `SignatureTable`."""
+    """The features of signatures as tensors; see `SignatureTable`."""
 
     operators: tf.Tensor
     tensors: tf.Tensor
@@ -68,14 +76,16 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, table: SignatureTable) -> Self:
-        """It is made once for each size of the table: a good part of what a question costs would be this."""
+        """Return the table as tensors. The result is cached per size, because the conversion costs as much as a small
+        query.
+        """
         sizes = len(table.operators), len(table.tensors)
         if table.shown is None or sizes != (len(table.shown.operators), len(table.shown.tensors)):
             table.shown = cls(*[tf.constant(getattr(table, name)) for name in cls._fields])
         return table.shown
 
 
-TABLE = Table(  # of any size, so that functions of it are traced once
+TABLE = Table(  # any size, so that functions are traced once
     tf.TensorSpec([None, OPERATOR_COLUMNS]), tf.TensorSpec([None, TENSOR_FEATURES]), tf.TensorSpec([None, NUMBERS]),
     tf.TensorSpec([None, ATTRIBUTES]), tf.TensorSpec([None, 2 * WAVES * (OPERATOR_COLUMNS - 1)]),
     tf.TensorSpec([None, 2 * WAVES * TENSOR_FEATURES]),
@@ -83,7 +93,13 @@ TABLE = Table(  # of any size, so that functions of it are traced once
 
 
 class Judgement(NamedTuple):
-    """What the match network says, in logits. applies: [M]. structures: [C]. fillings: [F] (see `Choices`)."""
+    """The output of the match network, in logits.
+
+    Attributes:
+      applies: [M].
+      structures: [C].
+      fillings: [F]; see `Choices`.
+    """
 
     applies: tf.Tensor
     structures: tf.Tensor
@@ -91,7 +107,7 @@ class Judgement(NamedTuple):
 
 
 class SignatureEncoder(snt.Module):
-    """Features of operators and tensors to embeddings, [O, width] and [S, width]."""
+    """An encoder of features of operators and tensors: embeddings [O, width] and [S, width]."""
 
     def __init__(self, width: int):
         super().__init__(name="signatures")
@@ -102,7 +118,7 @@ class SignatureEncoder(snt.Module):
         self.tensor = snt.nets.MLP([width, width], name="tensor")
 
     def fit(self, table: SignatureTable) -> None:
-        """Takes over the statistics of what is observed."""
+        """Set the normalisers to the statistics of the table."""
         self.operator_statistics.update(table.operators[1:, 1:])
         self.tensor_statistics.update(table.tensors[1:])
 
@@ -116,13 +132,15 @@ class SignatureEncoder(snt.Module):
 
 
 class NodeBatch(NamedTuple):
-    """n nodes and their neighbours.
+    """A batch of n nodes and their edges.
 
-    operators: int32 [n], rows of the table.
-    tensors: int32 [k], rows of those that they read or make; tensor_slots, tensor_owners: int32 [k], as what (below
-    NODE_SLOTS), and which node.
-    senders, receivers: int32 [e], neighbours; makes: float32 [e], 1 where the sender makes what the receiver reads, 0
-    where it reads what the receiver makes.
+    Attributes:
+      operators: int32 [n], rows of the table.
+      tensors: int32 [k], rows of all inputs and outputs.
+      tensor_slots: int32 [k], below NODE_SLOTS.
+      tensor_owners: int32 [k], the node.
+      senders, receivers: int32 [e].
+      makes: float32 [e], 1 if the sender makes a tensor that the receiver reads, 0 for the opposite direction.
     """
 
     operators: np.ndarray
@@ -135,8 +153,10 @@ class NodeBatch(NamedTuple):
 
 
 class NodeNetwork(snt.Module):
-    """What nodes cost: mixtures of K Gaussians of the standardised log(1 + ns), from what is around them, as many edges
-    far as messages are passed."""
+    """A network that predicts costs: mixtures of K Gaussians of the standardised residual of log(1 + ns).
+
+    Each prediction depends on as many edges around a node as there are message-passing steps.
+    """
 
     def __init__(self, width: int, message_passing_steps: int, gaussians: int):
         super().__init__(name="node_network")
@@ -150,7 +170,7 @@ class NodeNetwork(snt.Module):
         self.costs = Normaliser(1, "costs")
 
     def __call__(self, batch: NodeBatch, table: Table) -> Mixture:
-        """Fields [n, K]."""
+        """Return a mixture with fields [n, K]."""
         operators, tensors = self.signatures(table)
         of_tensors = tf.concat([tf.gather(tensors, batch.tensors), self.slots(batch.tensor_slots)], axis=-1)
         size = tf.shape(batch.operators)[0]
@@ -167,7 +187,9 @@ class NodeNetwork(snt.Module):
 
 
 def likeliest(mixture: Mixture) -> tf.Tensor:
-    """[n]: the mean of the Gaussian that is densest there. One of much weight may be wide, and its mean anywhere."""
+    """Return the mean of the Gaussian with the highest density at its mean, [n]; a wide one with more weight is less
+    useful.
+    """
     best = tf.argmax(mixture.logits - mixture.log_sigma, axis=-1, output_type=tf.int32)
     return tf.gather(mixture.mean, best, batch_dims=1)
 
@@ -177,10 +199,10 @@ def _one_dimension(mixture: Mixture) -> Mixture:
 
 
 class MatchNetwork(snt.Module):
-    """Judges matches by what they consist of."""
+    """A network that predicts whether matches exist and their effects."""
 
     def __init__(self, n_rules: int, n_structures: int, n_slots: int, width: int, message_passing_steps: int):
-        """n_structures, n_slots: of the vocabulary that it learns with."""
+        """Create the network for a vocabulary with this number of structures and slots."""
         super().__init__(name="match_network")
         self.signatures = SignatureEncoder(width)
         self.rules = snt.Embed(n_rules, width, densify_gradients=True, name="rules")
@@ -215,7 +237,7 @@ class MatchNetwork(snt.Module):
         return Judgement(self.applies(matches)[:, 0], tf.reduce_sum(structure, axis=-1), fits[:, 0] + copied)
 
     def _beside(self, choices: Choices, table: Table) -> tf.Tensor:
-        """[F, width + 2 · AXES]: how what may stand somewhere looks beside the match's nodes and tensors."""
+        """Return comparisons of fillings with the match's nodes and tensors, [F, width + 2 · AXES]."""
         of_tensors, of_operators = choices.are_tensors, ~choices.are_tensors
         numbers, attributes, rows = table.numbers, table.attributes, choices.fillings
         seen = (
@@ -230,7 +252,7 @@ class MatchNetwork(snt.Module):
         return tf.concat([beside, choices.sums], -1)
 
     def _matches(self, batch: MatchBatch, operators: tf.Tensor, tensors: tf.Tensor) -> tf.Tensor:
-        """[M, width]."""
+        """Return embeddings of matches, [M, width]."""
         rules = self.rules(batch.rules)
         is_node = tf.cast(batch.operators > 0, tf.float32)[:, None]
         vertices = is_node * tf.gather(operators, batch.operators) + (1 - is_node) * tf.gather(tensors, batch.tensors)

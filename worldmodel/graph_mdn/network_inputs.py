@@ -1,12 +1,11 @@
-"""What the networks see: operators and tensors as features by signature, and matches as graphs.
+"""Inputs of the networks: features of operators and tensors by signature, and matches as graphs.
 
-A match graph has the nodes and tensors of a match, and edges for reading and making. The pattern says which there are
-and how they are connected; features say what they look like. Most conditions of rules are equalities of sizes. Every
-two tensors of a match are therefore joined by an edge that says which of their sizes agree, and which agree with a
-literal.
+A match graph has the nodes and tensors of a match, with edges for reading and making. The pattern gives nodes and
+connections; the signature gives features. Most conditions of rules are equalities of sizes. An edge between every two
+tensors of a match therefore shows which of their sizes are equal, and which equal a literal.
 
-Nothing says where in a graph the match lies. Sines and cosines of rising frequency separate sizes that are close on a
-logarithmic scale (Tancik et al. 2020).
+The position of a match in its graph is not an input. Sines and cosines of increasing frequency separate sizes that are
+close on a logarithmic scale (Tancik et al. 2020).
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,19 +34,23 @@ NUMBERS = AXES + ELEMENTS
 WAVES = 6  # frequencies
 ATTRIBUTES = sum(LIST_ATTRIBUTES.values()) + len(
     INTEGER_ATTRIBUTES
-)  # those of an operator that are integers; they come first
+)  # integer attributes of an operator; they are its first features
 
 
 class SignatureTable:
-    """Rows of features by signature; row 0, of zeros, is of what was never observed.
+    """Rows of features by signature. Row 0 is all zeros and stands for unknown signatures.
 
-    operators: float32 [O, OPERATOR_COLUMNS]. tensors: float32 [S, TENSOR_FEATURES]. numbers: float32 [S, NUMBERS], the
-    sizes of a tensor and its content, if it is small, all as log(1 + n), 0 for none. attributes: float32 [O,
-    ATTRIBUTES], an operator's integers, likewise. kinds: int [S], equal for tensors that differ in their content alone.
-    operator_waves: float32 [O, 2 · WAVES · (OPERATOR_COLUMNS − 1)], tensor_waves: float32 [S, 2 · WAVES ·
-    TENSOR_FEATURES]: sines and cosines of rising frequency, in which sizes that are close on a logarithmic scale lie
-    apart (Tancik et al. 2020). It grows with what is observed; a row once given stays. shown: all of it as networks
-    take it, when they last did (`network.Table`).
+    The table grows with observations, and a row never changes.
+
+    Attributes:
+      operators: float32 [O, OPERATOR_COLUMNS].
+      tensors: float32 [S, TENSOR_FEATURES].
+      numbers: float32 [S, NUMBERS], a tensor's sizes and small contents, as log(1 + n); 0 for none.
+      attributes: float32 [O, ATTRIBUTES], an operator's integers in the same form.
+      kinds: int [S], equal for tensors that differ only in their content.
+      operator_waves: float32 [O, 2 · WAVES · (OPERATOR_COLUMNS − 1)], sines and cosines of the features.
+      tensor_waves: float32 [S, 2 · WAVES · TENSOR_FEATURES], the same for tensors.
+      shown: the table as tensors, cached by `network.Table`.
     """
 
     def __init__(self):
@@ -81,17 +84,21 @@ class SignatureTable:
         return [self._rows[1].get(signature, 0) for signature in signatures]
 
     def elements(self, signatures: Iterable[int]) -> np.ndarray:
-        """float64 [k], how many tensors of these signatures have; 0 where they were never observed."""
+        """Return the number of elements of tensors with these signatures, float64 [k]; 0 if unknown."""
         return np.rint(np.expm1(self.tensors[self.tensor_rows(signatures), SIZE].astype(np.float64)))
 
     def observed(self) -> SignatureFeatures:
-        """All of it, to be saved."""
+        """Return the whole table, to be saved."""
         (operators, of_operators), (tensors, of_tensors) = (_ascending(rows) for rows in self._rows)
         return SignatureFeatures(operators, self.operators[of_operators], tensors, self.tensors[of_tensors])
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """The table that `observed` gave these arrays. Raises KeyError or ValueError if they are damaged."""
+        """Restore the table from the arrays of `observed`.
+
+        Raises:
+          KeyError, ValueError: the arrays are damaged.
+        """
         result, saved = cls(), []
         for name, width in (("operators", OPERATOR_COLUMNS), ("tensors", TENSOR_FEATURES)):
             signatures = checked_array(arrays, name, np.int64, None)
@@ -105,12 +112,12 @@ def _numbers(tensors: np.ndarray) -> np.ndarray:
 
 
 def _unshown(numbers: np.ndarray) -> np.ndarray:
-    """1 + log(1 + n) with the sign of n, and 0 for none, as log(1 + n) with the sign of n."""
+    """Convert signed 1 + log(1 + n), with 0 for none, to signed log(1 + n)."""
     return np.sign(numbers) * np.maximum(np.abs(numbers) - 1, 0)
 
 
 def _waves(features: np.ndarray) -> np.ndarray:
-    """[n, F] to float32 [n, 2 · WAVES · F]."""
+    """Return sines and cosines of features [n, F], float32 [n, 2 · WAVES · F]."""
     angles = features[..., None] * (np.pi / 4 * 2.0 ** np.arange(WAVES)).astype(np.float32)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(features), -1)
 
@@ -129,22 +136,27 @@ def _ascending(rows: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return signatures, np.array([rows[signature] for signature in signatures.tolist()], np.int64)
 
 
-ROLES = 24  # places in a match that are told apart: a node's or an operand's number; those behind share the last
-SLOTS = 8  # inputs or outputs that are told apart
-READS, MAKES, PAIR = range(3)  # sorts of edges
+ROLES = 24  # distinct positions in a match, by number of node or operand; later ones share the last
+SLOTS = 8  # distinct inputs or outputs; later ones share the last
+READS, MAKES, PAIR = range(3)  # kinds of edges
 PAIR_BITS = 1 + NUMBERS**2  # equal signatures; which numbers are equal
-SAME = 1e-5  # numbers on a logarithmic scale that differ by less are equal
+SAME = 1e-5  # difference of logarithms below which numbers count as equal
 EDGE_COLUMNS = 3 + SLOTS + PAIR_BITS
 
 Asked = tuple[MatchPattern, Signature]
 
 
 class MatchBatch(NamedTuple):
-    """M matches as one graph without edges between them; v vertices in all, which are nodes, then tensors.
+    """M matches as one graph without edges between them. The v vertices of a match are its nodes, then its tensors.
 
-    rules: int32 [M].  owners: int32 [v], the match.  operators, tensors: int32 [v], rows of the table, 0 for the other
-    sort.  roles: int32 [v].  edges: float32 [e, EDGE_COLUMNS].  senders, receivers: int32 [e].  n_vertices, n_edges:
-    int32 [M].
+    Attributes:
+      rules: int32 [M].
+      owners: int32 [v], the match.
+      operators, tensors: int32 [v], rows of the table; 0 for vertices of the other kind.
+      roles: int32 [v].
+      edges: float32 [e, EDGE_COLUMNS].
+      senders, receivers: int32 [e].
+      n_vertices, n_edges: int32 [M].
     """
 
     rules: np.ndarray
@@ -160,7 +172,7 @@ class MatchBatch(NamedTuple):
 
 
 class _Wiring(NamedTuple):
-    """What a pattern says of its edges. pairs: int [p, 2] of tensors; the numbers are vertices."""
+    """The connections of a pattern, over vertices; pairs: int [p, 2], all pairs of tensors."""
 
     roles: np.ndarray
     senders: np.ndarray
@@ -170,7 +182,12 @@ class _Wiring(NamedTuple):
 
 
 def match_batch(asked: Sequence[Asked], table: SignatureTable) -> MatchBatch:
-    """The matches of these patterns with these signatures."""
+    """Return a batch of matches.
+
+    Args:
+      asked: their patterns and signatures.
+      table: the features of signatures.
+    """
     parts, first = [], 0
     for number, (pattern, signature) in enumerate(asked):
         wiring, n_nodes = _wiring(pattern), len(pattern.nodes)
@@ -196,8 +213,7 @@ def match_batch(asked: Sequence[Asked], table: SignatureTable) -> MatchBatch:
 
 
 def _pair_edges(table: SignatureTable, rows: np.ndarray) -> np.ndarray:
-    """Edges between tensors in these rows, int [p, 2]: which of their sizes and contents are equal, where there are
-    such."""
+    """Return edges between pairs of tensors, rows int [p, 2]: which of their sizes and contents are equal."""
     result = np.zeros((len(rows), EDGE_COLUMNS), np.float32)
     result[:, PAIR] = 1.0
     one, other = table.numbers[rows[:, 0], :, None], table.numbers[rows[:, 1], None, :]

@@ -1,15 +1,15 @@
-"""What nodes cost, by laws and the node network, asked instead of the tables of "edits".
+"""Costs of nodes by laws and the node network, used instead of the tables of "edits".
 
     cost = launch + (compute^s + memory^s)^(1/s),   compute = Σ a_k · work_k,   memory = Σ b_k · elements_k
 
-Each kind of operator has a law of this shape, the roofline model (Williams et al. 2009): a kernel is bound by
-arithmetic or by memory. work_k counts the multiplications of an operator of these sizes, elements_k the sizes of what
-it reads and makes, and s says how sharp the corner is. All coefficients are fitted to logged costs, and none is
-negative. A kind with few nodes takes the law of a kind with more nodes if that law fits as well.
+Each kind of operator has a law of this form, the roofline model (Williams et al. 2009): a kernel is bound by arithmetic
+or by memory. work_k counts multiplications for the given sizes, elements_k the sizes of inputs and outputs, and s is
+the sharpness of the corner. All coefficients are non-negative and fitted to logged costs. A kind with few nodes uses
+the law of a kind with more nodes if that law fits equally well.
 
-The node network predicts by how much log(1 + ns) of a node differs from its law. It errs by a share of this
-difference, where a network that predicts costs would err by a share of a thousandfold range. A cost that is a sum
-over operators needs no neighbourhood (reach 0). Else the network sees all nodes within `reach` edges.
+The node network predicts the difference between log(1 + ns) of a node and its law. Its error is relative to this
+difference; a network that predicts costs directly would have errors relative to a thousandfold range. A cost that is a
+sum over operators needs no neighbourhood (reach 0). Otherwise the network sees all nodes within `reach` edges.
 """
 
 from collections.abc import Sequence
@@ -36,25 +36,30 @@ from worldmodel.graph_mdn.network import (
 from worldmodel.graph_mdn.network_inputs import SignatureTable
 from worldmodel.train_and_load import checked_array
 
-WORKS = 4  # multiplications of a convolution, of a product of matrices, of a pool; one for each element that is made
+WORKS = 4  # multiplications of a convolution, of a matrix product and of a pool; one per output element
 TERMS = WORKS + NODE_SLOTS
-PARAMETERS = 2 + TERMS  # logarithms of launch, of s − 1, and of a and b
+PARAMETERS = 2 + TERMS  # logarithms of launch, s − 1, all a_k and all b_k
 KERNEL = slice(
     LIST_ATTRIBUTES["perm"], LIST_ATTRIBUTES["perm"] + LIST_ATTRIBUTES["kernel_shape"]
 )  # of an operator's integers
 CONSTANT = 1  # column of a tensor's features
-NEVER = -50.0  # logarithm of a coefficient whose term no node of its kind has
-CORNER, OUTLIER = 1.0, 0.05  # log(s − 1) at first; what an error counts as it is up to
-APART = 2.0  # logarithm of how much less the other terms count where one is tried as the one that matters
-PRIOR = 1e-4  # how much a parameter's distance from where it began counts, beside errors
-SPENT = 0.03  # and the share of a cost that a term makes, so that a term that explains nothing vanishes
-EVALUATIONS = 200  # of a fit, at most
-AS_WELL = 1e-3  # what a logarithm is off by where a law is as good as another
+NEVER = -50.0  # log coefficient of a term that is 0 for all nodes of a kind
+CORNER, OUTLIER = 1.0, 0.05  # initial log(s − 1); error above which the loss is linear
+APART = 2.0  # log reduction of all other terms when a fit starts with one dominant term
+PRIOR = 1e-4  # weight of a parameter's distance from its initial value
+SPENT = 0.03  # weight of a term's share of the cost, so that useless terms vanish
+EVALUATIONS = 200  # per fit, at most
+AS_WELL = 1e-3  # error of a logarithm below which two laws are equally good
 
 
 class CostLaws:
-    """kinds: int64 [K], ascending. parameters: float64 [K, PARAMETERS]. usual: the mean of log(1 + ns), for nodes of a
-    kind that has no law."""
+    """The cost law of each kind of operator.
+
+    Attributes:
+      kinds: int64 [K], ascending.
+      parameters: float64 [K, PARAMETERS].
+      usual: mean log(1 + ns), for nodes of a kind without a law.
+    """
 
     def __init__(self, kinds: np.ndarray, parameters: np.ndarray, usual: float):
         self.kinds, self.parameters, self.usual = kinds, parameters, usual
@@ -65,7 +70,13 @@ class CostLaws:
 
     @classmethod
     def fit(cls, nodes: NodeBatch, log_ns: np.ndarray, table: SignatureTable) -> Self:
-        """log_ns: float [n], of what the nodes cost. Nodes that look alike to a law count once, at their mean."""
+        """Fit the laws to logged costs. Nodes with equal inputs to the law count once, at their mean.
+
+        Args:
+          nodes: n nodes.
+          log_ns: float [n], log(1 + ns).
+          table: the features of signatures.
+        """
         of, terms = _kinds(nodes, table), _terms(nodes, table)
         alike, which = np.unique(np.column_stack([of, terms]), axis=0, return_inverse=True)
         which = which.reshape(-1)
@@ -77,7 +88,7 @@ class CostLaws:
         return cls(kinds, np.array(parameters), float(means.mean()))
 
     def __call__(self, nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
-        """float32 [n]: log(1 + ns) of nodes."""
+        """Return log(1 + ns) of nodes, float32 [n]."""
         of, terms = _kinds(nodes, table), _terms(nodes, table)
         result = np.full(len(of), self.usual)
         for kind, parameters in zip(self.kinds, self.parameters, strict=True):
@@ -90,14 +101,18 @@ class CostLaws:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """Raises KeyError or ValueError if `arrays` did not give these."""
+        """Restore the laws from arrays.
+
+        Raises:
+          KeyError, ValueError: the arrays are damaged.
+        """
         kinds = checked_array(arrays, "kinds", np.int64, None)
         parameters = checked_array(arrays, "laws", np.float64, len(kinds), PARAMETERS)
         return cls(kinds, parameters, float(checked_array(arrays, "usual", np.float64, 1)[0]))
 
 
 def _kinds(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
-    """int64 [n]."""
+    """Return the kind of each node, int64 [n]: its operator, and whether it makes constants."""
     made = nodes.tensor_slots >= NODE_INPUTS
     constant = np.zeros(len(nodes.operators), bool)
     constant[nodes.tensor_owners[made]] = table.tensors[nodes.tensors[made], CONSTANT] > 0
@@ -105,7 +120,7 @@ def _kinds(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
 
 
 def _terms(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
-    """float64 [n, TERMS]: the works, then the elements in each slot."""
+    """Return the terms of the law for each node, float64 [n, TERMS]: the works, then the elements in each slot."""
     n, owners, slots = len(nodes.operators), nodes.tensor_owners, nodes.tensor_slots
     result = np.zeros((n, TERMS))
     np.add.at(result, (owners, WORKS + slots), _numbers(table.tensors[nodes.tensors, SIZE]))
@@ -120,7 +135,7 @@ def _terms(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
 
 
 def _axes(nodes: NodeBatch, table: SignatureTable, slot: int) -> np.ndarray:
-    """float64 [n, AXES], the sizes of that operand, 0 for none."""
+    """Return the axis sizes of the operand in a slot, float64 [n, AXES]; 0 for none."""
     here, result = nodes.tensor_slots == slot, np.zeros((len(nodes.operators), AXES))
     result[nodes.tensor_owners[here]] = _numbers(table.numbers[nodes.tensors[here], :AXES])
     return result
@@ -131,7 +146,7 @@ def _numbers(logarithms: np.ndarray) -> np.ndarray:
 
 
 def _log_ns(parameters: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """float64 [n], log(1 + ns)."""
+    """Return log(1 + ns) of a law, float64 [n]."""
     launch, sharp, weights = np.exp(parameters[0]), 1 + np.exp(parameters[1]), np.exp(parameters[2:])
     compute, memory = terms[:, :WORKS] @ weights[:WORKS], terms[:, WORKS:] @ weights[WORKS:]
     most = np.maximum(np.maximum(compute, memory), 1e-12)
@@ -139,8 +154,10 @@ def _log_ns(parameters: np.ndarray, terms: np.ndarray) -> np.ndarray:
 
 
 def _best_law(kind: int, own: list[np.ndarray], samples: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Its own law, or that of a kind with more nodes which says as well what its nodes cost: a few nodes do not tell
-    twelve parameters, and a fused convolution costs what a convolution does."""
+    """Return the law of this kind, or of a kind with more nodes that fits as well.
+
+    A few nodes do not determine all parameters. A fused convolution, for instance, costs as much as a convolution.
+    """
     terms, log_ns = samples[kind]
     errors = [float(np.sqrt(np.square(_log_ns(law, terms) - log_ns).mean())) for law in own]
     others = [k for k, (_, of) in enumerate(samples) if len(of) > len(log_ns)]
@@ -149,7 +166,7 @@ def _best_law(kind: int, own: list[np.ndarray], samples: list[tuple[np.ndarray, 
 
 
 def _fitted_law(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
-    """float64 [PARAMETERS] of one kind; terms: [n, TERMS]."""
+    """Fit the parameters of one kind, float64 [PARAMETERS]; terms: [n, TERMS]."""
     there = terms.max(axis=0) > 0
     shown = np.concatenate([[True, True], there])
     usual = np.log(np.maximum(terms, 1)).mean(axis=0)
@@ -176,9 +193,12 @@ def _fitted_law(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
 
 
 class NodeRows:
-    """Of every node of a grounding, its rows in the table; kept up with the grounding.
+    """The rows in the table of every node of a grounding, extended as the grounding grows.
 
-    operators: int32 [A]. tensors, slots: of every node, those that it reads and makes, and as what.
+    Attributes:
+      operators: per node, a row.
+      tensors: per node, the rows of its inputs and outputs.
+      slots: per node, the slots of these tensors.
     """
 
     def __init__(self, index: GroundingIndex, table: SignatureTable):
@@ -188,7 +208,13 @@ class NodeRows:
         self.slots: list[list[int]] = []
 
     def batch(self, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray) -> NodeBatch:
-        """Of these nodes, int [n], and the edges between them, int and bool [e], by number among them."""
+        """Return a batch for the node network.
+
+        Args:
+          nodes: int [n].
+          senders, receivers: int [e], edges as positions in nodes.
+          makes: bool [e], whether the sender makes a tensor that the receiver reads.
+        """
         self._grow()
         known = nodes.tolist()
         sizes = [len(self.tensors[node]) for node in known]
@@ -218,7 +244,7 @@ def _flat(lists: Sequence[Sequence[int]], chosen: Sequence[int]) -> np.ndarray:
 
 
 def joined_nodes(batches: Sequence[NodeBatch]) -> NodeBatch:
-    """Side by side."""
+    """Concatenate batches, without edges between them."""
     first, parts = 0, []
     for batch in batches:
         shifted = {name: getattr(batch, name) + first for name in ("tensor_owners", "senders", "receivers")}
@@ -227,7 +253,7 @@ def joined_nodes(batches: Sequence[NodeBatch]) -> NodeBatch:
     return NodeBatch(*[np.concatenate(field) for field in zip(*parts, strict=True)])
 
 
-SURE_COST = 0.05  # a node's cost is known if it is predicted to be off by at most this share
+SURE_COST = 0.05  # a node's cost is known if its predicted relative error is at most this
 
 _INTS = tf.TensorSpec([None], tf.int32)
 NODE_SIGNATURE = (
@@ -237,8 +263,15 @@ NODE_SIGNATURE = (
 
 
 class NeuralCosts:
-    """network, table, laws: what it predicts with. reach: edges that a cost looks at. gains: of rewrites that nobody
-    can carry out in a dream."""
+    """The costs of nodes by laws and a network.
+
+    Attributes:
+      network: the node network.
+      table: the features of signatures.
+      reach: distance to which a cost depends on neighbours, in edges.
+      gains: observed gains, for rewrites with unknown effects.
+      laws: the cost laws.
+    """
 
     def __init__(self, network: NodeNetwork, table: SignatureTable, reach: int, gains: RewriteGains, laws: CostLaws):
         self.network, self.table, self.reach, self.gains, self.laws = network, table, reach, gains, laws
@@ -247,8 +280,15 @@ class NeuralCosts:
     def __call__(
         self, rows: NodeRows, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(likeliest cost, its standard deviation, whether that is large), float64 [n] in ps and bool [n], of nodes
-        with these edges between them."""
+        """Return the costs of n nodes with these edges between them.
+
+        Args:
+          rows: the rows of nodes of a grounding.
+          nodes, senders, receivers, makes: see `NodeRows.batch`.
+
+        Returns:
+          The most likely costs and their standard deviations, float64 [n] in ps, and which are uncertain, bool [n].
+        """
         batch = rows.batch(nodes, senders, receivers, makes)
         table = Table.of(self.table)
         left, deviation = (part.numpy() for part in self._call(batch, table))
@@ -256,8 +296,9 @@ class NeuralCosts:
         return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE_COST
 
     def _means(self, batch: NodeBatch, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
-        """(mean of the Gaussian that is densest there, the mixture's standard deviation), [n], of what laws leave
-        over."""
+        """Return the mean of the densest Gaussian and the mixture's standard deviation, [n], of the residuals of the
+        laws.
+        """
         mixture, costs = self.network(batch, table), self.network.costs
         weights = tf.nn.softmax(mixture.logits)
         mean = tf.reduce_sum(weights * mixture.mean, axis=-1, keepdims=True)

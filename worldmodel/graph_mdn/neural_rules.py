@@ -1,8 +1,8 @@
-"""The learnt rules of "edits" with match networks instead of tables: where patterns apply and what they do there.
+"""The learned rules of "edits" with match networks instead of tables: where patterns apply and with which effects.
 
-The `Judge` asks all networks about many matches at once and remembers their verdicts. Networks that learnt the same
-from different initial weights agree on what follows from the data, and hardly on the rest. A single network was sure
-of wrong effects, which controllers then sought out (deep ensembles; Lakshminarayanan et al. 2017).
+The `Judge` evaluates batches of matches with all networks and caches the verdicts. Networks trained on the same data
+from different initial weights agree where the data determine the answer, and disagree elsewhere. A single network was
+certain of wrong effects, which controllers then exploited (deep ensembles; Lakshminarayanan et al. 2017).
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,10 +17,10 @@ from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
 from worldmodel.graph_mdn.network import TABLE, Judgement, MatchNetwork, Table
 from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, Asked, MatchBatch, SignatureTable, match_batch
 
-AT_ONCE = 256  # matches that are judged at once
+AT_ONCE = 256  # matches per batch
 
 _INTS = tf.TensorSpec([None], tf.int32)
-MATCH_SIGNATURE = (  # what the network takes, of any size, so that it is traced once
+MATCH_SIGNATURE = (  # inputs of any size, so that the network is traced once
     MatchBatch(*[_INTS] * 5, tf.TensorSpec([None, EDGE_COLUMNS]), *[_INTS] * 4),
     Choices(
         *[_INTS] * 7,
@@ -34,9 +34,14 @@ MATCH_SIGNATURE = (  # what the network takes, of any size, so that it is traced
 
 
 class Verdict(NamedTuple):
-    """applies: probability, the mean of all networks'. effect: the likeliest by that; None if the like was never
-    rewritten. sure: its least probability, and that of all that differ from it in contents of tensors alone: what those
-    are, weights may say, which nobody sees, and nothing costs more for it."""
+    """The prediction for one match.
+
+    Attributes:
+      applies: mean probability over the networks.
+      effect: the effect with the highest mean probability; None if no similar match was ever rewritten.
+      sure: the smallest probability of this effect over the networks. It includes effects that differ only in the
+        contents of tensors: these may depend on weights, which are not visible, and do not change the cost.
+    """
 
     applies: float
     effect: Effect | None
@@ -44,7 +49,13 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """networks, vocabulary, table: what it judges with."""
+    """A cached ensemble of match networks.
+
+    Attributes:
+      networks: the ensemble.
+      vocabulary: the structures of effects.
+      table: the features of signatures.
+    """
 
     def __init__(self, networks: Sequence[MatchNetwork], vocabulary: Vocabulary, table: SignatureTable):
         self.networks, self.vocabulary, self.table = networks, vocabulary, table
@@ -60,7 +71,7 @@ class Judge:
         return [network(*batch) for network in self.networks]
 
     def consider(self, several: Sequence[Asked]) -> None:
-        """Judges these at once, which costs little more than one."""
+        """Evaluate new matches in batches, which costs little more than a single one."""
         new = list(dict.fromkeys(asked for asked in several if asked not in self._known))
         for first in range(0, len(new), AT_ONCE):
             part = new[first : first + AT_ONCE]
@@ -84,7 +95,9 @@ class Judge:
     def _likeliest(
         self, owner: int, asked: Asked, menu: Menu, choices: Choices, structures: np.ndarray, fillings: np.ndarray
     ) -> tuple[Effect | None, float]:
-        """structures [networks, C], fillings [networks, F]: probabilities."""
+        """Return the most probable effect and its certainty; structures [networks, C], fillings [networks, F]:
+        probabilities.
+        """
         offered = np.flatnonzero(choices.structure_owners == owner)
         if not len(offered):
             return None, 0.0
@@ -106,7 +119,12 @@ class Judge:
 
 
 def segment_softmax(logits: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Probabilities among those of one owner, ascending; both [k]."""
+    """Return probabilities within each group of equal owners.
+
+    Args:
+      logits: float [k].
+      owners: int [k], ascending.
+    """
     if not len(logits):
         return logits
     first = np.flatnonzero(np.diff(owners, prepend=-1))
@@ -119,10 +137,13 @@ SURE_EFFECT = 0.9  # an effect of at least this probability counts as known
 
 
 class NeuralRules(LearnedRules):
-    """The patterns are those that were seen; the judge says the rest. Whether a signature was seen makes no difference.
-    A rule that no match was ever seen to refute is trusted: a network that saw no such match cannot say what one is.
+    """Learned rules whose conditions and effects come from a `Judge`; only the patterns are those in the data.
 
-    judge: its vocabulary is of these rules. judged: rules, by xfer_id, that it is asked whether they apply.
+    A rule that was never refuted is assumed to apply: a network without counterexamples cannot recognise them.
+
+    Attributes:
+      judge: the networks.
+      judged: xfer_ids of the rules whose conditions the judge decides.
     """
 
     judge: Judge
@@ -130,7 +151,7 @@ class NeuralRules(LearnedRules):
 
     @classmethod
     def of(cls, rules: LearnedRules, judge: Judge) -> Self:
-        """Shares all that was learnt with `rules`."""
+        """Return rules that share all learned data with `rules`."""
         result = cls.__new__(cls)
         result.__dict__.update(rules.__dict__)
         result.judge = judge
@@ -145,6 +166,12 @@ class NeuralRules(LearnedRules):
         return pattern.xfer_id not in self.judged or self.judge((pattern, signature)).applies >= 0.5
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
-        """(the likeliest effect, whether the network is sure of it); None if the like was never rewritten."""
+        """Return the most probable effect and whether the networks are sure; None if no similar match was ever
+        rewritten.
+
+        Args:
+          number: the number of the pattern.
+          signature: the signature.
+        """
         _, effect, sure = self.judge((self.patterns[number].pattern, signature))
         return effect, sure >= SURE_EFFECT

@@ -1,4 +1,4 @@
-"""Steps of dreamt states as the networks predict them."""
+"""The simulator of dreamed states with predictions of the networks."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +15,13 @@ Cells = tuple[np.ndarray, np.ndarray]  # (states, nodes), int [k]
 
 
 class _Paid(NamedTuple):
-    """Of every state: gain: ps by which it costs less; spread: of that (ps); unsure: nodes whose cost is."""
+    """Cost changes of all n states.
+
+    Attributes:
+      gain: float64 [n], reduction of the runtime (ps).
+      spread: float64 [n], standard deviation of the gain (ps).
+      unsure: float64 [n], number of nodes with uncertain costs.
+    """
 
     gain: np.ndarray
     spread: np.ndarray
@@ -23,14 +29,14 @@ class _Paid(NamedTuple):
 
 
 class NeuralSimulator:
-    """See `worldmodel.edits.simulator.Simulator`.
+    """The simulator of a dream; see `worldmodel.edits.simulator.Simulator`.
 
-    What a node costs is predicted when it comes, or when what is around it changes, and it costs that until it goes: so
-    what all steps gained together is the difference of two graphs, and errors do not add up.
+    The cost of a node is predicted when the node appears or its neighbourhood changes, and then stays. The sum of all
+    gains is therefore the difference of two graphs, and errors do not add up.
     """
 
     def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
-        """nodes: of each state, those that are there."""
+        """Place one state per entry of `nodes`, the numbers of its nodes."""
         self.model, self.index = model, index
         self.states = DreamStates(index, list(nodes), model.spec.n_rules)
         self._rows = NodeRows(index, model.costs.table)
@@ -40,11 +46,20 @@ class NeuralSimulator:
         self._pay(self._concerned(rows, np.concatenate(nodes)), [])
 
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
-        """Rewrites matches, int [k], that are there in the (different) states rows. An effect that nobody knows changes
-        nothing, and gains what such a rewrite gains in the median. One that is not sure gains no less and no more than
-        its rule ever did, a sure one at most as much again, and in proportion more where it replaces larger tensors
-        than the rule ever did: one that is wrong makes nodes of sizes that cost a hundred times as much, and a few of
-        these were most of the error of all rewards."""
+        """Rewrite one match in each selected state.
+
+        An unknown effect changes nothing and has the median gain of such rewrites. The gain of an uncertain effect is
+        clipped to the observed gains of its rule. The bounds of a certain effect are wider by the largest gain or loss,
+        and grow in proportion for tensors larger than the rule ever replaced. Without these bounds a few wrong effects
+        with nodes of enormous size dominated the error of all rewards.
+
+        Args:
+          rows: int [k], the states, all different.
+          matches: int [k], a present match of each.
+
+        Returns:
+          The predicted gains, uncertainties and changes.
+        """
         matches = as_named_by_environment(self.states, rows, matches)
         effects = self.index.effects(matches)
         known = effects >= 0
@@ -65,7 +80,8 @@ class NeuralSimulator:
     def _bounded(
         self, rows: np.ndarray, matches: np.ndarray, gain: np.ndarray, sure: np.ndarray, change: StateChange
     ) -> np.ndarray:
-        """float64 [k]: the gains within the bounds of their rules; the nodes that came cost as much more or less."""
+        """Return the gains clipped to the bounds of their rules, float64 [k], and adjust the costs of the added nodes.
+        """
         grounding = self.index.grounding
         replaced = [grounding.signatures[grounding.matches[match].operands[-1]] for match in matches.tolist()]
         sizes = np.where(sure, self.model.table.elements(replaced), 0.0)
@@ -82,7 +98,7 @@ class NeuralSimulator:
         return bounded
 
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(gain, spread) in ps of rules, int [k], whatever they match."""
+        """Return the expected (gain, spread) in ps of rules, int [k], over all matches."""
         return expected_gains(self.model.costs.gains, xfer_ids)
 
     def _concerned(self, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
@@ -94,11 +110,11 @@ class NeuralSimulator:
         if self.model.costs.reach:
             return changed_neighbourhoods(change)
         rows, nodes = (np.concatenate(parts) for parts in zip(*change.added, strict=True))
-        there = self.states.producer[rows, self.index.primary_output.values[nodes]] == nodes  # it may have gone again
+        there = self.states.producer[rows, self.index.primary_output.values[nodes]] == nodes  # may be removed again
         return self._concerned(rows[there], nodes[there])
 
     def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> _Paid:
-        """Counts the costs of nodes anew, and takes off the costs of those that were removed."""
+        """Update the costs of nodes, and subtract the costs of the removed nodes."""
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
         cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
@@ -112,7 +128,7 @@ class NeuralSimulator:
         return _Paid(gain, spread, np.bincount(concerned.rows, unsure, states.n))
 
     def _costs_of(self, concerned: Neighbourhoods) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(cost, its deviation, whether it is not known well), [k]; the network is asked once a neighbourhood."""
+        """Return (cost, its deviation, whether it is uncertain), [k], with one network query per new neighbourhood."""
         keys = concerned.keys[-1]
         _, first = np.unique(keys, return_index=True)
         new = np.array([k for k in first.tolist() if int(keys[k]) not in self._costs], np.int64)

@@ -1,4 +1,4 @@
-"""Training of the world model "graph-mdn": the match networks, then the node network."""
+"""The training of the world model "graph-mdn": the match networks, then the node network."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -41,13 +41,13 @@ def train(
     config: GraphMDNConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
     log: Log | None = None, progress=None,
 ) -> Trained:  # fmt: skip
-    """See `worldmodel.train_and_load.train`. The folder gets a checkpoint for each of the networks.
+    """Train the model; see `worldmodel.train_and_load.train`. Each network has its own checkpoint in the folder.
 
-    Its results: {"interactions", "match" and "node": the last losses of the networks}.
+    The results are {"interactions", "match", "node"}; the last two hold the last losses of the networks.
     """
     prepare_tensorflow(seed, config.threads)
     training, held_out = split_episodes(source, config.holdout, seed)
-    rewards = RewardScales.learn(training, spec.n_rules)  # first, since some cannot be learnt
+    rewards = RewardScales.learn(training, spec.n_rules)  # first, because unsupported rewards raise an error
     learnt = supervised(TrainingSet.of(training, spec.n_rules), config.supervision)
     if not Examples.of(learnt.groundings.rules).rewritten:
         raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing; collect more")
@@ -69,7 +69,11 @@ def train(
 
 
 def observed(episodes: Sequence[Episode]) -> SignatureTable:
-    """Raises RLFlowError if an episode does not say how what its edits name is observed."""
+    """Return the table of all features in the episodes.
+
+    Raises:
+      RLFlowError: an episode has no features of signatures.
+    """
     result = SignatureTable()
     seen: list[SignatureFeatures] = []
     for episode in episodes:
@@ -78,14 +82,14 @@ def observed(episodes: Sequence[Episode]) -> SignatureTable:
                 "these episodes do not say what their operators and tensors look like, which the world model "
                 "'graph-mdn' learns from; collect them anew"
             )
-        if not any(episode.signatures is other for other in seen):  # those of a shard share one
+        if not any(episode.signatures is other for other in seen):  # episodes of a shard share one
             seen.append(episode.signatures)
             result.learn(episode.signatures)
     return result
 
 
 class _Networks:
-    """Trains the networks of a model, one after the other, in the folder."""
+    """The training of a model's networks in the folder, one after the other."""
 
     def __init__(
         self, model: GraphMDNWorldModel, folder: Path, description: dict, seed: int, log: Log | None, progress
@@ -94,7 +98,7 @@ class _Networks:
         self.log, self.progress, self.first = log, progress, 0
 
     def matches(self) -> dict[str, float]:
-        """The last losses of the last one."""
+        """Train the match networks and return the last losses of the last one."""
         model, losses = self.model, {}
         for number, network in enumerate(model.match_networks):
             network.signatures.fit(model.table)

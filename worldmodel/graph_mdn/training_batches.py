@@ -1,8 +1,8 @@
-"""What the networks are trained on, and their losses.
+"""Training data of the networks, and their losses.
 
-The match network learns from where rules applied, where they did not, and what they did. The node network learns from
-what nodes were logged to cost, less what their law says. Every batch is a function of (seed, step), so a training
-that is killed and resumed gives the same weights.
+The match network learns where rules applied, where they did not, and their effects. The node network learns the
+residuals of logged costs from the laws. Every batch is a function of (seed, step), so an interrupted and resumed
+training gives the same weights as an uninterrupted one.
 """
 
 from collections.abc import Sequence
@@ -25,15 +25,19 @@ from worldmodel.graph_mdn.neural_costs import NODE_SIGNATURE, CostLaws, NodeRows
 from worldmodel.graph_mdn.neural_rules import MATCH_SIGNATURE
 from worldmodel.network_parts import log_likelihood
 
-REWRITTEN, APPLIED, REFUTED = 32, 32, 32  # examples of each sort in a batch
-FILLINGS = 16  # that are offered for a slot at most, so that rules of many sizes cost no more than others
+REWRITTEN, APPLIED, REFUTED = 32, 32, 32  # examples of each kind in a batch
+FILLINGS = 16  # fillings offered per slot, at most: bounds the cost of rules with many sizes
 MATCH_BATCH = (*MATCH_SIGNATURE, *[tf.TensorSpec([None])] * 3)  # the fields of `Batch`
 
 
 class Examples(NamedTuple):
-    """applied, refuted: matches to which their rules applied, and to which they did not, of rules that ever did not.
-    rewritten: those of which it
-    was seen what happened; effects: that."""
+    """The matches that the match networks learn from.
+
+    Attributes:
+      applied, refuted: matches to which their rules applied or did not apply, for rules with a refuted match.
+      rewritten: matches with a known effect.
+      effects: the effects of `rewritten`.
+    """
 
     applied: list[Asked]
     refuted: list[Asked]
@@ -55,12 +59,13 @@ class Examples(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What is judged, and what is true of it.
+    """A batch of M matches with targets.
 
-    matches, choices, table: what the network takes.
-    applies: float32 [M], 1 or 0.
-    structures: float32 [C], 1 for the one that happened.
-    fillings: float32 [F], 1 for the one that stood in a slot of that structure; 0 in all slots of the others.
+    Attributes:
+      matches, choices, table: the inputs of the network.
+      applies: float32 [M], 1 or 0.
+      structures: float32 [C], 1 for the observed structure.
+      fillings: float32 [F], 1 for the observed filling of each slot of that structure; 0 in slots of other structures.
     """
 
     matches: MatchBatch
@@ -79,7 +84,7 @@ def vocabulary_of(rules: LearnedRules, examples: Examples) -> Vocabulary:
 
 
 class MatchBatches:
-    """Step → batch, drawn from the examples. A rule of n examples is drawn √n times as often as a rule of one."""
+    """A function from step to batch. A rule with n examples is drawn √n times as often as a rule with one."""
 
     def __init__(self, examples: Examples, vocabulary: Vocabulary, table: SignatureTable, seed: int):
         self.examples, self.vocabulary, self.table, self.seed = examples, vocabulary, table, seed
@@ -97,7 +102,7 @@ class MatchBatches:
     def _batch(
         self, asked: list[Asked], applies: list[float], effects: list[Effect], random: np.random.Generator
     ) -> Batch:
-        """effects: of the first matches."""
+        """Return the batch; effects belong to the first matches."""
         menu, vocabulary = Menu(self.vocabulary, self.table), self.vocabulary
         happened = np.array([vocabulary.number_of(effect) for effect in effects], np.int32)
         for owner, (match, effect) in enumerate(zip(asked, effects, strict=False)):
@@ -118,7 +123,8 @@ class MatchBatches:
     def _some(
         self, random: np.random.Generator, effect: Effect, happened: int, slot: int, named: list[int]
     ) -> list[int]:
-        """What is offered for a slot: what stood there and as many others; of a structure that did not happen, none."""
+        """Return the fillings that are offered for a slot: the observed one and random others; [] for other structures.
+        """
         if self.vocabulary.slots[slot][0] != happened:
             return []
         if len(named) <= FILLINGS:
@@ -128,13 +134,13 @@ class MatchBatches:
         return [named[k] for k in sorted([stood, *(others + (others >= stood)).tolist()])]
 
     def _stood(self, slot: int, effect: Effect) -> int:
-        """The signature that stood in a slot of the structure that happened."""
+        """Return the signature in a slot of the observed structure."""
         _, is_tensor, k = self.vocabulary.slots[slot]
         return effect.made[k][1] if is_tensor else effect.added[k][0]
 
 
 def _drawn_examples(random: np.random.Generator, known: list[Asked], size: int) -> list[int]:
-    """Numbers of examples."""
+    """Return the indices of a random sample of examples."""
     if not known:
         return []
     rules = np.array([pattern.xfer_id for pattern, _ in known])
@@ -143,7 +149,7 @@ def _drawn_examples(random: np.random.Generator, known: list[Asked], size: int) 
 
 
 def match_loss(network: MatchNetwork):
-    """The loss of a `Batch`, in nats: of whether rules apply, of the structure, and of what stands in a slot."""
+    """Return the loss function of a `Batch`, in nats: condition, structure and fillings."""
 
     def loss(
         matches: MatchBatch, choices: Choices, table: Table, applies: tf.Tensor, structures: tf.Tensor,
@@ -167,7 +173,7 @@ def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def _surprise(logits: tf.Tensor, true: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
-    """Mean −log p of the true ones, [k]; p among those of one owner, int [k]."""
+    """Return the mean −log p of the true entries, [k]; p is normalised within each owner, int [k]."""
     size = tf.reduce_max(tf.concat([owners, [-1]], axis=0)) + 1
     highest = tf.gather(tf.math.unsorted_segment_max(logits, owners, size), owners)
     shifted = logits - tf.stop_gradient(highest)
@@ -175,22 +181,27 @@ def _surprise(logits: tf.Tensor, true: tf.Tensor, owners: tf.Tensor) -> tf.Tenso
     return _weighted_mean(tf.math.log(total) - shifted, true)
 
 
-SIGNATURES = 256  # of nodes in a batch, where each is judged by itself
-NODE_BATCH = (*NODE_SIGNATURE, tf.TensorSpec([None]))  # what `NodeBatches` draws
-STATES, STATES_AT_ONCE = 400, 4  # graphs that are learnt from, and of a batch, where neighbourhoods count
+SIGNATURES = 256  # nodes per batch, if costs do not depend on neighbourhoods
+NODE_BATCH = (*NODE_SIGNATURE, tf.TensorSpec([None]))  # the batches of `NodeBatches`
+STATES, STATES_AT_ONCE = 400, 4  # graphs in all and per batch, if costs depend on neighbourhoods
 
 
 class CostedNodes(NamedTuple):
-    """Nodes and what they cost. log_ns: float32 [n], log(1 + ns), or what laws leave over of that."""
+    """Nodes with their costs.
+
+    Attributes:
+      nodes: n nodes.
+      log_ns: float32 [n], log(1 + ns), or its residual from the laws.
+    """
 
     nodes: NodeBatch
     log_ns: np.ndarray
 
 
 class NodeBatches:
-    """Step → (Costed, table), drawn from examples.
+    """A function from step to (nodes, table, log_ns), drawn from examples.
 
-    examples: one of all nodes with different operator signatures, or one a graph.
+    Examples are single nodes with different operator signatures, or whole graphs.
     """
 
     def __init__(self, examples: Sequence[CostedNodes], table: SignatureTable, at_once: int, seed: int):
@@ -205,7 +216,12 @@ class NodeBatches:
 
 
 def single_nodes(training: TrainingSet, table: SignatureTable) -> list[CostedNodes]:
-    """One example for each operator signature at each of the typical sizes, of its mean cost."""
+    """Return one example per operator signature and typical sizes, with the mean of its logged costs.
+
+    Args:
+      training: the training set.
+      table: the features of signatures.
+    """
     logged: dict[tuple, list[float]] = {}
     where: dict[tuple, tuple[NodeRows, int]] = {}
     for index, episodes in training.groups():
@@ -227,7 +243,12 @@ def single_nodes(training: TrainingSet, table: SignatureTable) -> list[CostedNod
 
 
 def whole_graphs(training: TrainingSet, table: SignatureTable) -> list[CostedNodes]:
-    """At most STATES graphs with what all their nodes cost, evenly drawn from those that no other episode logged."""
+    """Return graphs with the costs of all their nodes: at most STATES of the new states, at equal distances.
+
+    Args:
+      training: the training set.
+      table: the features of signatures.
+    """
     states = []
     for index, episodes in training.groups():
         rows = NodeRows(index, table)
@@ -253,7 +274,12 @@ def _log_ns(runtimes_ps: Sequence[float]) -> np.ndarray:
 
 
 def fit_laws(examples: Sequence[CostedNodes], table: SignatureTable) -> tuple[CostLaws, list[CostedNodes]]:
-    """(the laws of the examples, the examples with what these leave over)."""
+    """Fit the cost laws, and return them with the examples reduced to the residuals.
+
+    Args:
+      examples: nodes with log(1 + ns).
+      table: the features of signatures.
+    """
     nodes, log_ns = joined_nodes([example.nodes for example in examples]), [example.log_ns for example in examples]
     ends, every = np.cumsum([len(part) for part in log_ns]), np.concatenate(log_ns)
     laws = CostLaws.fit(nodes, every, table)
@@ -267,7 +293,7 @@ def fit_node_statistics(network: NodeNetwork, examples: Sequence[CostedNodes], t
 
 
 def node_loss(network: NodeNetwork):
-    """The loss of a batch: −log p of the standardised costs, in nats."""
+    """Return the loss function of a batch: −log p of the standardised residuals, in nats."""
 
     def loss(nodes: NodeBatch, table: Table, log_ns: tf.Tensor) -> dict[str, tf.Tensor]:
         mixture, costs = network(nodes, table), network.costs(log_ns[:, None])

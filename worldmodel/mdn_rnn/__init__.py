@@ -1,13 +1,13 @@
 """The world model "mdn-rnn" (RLFlow, section 3.3): graph network, LSTM and mixtures of Gaussians.
 
-Importing this package imports no TensorFlow.
+Importing this package does not import TensorFlow.
 
-z is sampled, the rest of a dream is its most likely outcome. Rewriting is deterministic; the mixture says what the
-latent does not know. The ablations are options. In an ensemble the first member dreams exactly as if it were the only
-one, and the others give its uncertainty, by the spread of rewards and the share of masks that differ.
+A dream samples z and takes the most likely value of everything else. Rewriting is deterministic; the mixture represents
+what the latent state does not contain. The ablations are options. In an ensemble the first member dreams exactly as if
+it were alone. The other members give its uncertainty: the spread of rewards plus the share of masks that differ.
 
-It starts from what each rule is known to do. Its reward head predicts the deviation from the rule's mean reward and is
-clipped to what the rule earned in the data; its count head adds to the log-frequencies of the changes that the rule
-made. Without that, controllers found dreams that promised many times what reality gave, by rewrites whose locations
-never ran out.
+Predictions start from statistics of each rule. The reward head predicts the deviation from the rule's mean reward, and
+the result is clipped to the rewards of the rule in the data. The count head adds to the log-frequencies of the rule's
+changes. Without these priors controllers found dreams that promised many times the real reward, by rewrites whose
+locations never ran out.
 """

@@ -1,7 +1,7 @@
-"""From NumPy graphs and episodes to the batched arrays that the networks take.
+"""Conversion of NumPy graphs and episodes to the batched arrays of the networks.
 
-Sizes vary from batch to batch, and nothing is retraced for that: every compiled function declares its inputs
-with unknown leading dimensions (`graph_signature`, `sequence_signature`).
+Sizes differ between batches without retracing: every compiled function declares its inputs with unknown leading
+dimensions (`graph_signature`, `sequence_signature`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +16,15 @@ from worldmodel.spaces import valid_actions
 
 
 class GraphBatch(NamedTuple):
-    """B graphs laid end to end, with the fields of a graph_nets GraphsTuple; the operator ids stand apart.
+    """B concatenated graphs, with the fields of a graph_nets GraphsTuple and separate operator ids.
 
-    ops int32 [n], nodes float32 [n, F], edges float32 [e, Fe], globals float32 [B, G], receivers, senders
-    int32 [e] (numbered through the batch), n_node, n_edge int32 [B].
+    Attributes:
+      ops: int32 [n].
+      nodes: float32 [n, F].
+      edges: float32 [e, Fe].
+      globals: float32 [B, G].
+      receivers, senders: int32 [e], numbered through the batch.
+      n_node, n_edge: int32 [B].
     """
 
     ops: np.ndarray
@@ -33,11 +38,16 @@ class GraphBatch(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """B padded sequences of at most T steps; what stands beyond a sequence's length is never read.
+    """B padded sequences of at most T steps. Padding is never read.
 
-    z float32 [B, T + 1, Z], counts int32 [B, T + 1, N], actions int32 [B, T, 2], rewards float32 [B, T],
-    terminated float32 [B, T] (0 or 1), meaning float32 [B, T, M] (M = 0 if actions are described by numbers), length
-    int32 [B].
+    Attributes:
+      z: float32 [B, T + 1, Z].
+      counts: int32 [B, T + 1, N].
+      actions: int32 [B, T, 2].
+      rewards: float32 [B, T].
+      terminated: float32 [B, T], 0 or 1.
+      meaning: float32 [B, T, M], embeddings of matched nodes; M = 0 if actions are described by numbers.
+      length: int32 [B].
     """
 
     z: np.ndarray
@@ -49,7 +59,13 @@ class Steps(NamedTuple):
     length: np.ndarray
 
     def window(self, rows: np.ndarray, start: np.ndarray, stop: np.ndarray) -> "Steps":
-        """The steps start … stop − 1 of each row, [B] each, padded to the longest (at least one step)."""
+        """Return a window of each selected row, padded to the longest (at least one step).
+
+        Args:
+          rows: int [k].
+          start: int [k], the first step.
+          stop: int [k], the step after the last.
+        """
         length = stop - start
         time = start[:, None] + np.arange(max(1, length.max()) + 1)
         states, steps = np.minimum(time, self.z.shape[1] - 1), np.minimum(time[:, :-1], self.rewards.shape[1] - 1)
@@ -61,7 +77,7 @@ class Steps(NamedTuple):
 
 
 def graph_signature(spec: EncodingSpec) -> GraphBatch:
-    """The tf.function signature of a GraphBatch of any size."""
+    """Return the tf.function signature of a GraphBatch of any size."""
     feature, index = (lambda size: tf.TensorSpec([None, size])), tf.TensorSpec([None], tf.int32)
     return GraphBatch(
         ops=index, nodes=feature(spec.node_features), edges=feature(spec.edge_features),
@@ -70,7 +86,13 @@ def graph_signature(spec: EncodingSpec) -> GraphBatch:
 
 
 def sequence_signature(spec: EncodingSpec, latent: int, meaning: int) -> Steps:
-    """The tf.function signature of Steps of any batch size and length."""
+    """Return the tf.function signature of Steps of any batch size and length.
+
+    Args:
+      spec: the encoding.
+      latent: Z.
+      meaning: M.
+    """
     return Steps(
         z=tf.TensorSpec([None, None, latent]), counts=tf.TensorSpec([None, None, spec.n_rules], tf.int32),
         actions=tf.TensorSpec([None, None, 2], tf.int32), rewards=tf.TensorSpec([None, None]),
@@ -80,7 +102,7 @@ def sequence_signature(spec: EncodingSpec, latent: int, meaning: int) -> Steps:
 
 
 def compiled(function: Callable, *signature) -> tf.types.experimental.PolymorphicFunction:
-    """The function as one TensorFlow program, traced once, for arguments of this signature."""
+    """Return the function as a TensorFlow program, traced once for arguments of this signature."""
     return tf.function(function, input_signature=signature, autograph=False)
 
 
@@ -100,7 +122,12 @@ def batch_graphs(graphs: Sequence[GraphArrays]) -> GraphBatch:
 
 
 def batches_of_nodes(graphs: Sequence[GraphArrays], nodes: int) -> Iterator[GraphBatch]:
-    """The graphs in order, in batches of at most so many nodes (or of one graph)."""
+    """Yield the graphs in order, in batches of at most `nodes` nodes (or of one larger graph).
+
+    Args:
+      graphs: the graphs.
+      nodes: the largest number of nodes in a batch.
+    """
     batch, held = [], 0
     for graph in graphs:
         if batch and held + len(graph.ops) > nodes:
@@ -112,7 +139,12 @@ def batches_of_nodes(graphs: Sequence[GraphArrays], nodes: int) -> Iterator[Grap
 
 
 def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
-    """Arrays [length, …] of several lengths as one, [number, longest + room, …], with zeros behind."""
+    """Stack arrays [length, …] of different lengths, with trailing zeros: [number, longest + room, …].
+
+    Args:
+      arrays: the arrays.
+      room: additional zeros.
+    """
     result = np.zeros((len(arrays), max(map(len, arrays)) + room, *arrays[0].shape[1:]), arrays[0].dtype)
     for row, array in zip(result, arrays, strict=True):
         row[: len(array)] = array
@@ -120,12 +152,13 @@ def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
 
 
 def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarray | None = None) -> Steps:
-    """Pads the episodes into one Steps.
+    """Pad the episodes into one Steps. Invalid actions are omitted: they change nothing, and a dream handles them
+    itself.
 
-    z float32 [number of graphs, Z] holds all their graphs' latents in order, meanings float32 [number of steps, M] what
-    describes their actions (None: nothing but numbers).
-
-    Invalid actions are left out: they change nothing, and the dream rewards them by decree.
+    Args:
+      episodes: the episodes.
+      z: float32 [number of graphs, Z], the latents of all their graphs in order.
+      meanings: float32 [number of steps, M], embeddings of matched nodes; None for actions described by numbers.
     """
     valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
     length = np.array([mask.sum() for mask in valid], np.int32)

@@ -1,7 +1,7 @@
-"""The MDN-RNN: an LSTM that predicts what an action does to the latent state (RLFlow, section 3.3.2).
+"""The MDN-RNN: an LSTM that predicts the effect of an action on the latent state (RLFlow, section 3.3.2).
 
-One cell, `MDNRNN.cell`, serves training (`loss` unrolls it over padded episodes) and dreaming (`__call__` takes one
-step). The recurrent state is an argument and a return value of both.
+One cell, `MDNRNN.cell`, is used in training (`loss` unrolls it over padded episodes) and in dreams (`__call__` takes
+one step). The recurrent state is an argument and a return value of both.
 """
 
 from typing import NamedTuple
@@ -17,16 +17,19 @@ from worldmodel.spaces import Z_BOUND
 from worldmodel.world_model_options import MDNRNNConfig
 
 MAX_DELTA = 8  # the largest change of a rule's location count that one step can predict
-EMBEDDING = 32  # of a rule, and of a location
+EMBEDDING = 32  # size of the embedding of a rule, and of a location
 
 
 class Prediction(NamedTuple):
-    """What the heads predict after an action, [..] being the batch dimensions.
+    """The outputs of the heads after an action; [..] are the batch dimensions.
 
-    z_change: mixtures of the standardised change z' − z, [.., Z, K].  reward: [..], the deviation from the rule's mean,
-      standardised.
-    termination: logit [..].  count_change: logits [.., N, 2 · MAX_DELTA + 1] of the change of each rule's location
-    count, −MAX_DELTA … MAX_DELTA.  xfer_mask: logits [.., N].  The last two are None without mask heads.
+    Attributes:
+      z_change: mixtures of the standardised change z' − z, [.., Z, K].
+      reward: [..], standardised deviation from the rule's mean.
+      termination: [..], logit.
+      count_change: [.., N, 2 · MAX_DELTA + 1], logits of the change of each rule's location count, −MAX_DELTA …
+        MAX_DELTA; None without mask heads.
+      xfer_mask: [.., N], logits; None without mask heads.
     """
 
     z_change: network_parts.Mixture
@@ -37,10 +40,14 @@ class Prediction(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One predicted step. z [B, Z]; reward [B] in the real unit; terminated: probability [B].
+    """One predicted step.
 
-    counts int32 [B, N]: predicted locations per rule, the next step's input.
-    shown_counts int32 [B, N]: the same, but 0 where the mask head says that the rule does not apply.
+    Attributes:
+      z: [B, Z].
+      counts: int32 [B, N], predicted locations per rule, the input of the next step.
+      shown_counts: int32 [B, N], the same, but 0 where the mask head predicts that the rule does not apply.
+      reward: [B], in the real unit.
+      terminated: [B], probability.
     """
 
     z: tf.Tensor
@@ -51,9 +58,10 @@ class Outcome(NamedTuple):
 
 
 class MDNRNN(snt.Module):
-    """p(z', reward, end, counts', rule mask' | z, counts, action, state).
+    """A model of p(z', reward, end, counts', rule mask' | z, counts, action, state).
 
-    `meaning` is M, the size of the embedding that says where an action is; 0 if its number does.
+    Attributes:
+      meaning: M, the size of the embedding of matched nodes; 0 if actions are described by location numbers.
     """
 
     def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
@@ -82,26 +90,46 @@ class MDNRNN(snt.Module):
             self.mask_head = snt.Linear(n_rules, name="mask_head")
 
     def initial_state(self, batch_size: int) -> snt.LSTMState:
-        """Zeros: hidden [B, H] (the h of the observation) and cell [B, H]."""
+        """Return zeros: hidden [B, H] (the h of the observation) and cell [B, H]."""
         return self.cell.initial_state(batch_size)
 
     def __call__(
         self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor, state: snt.LSTMState
     ) -> tuple[Prediction, snt.LSTMState]:
-        """One step: z [B, Z], counts int32 [B, N], actions int32 [B, 2], meaning [B, M]."""
+        """Predict one step.
+
+        Args:
+          z: [B, Z].
+          counts: int32 [B, N].
+          actions: int32 [B, 2].
+          meaning: [B, M].
+          state: the recurrent state.
+
+        Returns:
+          The outputs of the heads and the next recurrent state.
+        """
         inputs = self._inputs(z, counts, actions, meaning)
         output, state = self.cell(inputs, state)
         return self._heads(output, inputs, actions), state
 
     def usual_meaning(self, actions: tf.Tensor) -> tf.Tensor:
-        """[B, M]: what stands in a dream for the nodes that actions int32 [B, 2] match."""
+        """Return mean embeddings [B, M] for actions int32 [B, 2]; a dream has no nodes to embed."""
         return self.usual_meanings(actions) if self.meaning else tf.zeros([tf.shape(actions)[0], 0])
 
     def outcome(
         self, prediction: Prediction, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, temperature: tf.Tensor,
         seed: tf.Tensor,
     ) -> Outcome:
-        """What a dream makes of a prediction: z' is drawn at temperature τ, the rest is the most likely."""
+        """Draw z' at temperature τ, and take the most likely value of everything else.
+
+        Args:
+          prediction: the outputs of the heads.
+          z: [B, Z].
+          counts: int32 [B, N].
+          actions: int32 [B, 2].
+          temperature: τ.
+          seed: int32 [2].
+        """
         drawn = network_parts.sample_mixture(prediction.z_change, temperature, seed, self.config.sigma_temperature)
         counts, shown = self._predicted_counts(prediction, counts)
         return Outcome(
@@ -113,7 +141,7 @@ class MDNRNN(snt.Module):
         )
 
     def _predicted_counts(self, prediction: Prediction, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """(counts, shown counts) of an Outcome; without mask heads they stay as they are."""
+        """Return (counts, shown counts) of an Outcome; without mask heads they do not change."""
         if not self.config.mask_heads:
             return counts, counts
         delta = tf.argmax(prediction.count_change, axis=-1, output_type=tf.int32) - MAX_DELTA
@@ -121,7 +149,7 @@ class MDNRNN(snt.Module):
         return counts, tf.where(prediction.xfer_mask > 0, counts, 0)
 
     def fit(self, steps: Steps, rate: float = 1.0) -> None:
-        """Blends the statistics of these episodes into the normalisers."""
+        """Blend the statistics of these episodes into the normalisers, with weight `rate`."""
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         counts = tf.boolean_mask(steps.counts[:, :-1], within)
         self.count_statistics.update(tf.math.log1p(tf.cast(counts, tf.float32)), rate)
@@ -136,27 +164,31 @@ class MDNRNN(snt.Module):
             self.usual_meanings.update(meaning, actions, rate)
 
     def fit_changes(self, steps: Steps, rate: float = 1.0) -> None:
-        """The part of `fit` that depends on the latents."""
+        """Update the statistics of changes of z, the part of `fit` that depends on the latents."""
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         self.change_statistics.update(tf.boolean_mask(steps.z[:, 1:] - steps.z[:, :-1], within), rate)
 
     def recur(
         self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor, state: snt.LSTMState
     ) -> snt.LSTMState:
-        """The recurrent state after one step, without a prediction."""
+        """Return the recurrent state after one step, without a prediction; see `__call__` for the arguments."""
         return self.cell(self._inputs(z, counts, actions, meaning), state)[1]
 
     def warm(self, steps: Steps) -> snt.LSTMState:
-        """The recurrent state after these steps, without gradient."""
+        """Return the recurrent state after these steps, without gradient."""
         inputs = self._inputs(steps.z[:, :-1], steps.counts[:, :-1], steps.actions, steps.meaning)
         _, state = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
         return tf.nest.map_structure(tf.stop_gradient, state)
 
     def loss(self, steps: Steps, state: snt.LSTMState) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Mean over the real steps of the negative log-likelihoods, and the parts it is the sum of.
+        """Return the mean negative log-likelihood over the real steps, and its parts by name.
 
-        The z part is the mean over the latent dimensions; counts and mask are sums over the rules, since a dream
-        goes wrong when any one of them is wrong.
+        The part of z is a mean over the latent dimensions. The parts of counts and mask are sums over the rules,
+        because a single wrong entry spoils a dream.
+
+        Args:
+          steps: the sequences.
+          state: the recurrent state before them.
         """
         z, counts = steps.z[:, :-1], steps.counts[:, :-1]
         inputs = self._inputs(z, counts, steps.actions, steps.meaning)
@@ -165,7 +197,7 @@ class MDNRNN(snt.Module):
 
         cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
         reward = self.reward_statistics(steps.rewards, steps.actions[..., 0])
-        # With a gradient here, a jointly trained encoder would learn to stand still.
+        # With a gradient here, a jointly trained encoder would learn a constant z.
         change = tf.stop_gradient(self.change_statistics(steps.z[:, 1:] - z))
         per_step = {
             "z": -tf.reduce_mean(network_parts.log_likelihood(predicted.z_change, change), -1),
@@ -182,7 +214,7 @@ class MDNRNN(snt.Module):
         return tf.add_n(list(parts.values())), parts
 
     def coverage(self, steps: Steps) -> tuple[tf.Tensor, tf.Tensor]:
-        """The shares of the real changes of z that lie in the middle 50 % and 90 % of their mixtures."""
+        """Return the shares of the real changes of z in the central 50 % and 90 % of their mixtures."""
         z = steps.z[:, :-1]
         inputs = self._inputs(z, steps.counts[:, :-1], steps.actions, steps.meaning)
         outputs, _ = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
@@ -193,7 +225,9 @@ class MDNRNN(snt.Module):
         return tuple(tf.reduce_mean(tf.cast(aside <= share, tf.float32)) for share in (0.5, 0.9))
 
     def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor) -> tf.Tensor:
-        """[.., features]: z, counts (standardised log1p, and whether zero), the action's rule, and where it is."""
+        """Return the inputs of the cell, [.., features]: z, counts (standardised log1p, and whether zero), rule and
+        location.
+        """
         logs = tf.math.log1p(tf.cast(counts, tf.float32))
         xfer_id, location = actions[..., 0], actions[..., 1]
         locations = tf.concat([counts, tf.ones_like(counts[..., :1])], axis=-1)  # NO-OP has the one location 0
@@ -208,12 +242,12 @@ class MDNRNN(snt.Module):
         return tf.concat([z, self.count_statistics(logs), applies, which, *position], axis=-1)
 
     def _unroll(self, inputs: tf.Tensor, state: snt.LSTMState, length: tf.Tensor) -> tuple[tf.Tensor, snt.LSTMState]:
-        """Runs the cell over inputs [B, T, features]; a sequence's state stays as it is after its last step."""
+        """Run the cell over inputs [B, T, features]; a sequence's state does not change after its last step."""
         outputs, state = snt.dynamic_unroll(self.cell, tf.transpose(inputs, [1, 0, 2]), state, length)
         return tf.transpose(outputs, [1, 0, 2]), state
 
     def _heads(self, outputs: tf.Tensor, inputs: tf.Tensor, actions: tf.Tensor) -> Prediction:
-        """The heads see the action too (in the inputs), not only what the LSTM kept of it."""
+        """Return the outputs of the heads, which see the LSTM's output and its inputs."""
         shape = tf.shape(outputs)[:-1]
         features = tf.reshape(tf.concat([outputs, inputs], axis=-1), [-1, outputs.shape[-1] + inputs.shape[-1]])
         trunk = self.trunk(features)
@@ -237,5 +271,6 @@ class MDNRNN(snt.Module):
 
 
 def _count_changes(steps: Steps) -> tf.Tensor:
-    """int32 [B, T, N]: the change of each rule's location count, numbered from 0 (−MAX_DELTA) to 2 · MAX_DELTA."""
+    """Return the change of each rule's location count, numbered from 0 (−MAX_DELTA) to 2 · MAX_DELTA, int32 [B, T, N].
+    """
     return tf.clip_by_value(steps.counts[:, 1:] - steps.counts[:, :-1], -MAX_DELTA, MAX_DELTA) + MAX_DELTA

@@ -1,7 +1,7 @@
 """The graph encoder: a message-passing network whose readout is the latent state z.
 
-Encode, process, decode (Battaglia et al. 2018, graph_nets): the decoder exists to train the encoder. From z alone
-it must predict the graph's costs, how often each operator occurs and how often each rule applies.
+Encode, process, decode (Battaglia et al. 2018, graph_nets). The decoder is used only to train the encoder: from z alone
+it predicts the graph's costs, the number of nodes per operator and the number of locations per rule.
 """
 
 import sonnet as snt
@@ -14,11 +14,11 @@ from worldmodel.mdn_rnn.batching import GraphBatch
 from worldmodel.network_parts import Normaliser, full_step, processed, standardise
 from worldmodel.spaces import Z_BOUND
 
-POOL_RATE = 0.02  # of the moving averages that stand in for batch statistics outside training
+POOL_RATE = 0.02  # weight of a batch in the moving averages that replace batch statistics outside training
 
 
 class GraphEncoder(snt.Module):
-    """B graphs to z [B, Z], whatever the order of their nodes and edges."""
+    """An encoder of B graphs to z [B, Z], independent of the order of nodes and edges."""
 
     def __init__(self, spec: EncodingSpec, latent: int, hidden: int, message_passing_steps: int):
         super().__init__(name="encoder")
@@ -34,7 +34,7 @@ class GraphEncoder(snt.Module):
         )
         self.process = [full_step(hidden, tf.math.unsorted_segment_mean) for _ in range(message_passing_steps)]
         # Graphs of one model differ in a few of hundreds of nodes. Standardising the pooled features (batch
-        # normalisation) is what makes such differences visible to the layers behind it.
+        # normalisation) makes such differences visible to the later layers.
         self.pool = snt.Sequential([snt.Linear(2 * hidden), tf.nn.relu], name="pool")
         self.pool_statistics = Normaliser(3 * hidden, "pool_statistics")
         self.readout = snt.nets.MLP([2 * hidden, latent], name="readout")
@@ -44,7 +44,13 @@ class GraphEncoder(snt.Module):
         self.decoder = snt.nets.MLP([2 * hidden, n_targets], name="decoder")
 
     def fit_inputs(self, batch: GraphBatch, counts: tf.Tensor, rate: float = 1.0) -> None:
-        """Blends the statistics of these graphs, and of what is to be predicted of them, into the normalisers."""
+        """Blend the statistics of these graphs and of their prediction targets into the normalisers.
+
+        Args:
+          batch: B graphs.
+          counts: int32 [B, N].
+          rate: weight of the new statistics.
+        """
         self.node_statistics.update(batch.nodes, rate)
         self.global_statistics.update(batch.globals, rate)
         self.target_statistics.update(self._targets(batch, counts), rate)
@@ -52,14 +58,14 @@ class GraphEncoder(snt.Module):
             self.edge_statistics.update(batch.edges, rate)
 
     def __call__(self, batch: GraphBatch) -> tf.Tensor:
-        """z float32 [B, Z]: standardised over the training data, within ±Z_BOUND."""
+        """Return z float32 [B, Z], standardised over the training data and clipped to ±Z_BOUND."""
         return self.standardised(self.latent(batch))
 
     def standardised(self, latent: tf.Tensor) -> tf.Tensor:
         return tf.clip_by_value(self.latent_statistics(latent), -Z_BOUND, Z_BOUND)
 
     def embedded_nodes(self, batch: GraphBatch) -> tf.Tensor:
-        """[n, hidden]: each node with what it has heard of its neighbourhood."""
+        """Return the embedding of each node after message passing, [n, hidden]."""
         return self._processed(batch).nodes
 
     def _processed(self, batch: GraphBatch) -> GraphsTuple:
@@ -72,7 +78,12 @@ class GraphEncoder(snt.Module):
         return processed(graphs, self.process)
 
     def latent(self, batch: GraphBatch, training: bool = False) -> tf.Tensor:
-        """The readout before standardisation, within ±1: [B, Z]."""
+        """Return the readout before standardisation, [B, Z] within ±1.
+
+        Args:
+          batch: B graphs.
+          training: use and update batch statistics in the pooling.
+        """
         graphs = self._processed(batch)
         pooled = tf.math.unsorted_segment_sum(
             self.pool(graphs.nodes), _owners(batch.n_node), tf.shape(batch.n_node)[0]
@@ -87,11 +98,17 @@ class GraphEncoder(snt.Module):
         return tf.tanh(self.readout(tf.concat([pooled, self.global_statistics(batch.globals)], axis=-1)))
 
     def loss(self, batch: GraphBatch, counts: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, dict]:
-        """Squared errors of what is predicted from z, in standard deviations; counts is int32 [B, N]."""
+        """Return the sum of squared errors of the decoder in standard deviations, and its parts by name.
+
+        Args:
+          batch: B graphs.
+          counts: int32 [B, N].
+          training: see `latent`.
+        """
         return self.loss_of(self.latent(batch, training), batch, counts)
 
     def loss_of(self, latent: tf.Tensor, batch: GraphBatch, counts: tf.Tensor) -> tuple[tf.Tensor, dict]:
-        """`loss` for a latent that is known."""
+        """Return `loss` for a known latent [B, Z]."""
         predicted = self.decoder(latent)
         sizes = [self.spec.global_features, self.spec.n_rules, self.spec.n_ops]
         errors = tf.split(tf.square(predicted - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
@@ -99,7 +116,9 @@ class GraphEncoder(snt.Module):
         return tf.add_n(list(parts.values())), parts
 
     def _targets(self, batch: GraphBatch, counts: tf.Tensor) -> tf.Tensor:
-        """[B, G + N + n_ops]: globals, log1p of the location counts, log1p of the operator histogram."""
+        """Return the targets [B, G + N + n_ops]: globals, log1p of the location counts, log1p of the operator
+        histogram.
+        """
         n_graphs, n_ops = tf.shape(batch.n_node)[0], self.spec.n_ops
         cells = _owners(batch.n_node) * n_ops + batch.ops
         histogram = tf.reshape(tf.math.bincount(cells, minlength=n_graphs * n_ops), [n_graphs, n_ops])
@@ -108,5 +127,5 @@ class GraphEncoder(snt.Module):
 
 
 def _owners(n_node: tf.Tensor) -> tf.Tensor:
-    """The graph that each node belongs to: [B] to [sum of n_node]."""
+    """Return the graph of each node: [B] to [sum of n_node]."""
     return tf.repeat(tf.range(tf.shape(n_node)[0]), n_node)

@@ -1,4 +1,4 @@
-"""Dreams of the MDN-RNN, and the real graphs in its eyes."""
+"""Dreams of the MDN-RNN, and its views of real graphs."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -10,9 +10,11 @@ from worldmodel.base import Imagined
 
 
 class RecurrentState(NamedTuple):
-    """h float32 [B, k · H], the LSTMs' outputs, and their cells c float32 [B, k · H], of k members side by side.
+    """The recurrent state of k members side by side. Controllers see the first H entries of h.
 
-    Controllers see the first H of h.
+    Attributes:
+      h: float32 [B, k · H], outputs of the LSTMs.
+      c: float32 [B, k · H], their cells.
     """
 
     h: np.ndarray
@@ -20,9 +22,13 @@ class RecurrentState(NamedTuple):
 
 
 class DreamtLatents(NamedTuple):
-    """Where B dreams are. z float32 [B, Z]; counts, shown int32 [B, N]; h, c float32 [B, k · H].
+    """The current states of B dreams.
 
-    `counts` are the predicted locations, the next step's input; `shown` are 0 where the mask head denies the rule.
+    Attributes:
+      z: float32 [B, Z].
+      counts: int32 [B, N], predicted locations, the input of the next step.
+      shown: int32 [B, N], the same, but 0 where the mask head predicts that the rule does not apply.
+      h, c: float32 [B, k · H].
     """
 
     z: np.ndarray
@@ -33,7 +39,7 @@ class DreamtLatents(NamedTuple):
 
 
 class Recurrent(Protocol):
-    """What dreams and observers need of a model: MDNRNNWorldModel has it."""
+    """The interface of a model that dreams and observers need; MDNRNNWorldModel implements it."""
 
     hidden: int
     dynamics: object
@@ -50,7 +56,9 @@ class Recurrent(Protocol):
 
 
 class MDNRNNImagination:
-    """See `worldmodel.base.Imagination`. The dreams start at z [n, Z], counts [n, N] and the recurrent state."""
+    """A batch of imagined rollouts from z [n, Z], counts [n, N] and a recurrent state; see
+    `worldmodel.base.Imagination`.
+    """
 
     def __init__(self, model: Recurrent, z: np.ndarray, counts: np.ndarray, state: RecurrentState):
         self._model = model
@@ -81,9 +89,9 @@ class MDNRNNImagination:
 
 
 class MDNRNNObserver:
-    """See `worldmodel.base.Observer`. z encodes the real graph; h comes from the cell that dreams.
+    """The observer of a real episode; see `worldmodel.base.Observer`.
 
-    Locations are numbered as in the environment.
+    z encodes the real graph, and h comes from the cell that dreams. Locations are numbered as in the environment.
     """
 
     def __init__(self, model: Recurrent):
@@ -91,7 +99,7 @@ class MDNRNNObserver:
 
     @property
     def class_counts(self) -> np.ndarray:
-        """One match class for each rule."""
+        """The locations per match class, equal to the locations per rule."""
         return self.counts
 
     def begin(self, state: State) -> None:
@@ -107,7 +115,7 @@ class MDNRNNObserver:
         self._see(state)
 
     def _meaning(self, action: Sequence[int]) -> np.ndarray:
-        """float32 [1, M] of the nodes that the action really matches."""
+        """Return the mean embedding of the nodes that the action matches, float32 [1, M]."""
         if not self._model.dynamics.meaning:
             return np.zeros((1, 0), np.float32)
         match = self._real.match(*self.real_action(action))

@@ -1,4 +1,4 @@
-"""The world model "mdn-rnn": graph encoder and MDN-RNN behind the interface of `worldmodel.base`."""
+"""The world model "mdn-rnn": graph encoder and MDN-RNN with the interface of `worldmodel.base`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,11 +33,17 @@ from worldmodel.train_and_load import read_description, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import MDNRNNConfig
 
-NODES_PER_BATCH = 8192  # graphs are encoded in batches of about this many nodes, whatever their number
+NODES_PER_BATCH = 8192  # approximate number of nodes per batch of graphs to encode
 
 
 class Step(NamedTuple):
-    """One predicted step of B dreams: `dynamics.Outcome`'s fields, uncertainty float32 [B], the state after it."""
+    """One predicted step of B dreams.
+
+    Attributes:
+      z, counts, shown_counts, reward, terminated: as in `dynamics.Outcome`.
+      uncertainty: float32 [B].
+      state: the recurrent state after the step.
+    """
 
     z: np.ndarray
     counts: np.ndarray
@@ -49,9 +55,13 @@ class Step(NamedTuple):
 
 
 class MDNRNNWorldModel(snt.Module):
-    """Encodes graphs and predicts what actions do to them. Takes and gives NumPy arrays.
+    """A world model that encodes graphs and predicts the effects of actions. Inputs and outputs are NumPy arrays.
 
-    Attributes: spec, config, latent, hidden, encoder, dynamics, others (of an ensemble whose first member is dynamics).
+    Attributes:
+      spec, config, latent, hidden: see `worldmodel.base.WorldModel`.
+      encoder: the graph encoder.
+      dynamics: the MDN-RNN that dreams.
+      others: further members of the ensemble.
     """
 
     def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
@@ -62,7 +72,7 @@ class MDNRNNWorldModel(snt.Module):
         self.dynamics = MDNRNN(spec, config)
         self._build(self.dynamics)
         self.others = []
-        for _ in range(config.members - 1):  # one after the other, so that the first is the same in any company
+        for _ in range(config.members - 1):  # in this order, so that the first does not depend on the others
             self.others.append(MDNRNN(spec, config))
             self._build(self.others[-1])
         self._encode = compiled(self.encoder, graph_signature(spec))
@@ -94,13 +104,13 @@ class MDNRNNWorldModel(snt.Module):
         return MDNRNNImagination(self, np.repeat(z, n, 0), np.repeat(counts, n, 0), self.initial_state(n))
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
-        """See `worldmodel.base`.
+        """Return open-loop predictions; see `worldmodel.base`.
 
-        As in a dream, NO-OP ends and changes nothing, and so does an invalid action but the end.
+        As in a dream, NO-OP ends the episode and changes nothing. An invalid action changes nothing.
         """
         steps = self.pack(episodes)
         valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
-        # The starts, where invalid actions are not counted.
+        # Packed sequences omit invalid actions, so the starts are shifted.
         at = np.array([valid[row][:start].sum() for row, start in zip(rows, starts, strict=True)])
         state = RecurrentState(*(part.numpy() for part in self._warm(steps.window(rows, np.zeros_like(at), at))))
         dreams = MDNRNNImagination(self, steps.z[rows, at], steps.counts[rows, at], state)
@@ -118,19 +128,29 @@ class MDNRNNWorldModel(snt.Module):
         return Replay(*(np.stack(values, axis=1) for values in zip(*result, strict=True)))
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """The share of the changes of z in the middle 50 % and 90 % of their mixture, each from the real state."""
+        """Return the share of changes of z in the central 50 % and 90 % of their mixture, one step from each real
+        state.
+        """
         steps = self.pack(episodes)
         half, most = self._coverage(steps)
         return {"coverage_50": float(half), "coverage_90": float(most)}
 
     def save(self, folder: Path | str) -> None:
-        """Writes model.json and weights.npz. Equal weights give equal bytes."""
+        """Write model.json and weights.npz. Equal weights give equal bytes."""
         write_description(folder, self.config, self.spec)
         write_arrays(Path(folder) / "weights.npz", module_arrays(self))
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
-        """Reads what `save` wrote. Raises RLFlowError if it is damaged, or made for another spec than the one given."""
+        """Load a saved model.
+
+        Args:
+          folder: the folder of the model.
+          spec: the expected encoding; None accepts any.
+
+        Raises:
+          RLFlowError: a file is damaged, or the model was made for another encoding.
+        """
         config, saved = read_description(folder, spec)
         model = cls(saved, config)
         path = Path(folder) / "weights.npz"
@@ -139,26 +159,36 @@ class MDNRNNWorldModel(snt.Module):
 
     @property
     def match_classes(self) -> np.ndarray:
-        """One for each rule."""
+        """The match classes: one per rule."""
         return np.arange(self.spec.n_rules, dtype=np.int32)
 
     @property
     def usual_rewards(self) -> np.ndarray:
         return self.dynamics.reward_statistics.mean.numpy()[:-1]
 
-    # -- what it is made of ------------------------------------------------------------------------
+    # -- parts ---------------------------------------------------------------------------------------
 
     def encode(self, graphs: Sequence[GraphArrays]) -> np.ndarray:
-        """z float32 [len(graphs), Z]."""
+        """Return z of the graphs, float32 [len(graphs), Z]."""
         return np.concatenate([self._encode(batch).numpy() for batch in batches_of_nodes(graphs, NODES_PER_BATCH)])
 
     def standardise_latents(self, graphs: Sequence[GraphArrays], rate: float = 1.0) -> None:
-        """Makes the z of these graphs have mean 0 and variance 1 (as far as `rate` lets them)."""
+        """Update the statistics of z with these graphs; rate 1 gives their z mean 0 and variance 1.
+
+        Args:
+          graphs: the graphs.
+          rate: weight of the new statistics.
+        """
         latents = [self._latent(batch) for batch in batches_of_nodes(graphs, NODES_PER_BATCH)]
         self.encoder.latent_statistics.update(tf.concat(latents, axis=0), rate)
 
     def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray:
-        """float32 [len(graphs), M]: the mean embedding of the nodes in rows `matched[i]` of each graph, or zeros."""
+        """Return the mean embeddings of matched nodes, float32 [len(graphs), M]; zeros without matched nodes.
+
+        Args:
+          graphs: the graphs.
+          matched: per graph, int [k], rows of nodes.
+        """
         result = np.zeros((len(graphs), self.dynamics.meaning), np.float32)
         i = 0
         for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
@@ -169,7 +199,7 @@ class MDNRNNWorldModel(snt.Module):
         return result
 
     def pack(self, episodes: Sequence[Episode]) -> Steps:
-        """The episodes as sequences, in the encoder's eyes."""
+        """Return the episodes as encoded sequences."""
         z, meanings = self.encode([graph for episode in episodes for graph in episode.graphs]), None
         if self.dynamics.meaning:
             if any(episode.matched is None for episode in episodes):
@@ -181,7 +211,7 @@ class MDNRNNWorldModel(snt.Module):
         return pack_episodes(episodes, z, meanings)
 
     def initial_state(self, batch_size: int) -> RecurrentState:
-        """The state at the start of an episode: zeros."""
+        """Return the state at the start of an episode: zeros."""
         size = self.config.members * self.config.hidden
         return RecurrentState(*(np.zeros((batch_size, size), np.float32) for _ in RecurrentState._fields))
 
@@ -189,7 +219,16 @@ class MDNRNNWorldModel(snt.Module):
         self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, state: RecurrentState,
         temperature: float = 0.0, seed: tuple[int, int] = (0, 0),
     ) -> Step:
-        """Predicts B steps: z [B, Z], counts int [B, N], actions int [B, 2]. At temperature 0, the most likely one."""
+        """Predict one step of B dreams.
+
+        Args:
+          z: float32 [B, Z].
+          counts: int [B, N].
+          actions: int [B, 2].
+          state: the recurrent state.
+          temperature: τ; 0 gives the most likely outcome.
+          seed: two integers.
+        """
         *outcome, h, c = self._step(
             z, counts.astype(np.int32), actions.astype(np.int32), *state, np.float32(temperature),
             np.asarray(seed, np.int32),
@@ -199,12 +238,20 @@ class MDNRNNWorldModel(snt.Module):
     def recur(
         self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, meaning: np.ndarray, state: RecurrentState
     ) -> RecurrentState:
-        """The recurrent state after B real steps, whose actions are described by meaning float32 [B, M]."""
+        """Return the recurrent state after B real steps.
+
+        Args:
+          z: float32 [B, Z].
+          counts: int [B, N].
+          actions: int [B, 2].
+          meaning: float32 [B, M], embeddings of the matched nodes.
+          state: the recurrent state before.
+        """
         arguments = z, counts.astype(np.int32), actions.astype(np.int32), meaning, *state
         return RecurrentState(*(part.numpy() for part in self._recur(*arguments)))
 
     def _predict(self, z, counts, actions, h, c, temperature, seed):
-        """The first member's outcome, how far the others differ from it as uncertainty, and the states of all."""
+        """Return the first member's outcome, the disagreement of all members as uncertainty, and the states of all."""
         outcomes, states = [], []
         for member, state in zip(self.members, self._split(h, c), strict=True):
             prediction, state = member(z, counts, actions, member.usual_meaning(actions), state)
@@ -224,7 +271,7 @@ class MDNRNNWorldModel(snt.Module):
         return [snt.LSTMState(*parts) for parts in zip(hidden, cell, strict=True)]
 
     def _build(self, member: MDNRNN) -> None:
-        """Creates every variable of the encoder and of this member, by one run over a graph of one node."""
+        """Create every variable of the encoder and of this member, by one run over a graph with one node."""
         spec = self.spec
         graph = GraphArrays(
             np.zeros(1, np.int32), np.zeros((1, spec.node_features), np.float32),
@@ -238,7 +285,7 @@ class MDNRNNWorldModel(snt.Module):
 
 
 def disagreement(outcomes: Sequence[Outcome]) -> tf.Tensor:
-    """float32 [B]: the standard deviation of the rewards, plus the share of rules whose mask is not the same in all."""
+    """Return the standard deviation of the rewards plus the share of rules whose masks differ, float32 [B]."""
     if len(outcomes) == 1:
         return tf.zeros_like(outcomes[0].reward)
     masks = tf.stack([outcome.shown_counts > 0 for outcome in outcomes])

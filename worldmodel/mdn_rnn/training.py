@@ -1,7 +1,7 @@
-"""Training the MDN-RNN, offline or online, in a way that a kill cannot harm.
+"""Training of the MDN-RNN, offline or online.
 
-Every random choice is a function of (seed, step), so a run that was killed and resumed gives the same weights, bit
-for bit, as one that was not.
+Every random choice is a function of (seed, step), so an interrupted and resumed run gives the same weights, bit for
+bit, as an uninterrupted one.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,9 +41,9 @@ from worldmodel.weights import apply_clipped, module_arrays, restore_arrays, wit
 from worldmodel.world_model_options import MDNRNNConfig
 
 CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
-SAMPLE = 512  # graphs that the input statistics, and the held-out encoder loss, are taken over
-ONLINE_RATE = 0.05  # of the moving statistics, when the data come as a stream
-# Streams of random numbers (0 is `worldmodel.train_and_load.HOLDOUT`); that of member i is EPISODES + i.
+SAMPLE = 512  # graphs in the input statistics and in the held-out encoder loss
+ONLINE_RATE = 0.05  # weight of a mini-batch in moving statistics
+# Streams of random numbers (0 is `worldmodel.train_and_load.HOLDOUT`); member i uses EPISODES + i.
 GRAPHS, EPISODES = 1, 2
 
 
@@ -51,10 +51,11 @@ def train(
     config: MDNRNNConfig, spec: EncodingSpec, source: Source, folder: Path | str, seed: int, log: Log | None = None,
     progress=None,
 ) -> Trained:
-    """See `worldmodel.train_and_load.train`. The folder gets model.json, weights.npz and checkpoint.npz.
+    """Train the model; see `worldmodel.train_and_load.train`. The folder gets model.json, weights.npz and
+    checkpoint.npz.
 
-    Its results: {"interactions", "encoder_steps", "steps" (made, which may be fewer than asked for), "resumed_from"
-    (step), "losses" (last step's), "holdout" (losses on the held-out episodes; None if there are none)}.
+    The results are {"interactions", "encoder_steps", "steps" (made, at most the configured number), "resumed_from"
+    (step), "losses" (of the last step), "holdout" (losses on the held-out episodes, or None)}.
     """
     prepare_tensorflow(seed, config.threads)
     updates = Updates(MDNRNNWorldModel(spec, config))
@@ -81,13 +82,21 @@ def restore_best(model: MDNRNNWorldModel, folder: Path | str) -> None:
 
 
 def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
-    """Polynomial decay from `learning_rate` at step 0 to `final_learning_rate` at the last (paper: degree 2)."""
+    """Return the learning rate of a step: polynomial decay from `learning_rate` to `final_learning_rate` (paper: degree
+    2).
+
+    Args:
+      config: the options.
+      step: the step.
+      steps: the number of steps.
+    """
     left = (1 - step / steps) ** config.decay_power
     return config.final_learning_rate + (config.learning_rate - config.final_learning_rate) * left
 
 
 class Updates(snt.Module):
-    """A world model, its optimisers and the step: all that a checkpoint holds. Its updates are traced once."""
+    """A world model, its optimisers and the step number: the whole state of a checkpoint. Each update is traced once.
+    """
 
     def __init__(self, model: MDNRNNWorldModel):
         super().__init__(name="trainer")
@@ -111,11 +120,11 @@ class Updates(snt.Module):
         self._dynamics_losses = [compiled(partial(_loss_from_start, member), steps) for member in model.members]
 
     def held_out_loss(self, steps: Steps) -> float:
-        """The mean of all members."""
+        """Return the mean loss over all members."""
         return float(np.mean([loss(steps)[0] for loss in self._dynamics_losses]))
 
     def evaluate(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """The losses on these episodes, whole."""
+        """Return the losses on whole episodes."""
         graphs, counts = _states(episodes)
         chosen = _spread(len(graphs), SAMPLE)
         encoder = self._encoder_loss(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
@@ -135,14 +144,15 @@ class Updates(snt.Module):
     def _update_dynamics(
         self, member: MDNRNN, optimiser: snt.Optimizer, before: Steps, window: Steps, rate: tf.Tensor
     ) -> dict:
-        """One step on the window's loss; the steps before it only warm the recurrent state up."""
+        """Make one step on the window's loss; the earlier steps only warm up the recurrent state."""
         state = member.warm(before)
         return self._descend(lambda: member.loss(window, state), member.trainable_variables, optimiser, rate)
 
     def _update_jointly(
         self, batch: GraphBatch, counts: tf.Tensor, position: tf.Tensor, window: Steps, rate: tf.Tensor
     ) -> dict:
-        """One step of encoder and dynamics. position int32 [B, T + 1]: which graph of the batch each state is."""
+        """Make one step of encoder and dynamics; position int32 [B, T + 1]: index of each state's graph in the batch.
+        """
         encoder, dynamics = self.model.encoder, self.model.dynamics
         with tf.GradientTape() as tape:
             latent = encoder.latent(batch, True)
@@ -166,7 +176,7 @@ class Updates(snt.Module):
         return {"loss": total, **parts, "gradient_norm": norm, "learning_rate": rate}
 
     def _apply(self, gradients: Sequence, variables: Sequence, optimiser: snt.Optimizer, rate: tf.Tensor) -> tf.Tensor:
-        """Returns the gradients' global norm before it is clipped."""
+        """Apply gradients and return their global norm before clipping."""
         optimiser.learning_rate.assign(rate)
         return apply_clipped(gradients, variables, optimiser, self.model.config.gradient_clip)
 
@@ -180,7 +190,7 @@ def _adam(variables: Sequence[tf.Variable]) -> snt.optimizers.Adam:
 
 
 class _Run:
-    """The trainer of one training, whose updates are of two kinds: of the encoder, and of the dynamics."""
+    """The trainer of one training with two kinds of updates: of the encoder and of the dynamics."""
 
     def __init__(self, updates: Updates, folder: Path, description: dict, log: Log | None, progress):
         config, path, best = updates.model.config, folder / CHECKPOINT, folder / BEST
@@ -206,7 +216,7 @@ class _Run:
         self, phase: str, update: Callable[[int], dict[str, dict]], total: int, first: int = 0,
         held_out: Callable[[], Steps] | None = None,
     ) -> None:  # fmt: skip
-        """Make the steps up to `total`, of a phase that began at the step `first`.
+        """Make the steps up to `total`, in a phase that began at the step `first`.
 
         update: step of the phase → metrics by part (encoder=…, dynamics=…).
         """
@@ -229,7 +239,7 @@ def _log_by_name(log: Log, step: int, metrics: dict[str, float]) -> None:
 
 
 def _train_offline(updates: Updates, run: _Run, episodes: Sequence[Episode], seed: int) -> list[Episode]:
-    """Trains the encoder, then the dynamics on its latents; or both together. Returns the held-out episodes."""
+    """Train the encoder and then the dynamics on its latents, or both together; return the held-out episodes."""
     model, config = updates.model, updates.model.config
     training, held_out = split_episodes(episodes, config.holdout, seed)
     updates.interactions.assign(sum(episode.interactions for episode in episodes))
@@ -255,7 +265,7 @@ def _train_offline(updates: Updates, run: _Run, episodes: Sequence[Episode], see
 def _train_dynamics(
     updates: Updates, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int
 ) -> None:
-    """On latents that do not change any more: a resumed run gets the same latents and statistics here."""
+    """Train the dynamics on fixed latents; a resumed run computes the same latents and statistics here."""
     model, config = updates.model, updates.model.config
     model.standardise_latents(_states(training)[0])
     steps = model.pack(training)
@@ -272,7 +282,7 @@ def _train_dynamics(
 def _train_jointly(
     updates: Updates, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int
 ) -> None:
-    """Encoder and dynamics on the same windows, whose graphs are encoded anew at every step."""
+    """Train encoder and dynamics on the same windows, whose graphs are encoded in every step."""
     model, config = updates.model, updates.model.config
     graphs, counts = _states(training)
     numbered = pack_episodes(training, np.arange(len(graphs))[:, None])  # a state is the number of its graph
@@ -292,9 +302,10 @@ def _train_jointly(
 
 
 def _train_online(updates: Updates, run: _Run, source: MiniBatches, seed: int) -> list[Episode]:
-    """One step of the encoder and one of the dynamics on each mini-batch (the paper's mode). Returns the held-out one.
+    """Make one step of the encoder and one of the dynamics per mini-batch (the paper's mode); return the held-out
+    episodes.
 
-    The statistics that normalise the data follow the stream as moving averages.
+    The statistics of the normalisers follow the stream as moving averages.
     """
     model, config = updates.model, updates.model.config
     stream = source(config.batch_episodes, run.step)
@@ -324,7 +335,7 @@ def _train_online(updates: Updates, run: _Run, source: MiniBatches, seed: int) -
 
 
 def _update_members(updates: Updates, steps: Steps, rate: float, seed: int, step: int) -> dict[str, dict]:
-    """One step of every member, each on windows of its own: {"dynamics": metrics, "dynamics-2": metrics, …}."""
+    """Make one step of every member on its own windows: {"dynamics": metrics, "dynamics-2": metrics, …}."""
     result = {}
     for number, update in enumerate(updates.update_members):
         windows = _random_windows(steps, updates.model.config, _random(seed, EPISODES + number, step))
@@ -333,13 +344,13 @@ def _update_members(updates: Updates, steps: Steps, rate: float, seed: int, step
 
 
 def _pool(encoder: GraphEncoder, graphs: Sequence[GraphArrays]) -> None:
-    """The statistics that an encoder gathers while it is trained, for one that is not."""
+    """Gather the pooling statistics of an untrained encoder; training gathers them otherwise."""
     for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
         encoder.latent(GraphBatch(*map(tf.constant, batch)), training=True)
 
 
 def _random_windows(steps: Steps, config: MDNRNNConfig, random: np.random.Generator) -> tuple[Steps, Steps]:
-    """Random episodes: (the steps before the window, a random window of at most `max_sequence` steps) of each."""
+    """Return, for random episodes, the steps before a window and a random window of at most `max_sequence` steps."""
     rows = random.choice(len(steps.length), min(config.batch_episodes, len(steps.length)), replace=False)
     start = random.integers(0, np.maximum(steps.length[rows] - config.max_sequence, 0) + 1)
     stop = np.minimum(start + config.max_sequence, steps.length[rows])
@@ -347,13 +358,13 @@ def _random_windows(steps: Steps, config: MDNRNNConfig, random: np.random.Genera
 
 
 def _states(episodes: Sequence[Episode]) -> tuple[list, np.ndarray]:
-    """All graphs of the episodes, and their location counts int32 [number of graphs, N]."""
+    """Return all graphs of the episodes, and their location counts int32 [number of graphs, N]."""
     graphs = [graph for episode in episodes for graph in episode.graphs]
     return graphs, np.concatenate([episode.counts for episode in episodes]).astype(np.int32)
 
 
 def _spread(size: int, most: int) -> np.ndarray:
-    """At most so many indices below `size`, evenly spread."""
+    """Return at most `most` indices below `size`, at equal distances."""
     return np.unique(np.linspace(0, size - 1, min(size, most)).astype(int))
 
 
