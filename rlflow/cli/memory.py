@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from rlflow.cli.command import add_command, add_sizes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
-from rlflow.common.messages import counted, progress_bar, shape_words
+from rlflow.common.messages import counted, shape_words
 
 TEXT = "make a model need less memory: the best order of its nodes, and the best session options"
 PAGE = """\
@@ -67,7 +67,7 @@ def run(parsed) -> dict:
         model = Optimised(source, Path(folder), shapes, fix)
         if receipt is not None:
             return repeat_receipt(parsed, receipt, model, shapes, threads)
-        return improve(parsed, model, shapes, threads)
+        return improve_model(parsed, model, shapes, threads)
 
 
 def source_of(name: str, folder: Path, out: Path) -> Path:
@@ -85,13 +85,10 @@ def source_of(name: str, folder: Path, out: Path) -> Path:
 
 def repeat_receipt(parsed, receipt: dict, before, shapes: dict, threads: int) -> dict:
     from rlflow.graph.onnx_writer import copy_model
-    from rlflow.memory.pipeline import repeat, repeat_rewrites
+    from rlflow.memory.pipeline import make_again
 
-    model, fix, rewrites = before, receipt["fix"], receipt.get("rewrites")
-    if rewrites is not None:
-        given = (before.source, before.path.with_name("rewritten.onnx"), rewrites, shapes, fix, threads)
-        model = optimised_again(before, repeat_rewrites(*given), shapes, fix)
-    executed, out = repeat(receipt, before, model, threads), Path(parsed.out)
+    model, executed = make_again(before, receipt, shapes, threads)
+    out = Path(parsed.out)
     copy_model(model.path, out, same=False)
     text = f"the order of {counted(len(executed), 'node')} repeated; the file is the same, byte for byte"
     sure = "its peaks are those of the receipt; bits compared with the model; the bound is not proved again"
@@ -99,75 +96,16 @@ def repeat_receipt(parsed, receipt: dict, before, shapes: dict, threads: int) ->
     return {"nodes": len(executed), "bytes": receipt["bytes"], "model_sha256": receipt["model_sha256"]}
 
 
-def optimised_again(before, rewritten, shapes: dict, fix: bool):
-    """What ONNX Runtime makes of the model that was rewritten."""
-    from rlflow.memory.pipeline import Optimised
-
-    folder = before.path.with_name("rewritten")
-    folder.mkdir()
-    return Optimised(rewritten.path, folder, {} if fix else shapes, False, original=before.source)
-
-
-def rewritten_model(parsed, before, shapes: dict, threads: int):
-    """(the rewritten model, optimised; what was rewritten); the model itself and None where there is nothing."""
-    from rlflow.memory.pipeline import rewrite
-
-    if parsed.rewrite is None:
-        return before, None
-    path = before.path.with_name("rewritten.onnx")
-    rewritten = rewrite(before.source, path, shapes, parsed.fix, parsed.rewrite, threads)
-    return (optimised_again(before, rewritten, shapes, parsed.fix), rewritten) if rewritten else (before, None)
-
-
-def improve(parsed, before, shapes: dict, threads: int) -> dict:
-    """The whole way: search, write, measure, say."""
+def improve_model(parsed, before, shapes: dict, threads: int) -> dict:
     from rlflow.graph.onnx_runtime import Setup
-    from rlflow.memory.ordered_files import is_blocked
-    from rlflow.memory.pipeline import (
-        SETUPS,
-        best_of,
-        best_order,
-        choose_setup,
-        claims,
-        make_order_receipt,
-        measure_setups,
-        snippet,
-        write_in_order,
-    )
+    from rlflow.memory.pipeline import improve
 
-    with progress_bar(2 + len(SETUPS), "memory", "step") as bar:
-        by_order = best_order(before, parsed.seconds)
-        model, rewritten = rewritten_model(parsed, before, shapes, threads)
-        bar.update()
-        ordered = best_of(before, by_order, model, parsed.seconds)
-        if ordered is by_order:
-            model, rewritten = before, None
-        better = ordered.best is not ordered.usual
-        executed = write_in_order(model, ordered.best, threads) if better else ordered.usual
-        sizes = claims(before, model, ordered.usual, executed) | {"bound": ordered.bound}
-        written = sizes["peak"] < sizes["usual_peak"]
-        bar.update()
-        measured = measure_setups(model, written, threads, parsed.seconds, bar)
-    best = choose_setup(measured, parsed.slowdown / 100)
-    setup = SETUPS[best.setup]._replace(as_written=written)
-    results = {
-        "model": parsed.model, "written": written, "nodes": model.problem.n, "unknown_sizes": model.unknown,
-        "sizes": model.sizes, "bytes": sizes, "usual_peaks": sorted(map(before.peak, before.usual)),
-        "gain_percent": 100 * (1 - sizes["peak"] / max(sizes["usual_peak"], 1)),
-        "rewritten": rewritten and {"rules": rewritten.rules, "checks": rewritten.checks,
-                                    "best_order": before.peak(by_order.best)},
-        "proved": sizes["peak"] == ordered.bound,
-        "rows": [row._asdict() for row in measured], "setup": best.setup,
-        "this_processor_only": written and is_blocked(model.path),
-    }  # fmt: skip
-    code = snippet(parsed.out if written else parsed.model, setup)
-    files = {}
-    if written:
-        rewrites = rewritten and rewritten.receipt
-        receipt = make_order_receipt(before, model, ordered, executed, setup, shapes, parsed.fix, rewrites)
-        usage = (before.usage(ordered.usual), model.usage(executed))
-        files = write_files(Path(parsed.out), model, results, usage, receipt, code)
-    show(results, code if setup != Setup() else "")
+    improved = improve(before, shapes, parsed.fix, threads, parsed.seconds, parsed.slowdown, parsed.rewrite)
+    results = {"model": parsed.model, **improved.results}
+    code, files = improved.code(parsed.out if results["written"] else parsed.model), {}
+    if results["written"]:
+        files = write_files(Path(parsed.out), improved.model, results, improved.usage, improved.receipt, code)
+    show(results, code if improved.setup != Setup() else "")
     end_with(parsed, results, files, shape_words(shapes, parsed.fix))
     return results | {"files": {name: str(file) for name, file in files.items()}}
 

@@ -23,6 +23,7 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
+from rlflow.common.messages import progress_bar
 from rlflow.common.system import MIN_RETURNED
 from rlflow.costs import graph_cost
 from rlflow.costs.measured import measure
@@ -454,3 +455,108 @@ def repeat(receipt: dict, before: Optimised, model: Optimised, threads: int) -> 
     if file_hash(*model_files(model.path)) != written:
         raise RLFlowError(f"the same order gives another file here; use the versions of the receipt: {made_by}")
     return executed
+
+
+class Improved(NamedTuple):
+    """The result of `improve`.
+
+    Attributes:
+      results: plain values: sizes in bytes, measured rows, what was rewritten.
+      model: the model in which the orders are counted.
+      usage: memory in use over time, before and after; None if no file is to be written.
+      receipt: the receipt of the file; None if no file is to be written.
+      setup: the chosen session options.
+    """
+
+    results: dict
+    model: Optimised
+    usage: tuple | None
+    receipt: dict | None
+    setup: Setup
+
+    def code(self, path: Path | str) -> str:
+        """Return the Python code that loads the file at `path` with the chosen options."""
+        return snippet(path, self.setup)
+
+
+def improve(
+    before: Optimised, shapes: Shapes, fix: bool, threads: int, seconds: float, slowdown: float,
+    rewrite_seconds: float | None,
+) -> Improved:  # fmt: skip
+    """Search for the best order, rewrite where asked for, measure all session options and choose the best.
+
+    Args:
+      before: the model as it is.
+      shapes: typical sizes of symbolic dimensions; `fix` freezes them.
+      threads: threads of ONNX Runtime.
+      seconds: the limit of the search, and of the measurement of latencies.
+      slowdown: by how many percent the chosen options may make the model slower.
+      rewrite_seconds: the limit of rewriting; None: the graph is not rewritten.
+    """
+    with progress_bar(2 + len(SETUPS), "memory", "step") as bar:
+        by_order = best_order(before, seconds)
+        model, rewritten = _rewritten_model(before, shapes, fix, threads, rewrite_seconds)
+        bar.update()
+        ordered = best_of(before, by_order, model, seconds)
+        if ordered is by_order:
+            model, rewritten = before, None
+        better = ordered.best is not ordered.usual
+        executed = write_in_order(model, ordered.best, threads) if better else ordered.usual
+        sizes = claims(before, model, ordered.usual, executed) | {"bound": ordered.bound}
+        written = sizes["peak"] < sizes["usual_peak"]
+        bar.update()
+        measured = measure_setups(model, written, threads, seconds, bar)
+    best = choose_setup(measured, slowdown / 100)
+    setup = SETUPS[best.setup]._replace(as_written=written)
+    results = {
+        "written": written, "nodes": model.problem.n, "unknown_sizes": model.unknown,
+        "sizes": model.sizes, "bytes": sizes, "usual_peaks": sorted(map(before.peak, before.usual)),
+        "gain_percent": 100 * (1 - sizes["peak"] / max(sizes["usual_peak"], 1)),
+        "rewritten": rewritten and {"rules": rewritten.rules, "checks": rewritten.checks,
+                                    "best_order": before.peak(by_order.best)},
+        "proved": sizes["peak"] == ordered.bound,
+        "rows": [row._asdict() for row in measured], "setup": best.setup,
+        "this_processor_only": written and is_blocked(model.path),
+    }  # fmt: skip
+    if not written:
+        return Improved(results, model, None, None, setup)
+    rewrites = rewritten and rewritten.receipt
+    receipt = make_order_receipt(before, model, ordered, executed, setup, shapes, fix, rewrites)
+    return Improved(results, model, (before.usage(ordered.usual), model.usage(executed)), receipt, setup)
+
+
+def make_again(before: Optimised, receipt: dict, shapes: Shapes, threads: int) -> tuple[Optimised, list[str]]:
+    """Return the model of a receipt, written in its order, and the names of its nodes in that order.
+
+    Args:
+      before: the original model.
+      receipt: the receipt of `improve`.
+      shapes: the typical sizes that the receipt names.
+      threads: threads of ONNX Runtime.
+
+    Raises:
+      RLFlowError: the receipt does not fit the model, or makes a wrong claim.
+    """
+    model, fix, rewrites = before, receipt["fix"], receipt.get("rewrites")
+    if rewrites is not None:
+        path = before.path.with_name("rewritten.onnx")
+        rewritten = repeat_rewrites(before.source, path, rewrites, shapes, fix, threads)
+        model = _optimised_rewritten(before, rewritten, shapes, fix)
+    return model, repeat(receipt, before, model, threads)
+
+
+def _rewritten_model(
+    before: Optimised, shapes: Shapes, fix: bool, threads: int, seconds: float | None
+) -> tuple[Optimised, Rewritten | None]:
+    """Return the rewritten model, optimised, and its rewrites; `before` and None if nothing is rewritten."""
+    if seconds is None:
+        return before, None
+    rewritten = rewrite(before.source, before.path.with_name("rewritten.onnx"), shapes, fix, seconds, threads)
+    return (_optimised_rewritten(before, rewritten, shapes, fix), rewritten) if rewritten else (before, None)
+
+
+def _optimised_rewritten(before: Optimised, rewritten: Rewritten, shapes: Shapes, fix: bool) -> Optimised:
+    """Return the graph that ONNX Runtime makes of the rewritten model."""
+    folder = before.path.with_name("rewritten")
+    folder.mkdir()
+    return Optimised(rewritten.path, folder, {} if fix else shapes, False, original=before.source)
