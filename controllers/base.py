@@ -1,17 +1,18 @@
-"""The interface of a controller, and the checkpoint that all of them share.
+"""The interface of a controller, and the checkpoint that all controllers share.
 
-A controller sees batched latent observations, a dict of NumPy arrays
+A controller receives batched latent observations, a dict of NumPy arrays:
 
     z       float32 [B, Z]      the latent of the graph
     h       float32 [B, H]      the recurrent state of the world model
-    counts  int32   [B, N + 1]  locations per rule, of which those below the count are valid; 0: the rule is not
-                                valid now. The last entry is NO-OP: 1, or 0 in a task without it
+    counts  int32   [B, N + 1]  number of valid locations of each rule; valid locations are 0 to count - 1.
+                                The last entry is NO-OP: 1, or 0 in a task without NO-OP
     class_counts
-            int32   [B, K]      the same by match class (worldmodel/base.py); a rule's locations are ordered by it
-    step    int32   [B]         how many steps the episode has had
+            int32   [B, K]      number of matches of each match class (worldmodel/base.py). The locations of a
+                                rule are ordered by match class
+    step    int32   [B]         number of steps since the reset
 
-and answers with int64 [B, 2]: (xfer_id, location). The memory is in `h` and `step`, so a controller has no
-state of its own between two calls.
+It returns actions int64 [B, 2]: (xfer_id, location). The memory is in `h` and `step`, so a controller keeps no
+state between two calls.
 """
 
 import hashlib
@@ -38,12 +39,12 @@ Progress = Callable[[int, int], None]  # (iterations done, iterations in all)
 class StopReason(StrEnum):
     BUDGET = "budget"  # the configured number of iterations was played
     CONVERGED = "converged"  # the search can no longer move; `detail` says which criterion
-    DIVERGED = "diverged"  # the loss stopped being finite; the best controller before that is kept
+    DIVERGED = "diverged"  # the gradients are not finite; the best controller before that is kept
     NOTHING_TO_TRAIN = "nothing to train"
 
 
 def derive_seed(*keys: int) -> int:
-    """A seed below 2³¹ that is a function of the keys, e.g. of (seed, iteration)."""
+    """Return a seed below 2³¹ that depends on the keys alone, e.g. on (seed, iteration)."""
     return int(np.random.SeedSequence(keys).generate_state(1)[0] >> 1)
 
 
@@ -56,12 +57,20 @@ class LatentShapes:
     n_xfer_ids: int  # N + 1, with NO-OP
     locations: int  # L
     n_match_classes: int  # K
-    stop: bool  # whether there is a NO-OP
-    table: str  # a digest of each match class's rule and usual reward
+    stop: bool  # the task has a NO-OP action
+    table: str  # digest of the rule and the median reward of each match class
 
     @classmethod
     def of(cls, observation_space: gym.spaces.Dict, action_space: gym.spaces.MultiDiscrete) -> "LatentShapes":
-        """Raises RLFlowError if the spaces are not the latent ones."""
+        """Return the sizes of a latent environment.
+
+        Args:
+          observation_space: Dict with the keys of the module docstring.
+          action_space: MultiDiscrete([N + 1, L]).
+
+        Raises:
+          RLFlowError: the spaces are not those of a latent environment.
+        """
         try:
             (z,), (h,) = observation_space["z"].shape, observation_space["h"].shape
             counts, class_counts = observation_space["counts"], observation_space["class_counts"]
@@ -83,7 +92,16 @@ class LatentShapes:
 
 
 def check_observes(controller: type, wanted: Observes, shape: str) -> None:
-    """Raises RLFlowError if a controller is shown something else than what a task of this shape shows."""
+    """Check that a controller accepts the observations of the task.
+
+    Args:
+      controller: the controller's class.
+      wanted: the kind of observation that the task provides.
+      shape: the shape of the task in words, for the message.
+
+    Raises:
+      RLFlowError: the controller needs another kind of observation.
+    """
     observes = controller.Config.observes
     if observes != wanted:
         raise RLFlowError(
@@ -93,39 +111,46 @@ def check_observes(controller: type, wanted: Observes, shape: str) -> None:
 
 
 class Learner:
-    """What all controllers are: something with options that learns, and whose training goes on after a kill.
+    """The base class of all controllers: options, learned arrays, and a training that resumes after a kill.
 
-    A subclass states `name` and `Config` and fills the methods that raise NotImplementedError. `shapes` is a dataclass
-    of the sizes that it depends on.
+    A subclass sets `name` and `Config` and implements the methods that raise NotImplementedError.
+
+    Attributes:
+      config: the options, an instance of `Config`.
+      shapes: a dataclass of the sizes that the learned arrays depend on.
+      seed: the seed of the initial weights and of `rng`.
     """
 
     name: str  # as registered in controllers/__init__.py
-    Config: type[LearnerConfig]  # its dataclass of options
-    BUDGET: tuple[str, ...] = ()  # the options that a resumed training may change
+    Config: type[LearnerConfig]  # the dataclass of its options
+    BUDGET: tuple[str, ...] = ()  # options that may change when a training resumes
 
     def __init__(self, config, shapes, seed: int = 0):
         self.config, self.shapes, self.seed = config, shapes, seed
-        self.rng = np.random.default_rng(seed)  # what `act` draws from when it is given no other
+        self.rng = np.random.default_rng(seed)  # used by `act` if the caller passes no generator
         self.training_seed: int | None = None
 
     def players(self) -> list["Learner"]:
-        """Who plays when it acts on a real graph, each in turn."""
+        """Return the controllers that play in turn on a real graph, by default this one alone."""
         return [self]
 
     def first_checkpoint(self) -> int:
-        """Steps of all copies, evaluations left out, before which nothing that was learnt is kept."""
+        """Return the number of steps before the first checkpoint of something learned.
+
+        Steps of all copies count; steps of evaluations do not.
+        """
         return 0
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that was learnt, and all that is needed to go on learning bit for bit."""
+        """Return the learned arrays and everything else that a bit-identical resumption needs."""
         raise NotImplementedError("arrays() -> {name: array}")
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Takes what `arrays` gave. Raises RLFlowError if a shape does not fit."""
+        """Load the arrays that `arrays` returned. Raise RLFlowError if a shape differs."""
         raise NotImplementedError("restore({name: array}) -> None")
 
     def save(self, folder: Path | str) -> None:
-        """Writes controller.npz and then controller.json, so that the JSON is there only if all of it is."""
+        """Write controller.npz, then controller.json: the JSON file exists only if the checkpoint is complete."""
         files.write_arrays(Path(folder) / "controller.npz", self.arrays())
         description = {
             "controller": self.name,
@@ -136,12 +161,12 @@ class Learner:
         files.write_json(Path(folder) / "controller.json", description)
 
     def load(self, folder: Path | str) -> None:
-        """Takes over a saved controller. Raises RLFlowError if it is of another controller or shape."""
+        """Load a saved controller. Raise RLFlowError if its name or shapes differ."""
         self.restore(self.saved(folder))
         self.training_seed = read_description(folder)["training_seed"]
 
     def saved(self, folder: Path | str) -> dict[str, np.ndarray]:
-        """The arrays of a saved controller. Raises RLFlowError if it is of another controller or shape."""
+        """Return the arrays of a saved controller. Raise RLFlowError if its name or shapes differ."""
         description = read_description(folder)
         if description.get("controller") != self.name:
             raise RLFlowError(f"{folder} holds the controller '{description.get('controller')}', not '{self.name}'")
@@ -153,11 +178,19 @@ class Learner:
         return files.read_arrays(Path(folder) / "controller.npz")
 
     def resume(self, folder: Path | str, seed: int) -> None:
-        """Goes on with the training that `folder` holds, if any; refuses one of another config or seed."""
+        """Load the training in a folder, if there is one.
+
+        Args:
+          folder: the folder of the checkpoint; it may be empty or missing.
+          seed: the seed of the training.
+
+        Raises:
+          RLFlowError: the training in the folder has another seed or other options, `BUDGET` aside.
+        """
         if (Path(folder) / "controller.json").exists():
             description = read_description(folder)
             before = {**description.get("config", {}), "seed": description.get("training_seed")}
-            now = {**json.loads(json.dumps(asdict(self.config))), "seed": seed}  # lists, as they were written
+            now = {**json.loads(json.dumps(asdict(self.config))), "seed": seed}  # tuples become lists, as in the file
             before |= {key: now[key] for key in self.BUDGET}
             if description.get("controller") == self.name and before != now:
                 raise RLFlowError(
@@ -171,16 +204,22 @@ class Learner:
         self, folder: Path | str, seed: int, total: int, log: Log | None = None, progress: Progress | None = None,
         every: int = 1,
     ) -> Trainer:  # fmt: skip
-        """Return the trainer of a training in the folder, which goes on with the one that the folder holds.
+        """Return a trainer that resumes the training in the folder, if there is one.
 
-        total: the position that `progress` is told as the end. every: positions between two checkpoints.
+        Args:
+          folder: the folder of the checkpoint.
+          seed: the seed of the training.
+          total: the last position, passed to `progress`.
+          log: receives (environment steps, scalars).
+          progress: receives (position, total).
+          every: positions between two checkpoints.
         """
         report = None if progress is None else lambda done, _: progress(done, total)
         return Trainer(_Saved(self, folder, seed), every=every, log=log, progress=report)
 
 
 class _Saved:
-    """The folder of a learner as the checkpoint of its trainer. Its counters are among its arrays."""
+    """The checkpoint of a learner, as its trainer reads and writes it; counters are among the learner's arrays."""
 
     def __init__(self, learner: Learner, folder: Path | str, seed: int):
         self.learner, self.folder, self.seed = learner, folder, seed
@@ -194,7 +233,7 @@ class _Saved:
 
 
 class Controller(Learner):
-    """Who acts step by step, by the latent observation."""
+    """The base class of controllers that act step by step on latent observations."""
 
     def __init__(self, config, observation_space, action_space, seed: int = 0):
         super().__init__(config, LatentShapes.of(observation_space, action_space), seed)
@@ -202,23 +241,48 @@ class Controller(Learner):
         self.match_classes, self.usual_rewards = counted.match_classes, counted.usual_rewards  # [K] each
 
     def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
-        """The actions, int64 [B, 2]: the most probable ones, or sampled with `rng`."""
+        """Return one action for each row of a batch.
+
+        Args:
+          observation: the dict of the module docstring.
+          greedy: take the most probable action; otherwise sample.
+          rng: the generator to sample with, by default the controller's own.
+
+        Returns:
+          int64 [B, 2], (xfer_id, location).
+        """
         raise NotImplementedError("act(observation, greedy=True, rng=None) -> int64 [B, 2] (xfer_id, location)")
 
     def train(
         self, make_env: MakeEnv, seed: int, folder: Path, log: Log | None = None, progress: Progress | None = None
     ) -> dict:
-        """Trains on copies of an environment until a typed stop, and goes on where `folder` holds a checkpoint.
+        """Train on copies of an environment; resume if the folder holds a checkpoint.
 
-        Returns {"stop_reason": StopReason, "detail": str, "best_return": float, "iterations": int,
-        "env_steps": int}: the mean return of the best controller, the updates or generations, and all steps
-        that were played, evaluations included. Afterwards `act` plays the best controller that was seen, and
-        `folder` holds it.
+        Afterwards `act` plays the best controller of the training, and the folder holds it.
+
+        Args:
+          make_env: n -> a vector environment of n copies.
+          seed: the seed of all randomness of the training.
+          folder: the folder of the checkpoint.
+          log: receives (environment steps, scalars).
+          progress: receives (iterations done, iterations in all).
+
+        Returns:
+          "stop_reason" (StopReason), "detail" (str), "best_return" (mean return of the best controller),
+          "iterations" (updates or generations) and "env_steps" (all steps, evaluations included).
         """
         raise NotImplementedError("train(make_env, seed, folder, log=None, progress=None) -> dict of results")
 
     def open(self, make_env: MakeEnv, n: int) -> VectorEnv:
-        """n copies, checked to be of the shapes and of the autoreset mode that training relies on."""
+        """Make a vector environment and check it.
+
+        Args:
+          make_env: n -> a vector environment of n copies.
+          n: the number of copies.
+
+        Raises:
+          RLFlowError: the shapes, the number of copies or the autoreset mode differ from what training expects.
+        """
         env = make_env(n)
         shapes = LatentShapes.of(env.single_observation_space, env.single_action_space)
         if shapes != self.shapes:
@@ -230,9 +294,14 @@ class Controller(Learner):
         return env
 
     def batch(self, observation: Mapping[str, np.ndarray], counted: str = "counts") -> list[np.ndarray]:
-        """[z, h, counts] in the dtypes stated above, checked to be batched.
+        """Return [z, h, counts] with the dtypes of the module docstring.
 
-        counted: "counts", or "class_counts" for those by match class.
+        Args:
+          observation: the batched observation.
+          counted: "counts" (by rule) or "class_counts" (by match class).
+
+        Raises:
+          RLFlowError: an array has no batch axis or another shape, or NO-OP has the wrong count.
         """
         s = self.shapes
         size = {"counts": s.n_xfer_ids, "class_counts": s.n_match_classes}[counted]
@@ -247,7 +316,7 @@ class Controller(Learner):
 
 
 def read_description(folder: Path | str) -> dict:
-    """What is saved of a controller besides its arrays. Raises RLFlowError if it is not there, or damaged."""
+    """Return the saved name, shapes, config and seed of a controller. Raise RLFlowError if missing or damaged."""
     description = files.read_json(Path(folder) / "controller.json")
     keys = {"controller", "shapes", "config", "training_seed"}
     if not isinstance(description, dict) or not keys <= description.keys():
@@ -256,13 +325,21 @@ def read_description(folder: Path | str) -> dict:
 
 
 def differences(result: Mapping, expected: Mapping) -> str:
-    """'z 32, not 64; …' for the keys in which two mappings differ."""
+    """Return the entries in which two mappings differ, in words: 'z 32, not 64; …'."""
     keys = [key for key in {**expected, **result} if result.get(key) != expected.get(key)]
     return "; ".join(f"{key} {result.get(key)}, not {expected.get(key)}" for key in keys)
 
 
 def same_shapes(result: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises RLFlowError naming the arrays of a checkpoint that are missing, superfluous or of another shape."""
+    """Check the names and shapes of a checkpoint's arrays.
+
+    Args:
+      result: the arrays by name.
+      expected: the shapes by name.
+
+    Raises:
+      RLFlowError: an array is missing, superfluous or has another shape; the message names it.
+    """
     shapes = {key: tuple(array.shape) for key, array in result.items()}
     if shapes != dict(expected):
         raise RLFlowError(f"the checkpoint is of another shape: {differences(shapes, expected)}")

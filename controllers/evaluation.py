@@ -1,7 +1,7 @@
-"""Playing episodes: batched ones for a mean return, single ones on a (real) environment for their best state.
+"""Episodes of a controller: batches for a mean return, single episodes for the cheapest visited state.
 
-No TensorFlow here, and nothing of the environment is known but its latent spaces and, for `best_of`, that
-`info["cost"]` (ms) is given at reset and at every step.
+This module imports no TensorFlow. It relies on the latent spaces of the environment alone. `best_of` also needs
+`info["cost"]` (ms) from reset and from every step.
 """
 
 import math
@@ -17,9 +17,19 @@ from rlflow.common.errors import RLFlowError
 
 
 def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every copy plays from reset to its first end, at most `max_steps` steps.
+    """Play one episode in each copy of a vector environment.
 
-    `act(observation)` gives int [n, 2]. Returns the undiscounted returns float64 [n] and the lengths int64 [n].
+    Args:
+      env: n copies.
+      act: observation -> actions int [n, 2].
+      seed: the seed of the reset.
+      max_steps: the largest number of steps.
+
+    Returns:
+      The undiscounted returns float64 [n] and the episode lengths int64 [n].
+
+    Raises:
+      RLFlowError: a return is not finite.
     """
     observation, _ = env.reset(seed=seed)
     returns, lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
@@ -38,22 +48,29 @@ def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.n
 
 @dataclass
 class Trajectory:
-    """One episode of T steps: `infos` has T + 1 entries, the first one from reset."""
+    """One episode of T steps. `infos` has T + 1 entries; the first comes from reset."""
 
-    actions: list[tuple[int, int]] = field(default_factory=list)  # (xfer_id, location), as the environment numbers
+    actions: list[tuple[int, int]] = field(default_factory=list)  # (xfer_id, location), numbered as in the environment
     rewards: list[float] = field(default_factory=list)
     infos: list[dict] = field(default_factory=list)
-    terminated: bool = False  # ended by the task (NO-OP); else it was truncated
-    seconds: float = field(default=0.0, compare=False)  # that it took, the environment's steps included
+    terminated: bool = False  # ended by the task (NO-OP), not truncated
+    seconds: float = field(default=0.0, compare=False)  # wall-clock time, environment steps included
 
     @property
     def costs(self) -> list[float]:
-        """The cost (ms) of the T + 1 visited states."""
+        """The costs (ms) of the T + 1 visited states."""
         return [float(info["cost"]) for info in self.infos]
 
 
 def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
-    """Plays one episode on a single environment with the latent spaces; the controller sees a batch of one."""
+    """Play one episode in a single environment; the controller receives a batch of one.
+
+    Args:
+      controller: anything with `act` as in `controllers.base.Controller`.
+      env: an environment whose observations the controller accepts.
+      greedy: take the most probable actions; otherwise sample.
+      seed: the seed of the reset and of sampling.
+    """
     rng, started = np.random.default_rng(seed), time.perf_counter()
     observation, info = env.reset(seed=seed)
     trajectory, ended = Trajectory(infos=[info]), False
@@ -71,11 +88,11 @@ def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
 
 @dataclass
 class BestOf:
-    """Several trajectories and the cheapest state among all that they visited."""
+    """Several trajectories and the cheapest state that any of them visited."""
 
-    trajectories: list[Trajectory]  # the greedy ones first, one a player, then sampled ones, of each in turn
-    index: int  # the trajectory that visits the cheapest state
-    prefix: int  # how many of its actions lead there; 0 is the initial state
+    trajectories: list[Trajectory]  # one greedy trajectory per player, then sampled ones
+    index: int  # index of the trajectory with the cheapest state
+    prefix: int  # number of actions to that state; 0 is the initial state
     cost: float  # ms
 
     @property
@@ -85,16 +102,21 @@ class BestOf:
 
 
 def best_of(players: Sequence, env: gym.Env, samples: int, seed: int, deadline: float = math.inf) -> BestOf:
-    """A greedy episode of each player, and `samples` sampled ones of all in turn. Of equal costs the earlier trajectory
-    and the shorter prefix win.
+    """Play a greedy episode of each player, then sampled episodes, and find the cheapest state.
 
-    players: controllers that see the same, as `Learner.players` has them.
-    deadline: of time.monotonic(), after which no further episode begins; the first is always played.
+    Between equal costs the earlier trajectory wins, then the shorter prefix.
+
+    Args:
+      players: controllers with equal observations, see `Learner.players`. They take turns in sampled episodes.
+      env: an environment with `info["cost"]` (ms).
+      samples: the number of sampled episodes.
+      seed: the seed of the greedy episodes; sampled episode k has seed + k.
+      deadline: the value of time.monotonic() after which no episode begins; the first one is always played.
     """
     trajectories, n = [], len(players)
     while len(trajectories) < n + samples and (not trajectories or time.monotonic() < deadline):
         number = len(trajectories)
-        sampled = max(number - n + 1, 0)  # which of them it is; 0: a greedy one
+        sampled = max(number - n + 1, 0)  # number of the sampled episode; 0 for a greedy one
         trajectories.append(rollout(players[number % n], env, greedy=not sampled, seed=seed + sampled))
     cost, index, prefix = min(
         (cost, index, prefix)

@@ -1,6 +1,7 @@
-"""The stage `eval`: trained controllers act on the real graph beside their controls, or the world model is judged.
+"""The stage `eval`: trained controllers act on the real graph and are compared with controls.
 
-`acted` plays a controller that was trained on other models, for `optimise --controller`.
+`evaluate_world_model` measures the accuracy of the world model instead. `acted` plays a controller that was trained on
+other models, for `optimise --controller`.
 """
 
 import time
@@ -40,14 +41,16 @@ from worldmodel.fidelity_report import write_fidelity
 from worldmodel.run_pages import draw_dream_and_reality
 from worldmodel.train_and_load import prepare_tensorflow, split_episodes
 
-FRESH = 32  # random episodes that a world model is judged on where its training kept none
+FRESH = 32  # new random episodes to test a world model on if its training held none out
 
 
 def acted(run, folder: str, seconds: float) -> Candidate:
-    """The best graph on the ways of its episodes.
+    """Play a trained controller on the run's model and return the cheapest graph that it visits.
 
-    folder: of the controller, one that sees candidates. seconds: after which no further episode begins; the first one,
-      a greedy one, is always played.
+    Args:
+      run: the run folder.
+      folder: the folder of a controller that observes candidates.
+      seconds: the time after which no episode begins; the first, greedy episode is always played.
     """
     started = time.monotonic()
     prepare_tensorflow(run.config.seed, run.config.world_model.threads)
@@ -61,10 +64,15 @@ def acted(run, folder: str, seconds: float) -> Candidate:
 
 
 def evaluate(run, result=None) -> dict:
-    """The controller and its controls on the real graph; checks, measurement, receipt.
+    """Run the stage: compare the controllers with controls on the real graph and deliver the best candidate.
 
-    result: `rlflow.optimisation.anytime.BestSoFar` of searches before: its candidates compete, the controller's goes
-      into it.
+    Args:
+      run: the run folder, with trained controllers.
+      result: a `rlflow.optimisation.anytime.BestSoFar` of earlier searches. Its candidates are compared as well, and
+        the controller's candidate is offered to it.
+
+    Returns:
+      The outcome of `TaskSpec.deliver` with "dreamt" and "compared_returns".
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run)
@@ -93,13 +101,13 @@ def evaluate(run, result=None) -> dict:
         return outcome
     try:
         _draw(run, model, actors, tries)
-    except (Exception, KeyboardInterrupt) as error:  # the stage is finished, with or without pictures
+    except (Exception, KeyboardInterrupt) as error:  # the stage is complete without the pictures
         say(f"dream and reality are not drawn: {first_line(error)}")
     return outcome
 
 
 def _together(candidates: list[Candidate], others: list[Candidate]) -> list[Candidate]:
-    """All of them; of two of one name the better: the control and the search `greedy` make other rewrites."""
+    """Merge two lists; of two candidates with one name (e.g. `greedy` as control and as search) keep the better."""
     result = {candidate.name: candidate for candidate in candidates}
     for other in others:
         if other.name not in result or other.state.objective < result[other.name].state.objective:
@@ -108,7 +116,7 @@ def _together(candidates: list[Candidate], others: list[Candidate]) -> list[Cand
 
 
 def _draw(run, model, actors: list, tries: list) -> None:
-    """Of each controller the greedy episode, dreamt once more, beside the real one."""
+    """Draw the predicted rewards of each controller's greedy dream beside those of its real greedy episode."""
     for temperature, actor, tried in zip(run.config.dream.temperatures, actors, tries, strict=True):
         dream = DreamEnv(model, run.task.initial, **dream_options(run, temperature))
         dreamt = rollout(actor, dream, greedy=True, seed=run.config.seed)
@@ -116,14 +124,15 @@ def _draw(run, model, actors: list, tries: list) -> None:
 
 
 def _controllers_candidate(run, trained: dict, tries: list, started: float) -> Candidate:
-    """The best that a controller reached. Its interactions are all that were played for it, in training and acting, and
-    so are its seconds of measurement.
+    """Return the cheapest state that any controller reached.
+
+    Interactions and measurement seconds include data collection, training and acting.
     """
     best = min(tries, key=lambda tried: tried.cost)
     interactions, measured = 0, 0.0
     if not sees_candidates(run):
         interactions = run.require("train-wm")["interactions"]
-        measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # online nothing is collected
+        measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # none if the training is online
     if run.config.controller.train_on == "real":
         interactions += trained["trainings"][0]["env_steps"]
         measured += trained["trainings"][0]["measurement_seconds"]
@@ -131,13 +140,13 @@ def _controllers_candidate(run, trained: dict, tries: list, started: float) -> C
     for tried in tries:
         interactions += sum(len(trajectory.actions) for trajectory in tried.trajectories)
         for info in tried.trajectories[-1].infos[-1:]:
-            acting = info.get("measurement_seconds", 0.0)  # of all episodes so far
+            acting = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
     state = follow(run.task, best.actions)
     return Candidate("controller", state, best.actions, interactions, time.monotonic() - started, measured + acting)
 
 
 def _measured(run, trained: dict, controller: Candidate) -> Iterator[Candidate]:
-    """The fastest graph that was measured in training on the real graph, if any was."""
+    """Yield the fastest graph that was measured while a controller trained on the real graph."""
     for training in trained["trainings"]:
         best = training.get("measured")
         if best and (actions := best["actions"]):
@@ -154,7 +163,7 @@ def _greedy(run) -> Candidate:
 
 
 def _random(run, interactions: int) -> Candidate:
-    """The best of random play with as many interactions as the controller had."""
+    """Return the best state of random play with as many interactions as the controller used."""
     started, steps = time.monotonic(), run.spec.max_steps
     seed, by_rule = run.config.seed, run.config.collect.by_rule
     actions, played = rollouts.best_random(run.task, run.path / "episodes", interactions, steps, seed, by_rule)
@@ -162,7 +171,7 @@ def _random(run, interactions: int) -> Candidate:
 
 
 def _dream_and_reality(run, trained: dict, tries: list) -> list[dict]:
-    """For each temperature what was dreamt, and what the greedy episode gained on the real graph in as many steps."""
+    """Return the dreamt return per temperature and the real greedy return over as many steps."""
     result = []
     for training, tried in zip(trained["trainings"], tries, strict=True):
         episode, steps = tried.trajectories[0], training.get("dreamt_steps", run.config.dream.max_steps)
@@ -197,7 +206,7 @@ def _compared_returns(run, model, environment, candidates: list[Candidate]) -> d
 
 
 def evaluate_world_model(run) -> dict:
-    """How well the world model predicts held-out random episodes, and those that the trained controllers play."""
+    """Measure the world model's predictions on held-out random episodes and on episodes of trained controllers."""
     run.require("train-wm")
     config, model, folder = run.config, load_world_model(run), run.path / "eval"
     options = {"uncertainty_limit": config.dream.uncertainty_limit or 0.0, "seed": config.seed}
@@ -216,9 +225,10 @@ def evaluate_world_model(run) -> dict:
 
 
 def _random_episodes(run) -> tuple[list | None, list]:
-    """(what the world model learnt from, random episodes of this run's model that it did not).
+    """Return (training episodes of the world model, held-out random episodes of this run's model).
 
-    The latter are newly played if its training kept none. The former is None where it learnt from a stream.
+    If the training held none out, new episodes are played. The training episodes are None if world_model.mode is
+    online or world_model.holdout is 0.
     """
     config, trained, training = run.config, run.require("train-wm"), None
     if config.world_model.mode == "offline" and config.world_model.holdout:
@@ -233,7 +243,7 @@ def _random_episodes(run) -> tuple[list | None, list]:
             return training, held_out
     spec, unused = run.spec, trained["interactions"]
     reward, fresh = spec.make_reward(), []
-    for number in range(unused, unused + FRESH):  # seeds that no training has drawn
+    for number in range(unused, unused + FRESH):  # seeds that no training used
         rng = np.random.default_rng([config.seed, number])
         fresh.append(rollouts.play_random(run.task, reward, spec.max_steps, rng, number, config.collect.by_rule))
     return training, fresh

@@ -3,7 +3,7 @@
 A stage that was stopped or killed continues where it stopped. `learn` runs all stages that the run needs.
 `learn_world_model` and `learn_to_act` are one training each. `RunIterations` implements the steps of learning in
 iterations (controllers/iterations.py); iterations/K/ in the run folder holds the results of iteration K. The functions
-`*_lines` make the lines that a command says after a stage.
+`*_lines` return the lines that a command prints after a stage.
 """
 
 from collections.abc import Iterator, Mapping
@@ -86,9 +86,16 @@ LINES = {"collect": collect_lines, "train-wm": world_model_lines, "train-control
 
 
 def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict:
-    """What the training reports.
+    """Train the run's world model and return the results of the training.
 
-    source: episodes, or online a stream of them (see `worldmodel.train_and_load.train`).  name: of its events.
+    Args:
+      run: the run folder.
+      source: the episodes, or a stream of batches for online training (see `worldmodel.train_and_load.train`).
+      folder: the folder of the checkpoint.
+      name: the name of the event log.
+
+    Raises:
+      RLFlowError: the world model cannot predict the run's reward.
     """
     check_single_moves(run)
     config = world_model_config(run.config.world_model)
@@ -103,9 +110,17 @@ def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict
 
 
 def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
-    """(the controller that learnt in the model's dreams, or on the real graph; what its training reports).
+    """Train a controller in the dreams of a world model, or on the real graph.
 
-    model: None where it sees candidates.  folder: where its checkpoint lies.  name: of its events.
+    Args:
+      run: the run folder.
+      model: the world model, or None for a controller that observes candidates.
+      temperature: the temperature τ of the dreams.
+      folder: the folder of the checkpoint.
+      name: the name of the event log.
+
+    Returns:
+      (the controller, the results of its training).
     """
     options = run.config.controller
 
@@ -138,17 +153,17 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
 
 
 class RunIterations:
-    """What an iteration is made of: the `Steps` of controllers/iterations.py."""
+    """The implementation of `controllers.iterations.Steps` on a run folder."""
 
     def __init__(self, run):
         self.run, self.path, self.done = run, run.begin_iterations(), []
 
     def learn(self, number: int, episodes) -> dict:
-        """The world model of the last iteration becomes that of the run."""
+        """Train the world model; copy the model of the last iteration to the run's folder `world-model`."""
         folder = self.path / str(number) / "world-model"
         results = learn_world_model(self.run, episodes, folder, f"iteration-{number}-train-wm")
         if number == self.run.config.iterations.count:
-            whole = [file for file in folder.iterdir() if not file.name.startswith(".")]  # without half-written ones
+            whole = [file for file in folder.iterdir() if not file.name.startswith(".")]  # skips half-written files
             for file in sorted(whole):
                 copy_file(file, self.run.path / "world-model" / file.name)
         return results
@@ -170,7 +185,7 @@ class RunIterations:
             return play_iteration(player, folder, interactions, config.collect.episodes, seed, bar)
 
     def report(self, result: dict) -> None:
-        """A line, and curves, about an entry of "iterations" in the results of `learn_in_iterations`."""
+        """Print a line and draw curves for one entry of "iterations" (see `learn_in_iterations`)."""
         self.done.append(result)
         draw_iterations(self.run, self.done)
         _say_iteration(result)
@@ -189,7 +204,15 @@ def _percent(share: float | None) -> str:
 
 
 def learn(run, result=None) -> dict:
-    """The stages that the run needs; their results by name. result: see `evaluate`."""
+    """Run all stages that the run needs.
+
+    Args:
+      run: the run folder.
+      result: the best candidates of earlier searches, see `evaluate`.
+
+    Returns:
+      The results by name of the stage.
+    """
     stages = {
         "collect": collect, "train-wm": train_world_model, "train-controller": train_controller,
         "eval": partial(evaluate, result=result),
@@ -203,7 +226,7 @@ def learn(run, result=None) -> dict:
 
 
 def collect(run) -> dict:
-    """Random episodes of the real environment, on disk."""
+    """Run the stage `collect`: play random episodes of the real environment and store them."""
     one_shot.refuse(run, "collect")
     options = run.config.collect
 
@@ -218,7 +241,7 @@ def collect(run) -> dict:
 
 
 def train_world_model(run) -> dict:
-    """The world model, from disk or online; in several iterations, from the episodes of controllers too."""
+    """Run the stage `train-wm`, offline or online; further iterations add the episodes of controllers."""
     one_shot.refuse(run, "train-wm")
     spec, config, options = run.spec, run.config, run.config.iterations
 
@@ -244,8 +267,10 @@ def train_world_model(run) -> dict:
 
 
 def train_controller(run) -> dict:
-    """One controller per temperature, inside the dream alone; one that sees candidates, on the real graph; of a
-    one-shot task, one on its instance.
+    """Run the stage `train-controller`.
+
+    It trains one controller per temperature, in the dream or on the real graph (`controller.train_on`). A one-shot
+    task has one controller, which trains on instances.
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.train_controller(run)

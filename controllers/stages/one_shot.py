@@ -1,5 +1,7 @@
-"""The stages of a one-shot task: a controller learns on its instance or on others of its kind, and decides; nothing is
-collected and nothing dreamt.
+"""The stages of a one-shot task: train-controller and eval.
+
+A controller learns on the task's instance, or on other instances of its kind, and then decides. There are no random
+episodes and no world model.
 """
 
 import time
@@ -18,7 +20,7 @@ from worldmodel.train_and_load import prepare_tensorflow
 
 
 def refuse(run, stage: str) -> None:
-    """Raises RLFlowError if the run's task is one-shot, which has no such stage."""
+    """Raise RLFlowError if the run's task is one-shot: such a task does not have this stage."""
     if run.spec.shape == ONE_SHOT:
         raise RLFlowError(
             f"the task '{run.config.task.name}' is one-shot: it has no stage '{stage}', train-controller is its first"
@@ -26,7 +28,7 @@ def refuse(run, stage: str) -> None:
 
 
 def train_controller(run) -> dict:
-    """The controller, on the instance."""
+    """Train the run's controller on the instance and return the results of the stage."""
     config, name = run.config, run.config.controller.name
 
     def work() -> dict:
@@ -40,8 +42,9 @@ def train_controller(run) -> dict:
 
 
 def evaluate(run) -> dict:
-    """The controller's best decision, beside the control and random decisions with as many evaluations; see
-    `TaskSpec.deliver`.
+    """Deliver the best decision of the controller (see `TaskSpec.deliver`).
+
+    It is compared with the control and with the best of equally many random decisions.
     """
     trained, config, instance = run.require("train-controller"), run.config, run.task.initial
 
@@ -71,7 +74,7 @@ def _controller(run):
 
 
 def _best(name: str, instance: Instance, decisions: np.ndarray, evaluations: int, started: float) -> Decision:
-    """The best of decisions, int64 [B, n], as it was carried out."""
+    """Return the decision of the lowest objective among int64 [B, n], after any repair by the instance."""
     result = instance.evaluate(decisions)
     best = int(result.objectives.argmin())
     return Decision(name, result.decisions[best], int(result.objectives[best]), evaluations, time.monotonic() - started)

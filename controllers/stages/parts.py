@@ -1,6 +1,6 @@
-"""The parts that a stage is built from: checked names, the world model, controllers and environments of a run folder.
+"""Building blocks of the stages: name checks, and the world model, controllers and environments of a run folder.
 
-Heavy packages are imported inside the functions, so that `check_names` and the small commands do not wait for them.
+Functions import heavy packages when they are called, so that `check_names` and short commands start fast.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,11 @@ from rlflow.common.errors import RLFlowError
 
 
 def check_names(config) -> None:
-    """Refuses what names nothing before anything is done with it. Imports no TensorFlow."""
+    """Check all registered names and option combinations of a config, without TensorFlow.
+
+    Raises:
+      RLFlowError: a name is unknown, a module is not installed, or two options contradict each other.
+    """
     from controllers import CONTROLLERS
     from controllers.controller_options import CONFIGS as CONTROLLER_CONFIGS
     from controllers.controller_options import controller_config
@@ -34,7 +38,7 @@ def check_names(config) -> None:
     kind = CONTROLLER_CONFIGS.get(config.controller.name)
     check_installed(f"the controller '{config.controller.name}'", kind.needs)
     if config.optimise.learn:
-        controller_config(config)  # a wrong option is reported before anything is searched
+        controller_config(config)  # reports a wrong option before any search begins
     if config.iterations.count > 1 and config.world_model.mode == "online":
         raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
     if config.iterations.count > 1 and config.controller.train_on == "real":
@@ -42,14 +46,22 @@ def check_names(config) -> None:
 
 
 def check_installed(who: str, needs: Sequence[str]) -> None:
-    """Raises RLFlowError if one of the modules of the extra `learn` that somebody needs is not there."""
+    """Check that modules of the extra `learn` are installed.
+
+    Args:
+      who: the component that needs them, for the message.
+      needs: the names of the modules.
+
+    Raises:
+      RLFlowError: a module is not installed.
+    """
     missing = [name for name in needs if find_spec(name) is None]
     if missing:
         raise RLFlowError(f"{who} needs {missing[0]}, which is not installed: pip install 'rlflow[learn]'")
 
 
 def check_single_moves(run) -> None:
-    """Raises RLFlowError if an action of the run is several rewrites: dreams and controllers choose single ones."""
+    """Raise RLFlowError if an action of the run is a batch of rewrites: dreams and controllers choose single ones."""
     if run.config.env.moves != "single":
         raise RLFlowError(
             f"env.moves={run.config.env.moves} is for random play in the real environment; "
@@ -58,7 +70,15 @@ def check_single_moves(run) -> None:
 
 
 def load_world_model(run, folder: Path | None = None):
-    """The one in the folder, by default that of the run."""
+    """Load a trained world model.
+
+    Args:
+      run: the run folder.
+      folder: the parent of the folder `world-model`, by default the run folder itself.
+
+    Raises:
+      RLFlowError: the model was trained with other options than those of the run.
+    """
     from worldmodel.train_and_load import load, prepare_tensorflow
     from worldmodel.world_model_options import option_key, world_model_config
 
@@ -78,13 +98,15 @@ def load_world_model(run, folder: Path | None = None):
 
 
 def controllers_environment(run):
-    """The real environment, in episodes as long as a controller's may be."""
+    """Return the real environment with episodes of at most `controller.max_steps` steps."""
     return run.spec.make_env(run.task, run.config.controller.max_steps)
 
 
 def sees_candidates(run) -> bool:
-    """Whether the run's controller sees the graph and all candidates, and so needs no world model. Raises RLFlowError
-    if it is to learn in the dream, which has none.
+    """Return True if the run's controller observes the graph and all candidates, and so needs no world model.
+
+    Raises:
+      RLFlowError: such a controller is configured to train in the dream, which has no candidates.
     """
     from controllers.controller_options import CONFIGS
     from rlflow.common.task import Observes
@@ -100,7 +122,13 @@ def sees_candidates(run) -> bool:
 
 
 def as_seen(run, env, model):
-    """A real environment as the run's controller sees it. model: None where it sees candidates."""
+    """Wrap a real environment so that it returns the observations of the run's controller.
+
+    Args:
+      run: the run folder.
+      env: the real environment.
+      model: the world model that encodes latent observations, or None for a controller that observes candidates.
+    """
     from controllers.controller_options import controller_config
     from worldmodel.latent_env import LatentEnv
 
@@ -110,14 +138,19 @@ def as_seen(run, env, model):
 
 
 def with_candidates(env, config):
-    """A real environment as a controller with these options sees it that sees candidates."""
+    """Wrap a real environment in the `CandidateEnv` that a controller with these options needs."""
     from rlflow.env.candidates import CandidateEnv
 
     return CandidateEnv(env, config.layers if config.encoding == "local" else None, config.gains)
 
 
 def make_controller(run, model):
-    """An untrained one, for the spaces of the world model. model: None where it sees candidates."""
+    """Return an untrained controller of the run.
+
+    Args:
+      run: the run folder.
+      model: the world model that defines the spaces, or None for a controller that observes candidates.
+    """
     from controllers import CONTROLLERS
     from controllers.base import check_observes
     from controllers.controller_options import controller_config
@@ -136,21 +169,29 @@ def make_controller(run, model):
 
 
 def controller_folder(run, temperature: float) -> Path:
-    """Where the controller lies that learnt at this temperature (or on the real graph)."""
+    """Return the folder of the controller that was trained at this temperature, or on the real graph."""
     options = run.config.controller
     where = "real" if options.train_on == "real" else format(temperature, "g")
     return run.path / "controller" / f"{options.name}-{where}"
 
 
 def trained_controller(run, model, temperature: float):
-    """The one in its folder."""
+    """Return the run's controller that was trained at this temperature (see `controller_folder`)."""
     controller = make_controller(run, model)
     controller.load(controller_folder(run, temperature))
     return controller
 
 
 def controller_from(folder: Path | str, seed: int):
-    """A trained controller that sees candidates, and so acts on any model. Raises RLFlowError for any other."""
+    """Load a trained controller that observes candidates and therefore acts on any model.
+
+    Args:
+      folder: the folder of the controller.
+      seed: the seed of its sampling.
+
+    Raises:
+      RLFlowError: the controller observes something else, or the folder is damaged.
+    """
     from controllers import CONTROLLERS
     from controllers.base import read_description
     from rlflow.common.task import Observes
@@ -169,7 +210,7 @@ def controller_from(folder: Path | str, seed: int):
 
 
 def world_model_of(run):
-    """What the run's controller sees the graph through; None if it sees candidates."""
+    """Return the run's trained world model, or None if its controller observes candidates."""
     if sees_candidates(run):
         return None
     run.require("train-wm")
@@ -177,7 +218,7 @@ def world_model_of(run):
 
 
 def dream_options(run, temperature: float) -> dict:
-    """How the dreams of this run end and pay: arguments of `worldmodel.dream`."""
+    """Return the run's keyword arguments of `worldmodel.dream`: when dreams end and how they penalise uncertainty."""
     options = run.config.dream
     return {
         "max_steps": options.max_steps, "temperature": temperature, "uncertainty_limit": options.uncertainty_limit,
