@@ -1,17 +1,16 @@
-"""CMA-ES in the dream: the controllers of a generation whose dreams have the highest returns decide the next one.
+"""CMA-ES in the dream: evolution of the weights of a small policy by the returns of its dreams.
 
-A controller scores match classes and NO-OP, and takes a match of the best class that has one. `priorities` scores the
-classes once and for all; `linear` is W [z, h] + b (Ha & Schmidhuber 2018; RLFlow paper, section 3.4); `mlp` puts a
-narrow layer in between. Only classes that were met in play before the first generation are scored. Another class is
-chosen where the controller would stop, while its median reward is a gain: a dream is shorter than a real episode.
+The policy scores match classes and NO-OP, and takes a match of the best class that has one. With `priorities` the
+scores are constants, with `linear` they are W [z, h] + b (Ha & Schmidhuber 2018; RLFlow paper, section 3.4), and `mlp`
+adds a narrow hidden layer. Only match classes met before the first generation (`explore`) are scored. Where the
+policy would stop, it takes an unscored class with a positive median reward instead, if one has a match.
 
-The search begins at a greedy prior: the class of the highest median reward in the data, until none gains. Median
-rewards enter as ranks, so their unit does not matter. The first generations search the biases of the classes alone,
-since these are few, and the others search all weights. What is kept is never worse than the prior in the same dreams.
+The search begins at a greedy prior: take the class of the highest median reward in the data until none gains. Median
+rewards enter as ranks, so their unit does not matter. The first generations search the biases alone, the others all
+weights. The kept policy is never worse than the prior in the same dreams.
 
-The last output is a location coordinate u. Among the `count` matches of the chosen class the one nearest to σ(u) ·
-(count - 1) is best. A checkpoint holds all fitness values. Replaying them rebuilds the search bit for bit, and the
-replayed mean is compared with the stored one.
+The last output is a location coordinate u. Among the `count` matches of the chosen class, the policy takes the match
+nearest to σ(u) · (count - 1). A checkpoint holds all fitness values. Replaying them rebuilds the search bit for bit.
 """
 
 import numpy as np
@@ -25,33 +24,46 @@ from controllers.masked import TwoStage, count_of
 from controllers.random import uniform_actions
 from rlflow.common.errors import RLFlowError
 
-RELUCTANCE = 0.3  # three times the default sigma0: of the choices that gain nothing, few are tried by one individual
+RELUCTANCE = 0.3  # three times the default sigma0, so that an individual tries few classes without gain
 
 
 class Scores:
-    """I inputs to O outputs, for a population of P weight vectors float32 [P, size].
+    """A function of I inputs with O outputs, evaluated for P weight vectors float32 [P, size] at once.
 
     Attributes:
-      size: the weights of a vector.
-      start: float64 [size], where the search begins: outputs are `bias` there, whatever z and h.
+      size: the length of a weight vector.
+      start: float64 [size], the first weight vector; its outputs equal `bias` for all inputs.
     """
 
     def __init__(self, policy: str, inputs: int, hidden: int, bias: np.ndarray):
-        """bias: float [O]."""
+        """Make a function of one kind of policy.
+
+        Args:
+          policy: "priorities", "linear" or "mlp".
+          inputs: the number of inputs I.
+          hidden: the units of the hidden layer of "mlp".
+          bias: float [O], the first outputs.
+        """
         self.policy, outputs = policy, len(bias)
         last = {"priorities": 0, "linear": inputs, "mlp": hidden}[policy]
         self.shapes = [(last + 1, outputs)]  # the last row of a layer is its bias
         self.start = np.concatenate([np.zeros(last * outputs), bias])
         if policy == "mlp":
             self.shapes.insert(0, (inputs + 1, hidden))
-            # Were it zero too, nothing would depend on z.
+            # With zeros in both layers no small change of one layer would make the outputs depend on z.
             first = np.random.default_rng(0).standard_normal((inputs + 1, hidden))
             first[-1] = 0.0
             self.start = np.concatenate([first.ravel(), self.start])
         self.size = len(self.start)
 
     def __call__(self, weights: tf.Tensor, z: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
-        """float32 [B, O] of a batch of which each vector of weights owns B / P rows side by side."""
+        """Return the outputs, float32 [B, O]; each weight vector evaluates B / P successive rows.
+
+        Args:
+          weights: float32 [P, size].
+          z: float32 [B, Z].
+          h: float32 [B, H].
+        """
         population, rows = tf.shape(weights)[0], tf.shape(z)[0]
         x = tf.concat([z, h], axis=1) if self.policy != "priorities" else z[:, :0]
         x = tf.reshape(x, [population, rows // population, x.shape[1]])
@@ -63,9 +75,9 @@ class Scores:
 
 
 def by_usual_reward(usual_rewards: np.ndarray) -> np.ndarray:
-    """float64 [C] in ±1, of usual rewards [C]: the greedy prior by their ranks, whatever their unit.
+    """Return the scores of the greedy prior, float64 [C] within ±1, from the ranks of median class rewards [C].
 
-    The last choice is to stop; what gains nothing comes RELUCTANCE behind it.
+    The last choice is NO-OP with the score 0; classes without gain score RELUCTANCE or more below NO-OP.
     """
     gains, losses = np.unique(usual_rewards[usual_rewards > 0]), np.unique(-usual_rewards[usual_rewards < 0])
     above = np.searchsorted(gains, usual_rewards, side="right") / max(len(gains), 1)
@@ -87,21 +99,21 @@ class CMAES(Controller):
         super().__init__(config, observation_space, action_space, seed)
         self.history = np.zeros(0)  # fitness of all individuals so far
         self.best_return, self.env_steps = -np.inf, 0
-        # Of each choice: the match classes, and NO-OP.
+        # The rule of each choice; the choices are the match classes and NO-OP.
         self.xfer_ids = np.append(self.match_classes, self.shapes.n_xfer_ids - 1)
         self.know(np.ones(len(self.xfer_ids), bool))
 
     def know(self, reachable: np.ndarray) -> None:
-        """Fixes which choices are scored, bool [K + 1], NO-OP among them. The weights start anew."""
+        """Fix the choices that are scored, bool [K + 1] with NO-OP last, and reset the weights."""
         self.reachable, s = reachable, self.shapes
         self.others = np.where(reachable, 0.0, np.append(self.usual_rewards, 0.0))
         bias = np.append(by_usual_reward(np.append(self.usual_rewards, 0.0)[reachable]), 0.0)
         self.scores = Scores(self.config.policy, s.z + s.h, self.config.hidden, bias)
-        self.weights = self.scores.start.astype(np.float32)  # the best so far; what `act` plays
-        self.mean = self.scores.start.copy()  # of the search after `history`
+        self.weights = self.scores.start.astype(np.float32)  # the best so far; `act` uses them
+        self.mean = self.scores.start.copy()  # mean of the search after `history`
 
         def policy(weights, z, h, counts) -> TwoStage:
-            """Of P individuals on B rows, of which each owns B / P; counts int32 [B, C] of the reachable choices."""
+            """Return the policy of P individuals on B rows, B / P each; counts int32 [B, C] of reachable choices."""
             outputs = self.scores(weights, z, h)
             scores, coordinate = outputs[:, :-1] / self.config.sigma0, tf.sigmoid(outputs[:, -1:])
 
@@ -124,25 +136,25 @@ class CMAES(Controller):
         )
 
     def act(self, observation, greedy=True, rng=None):
-        """int64 [B, 2]. Sampled: from the softmax of the scores, in units of sigma0, and of minus the distances."""
+        """Return int64 [B, 2]; sampling uses the softmax of scores / sigma0, then of the negative distances."""
         if greedy:
             return self.actions(self.mode, self.weights[None], observation)
         seeds = (rng or self.rng).integers(2**31, size=(2, 2))
         return self.actions(self.sample, self.weights[None], observation, seeds)
 
     def choices(self, observation) -> np.ndarray:
-        """int32 [B, K + 1]: how many matches of each match class there are; of NO-OP one."""
+        """Return int32 [B, K + 1], the matches of each match class, then 1 for NO-OP (0 in a task without NO-OP)."""
         *_, counts = self.batch(observation, "class_counts")
         return np.concatenate([counts, np.full_like(counts[:, :1], self.shapes.stop)], axis=1)
 
     def actions(self, policy, weights, observation, *seeds) -> np.ndarray:
-        """int64 [B, 2]: what `mode` or `sample` answers for weights float32 [P, D], as actions."""
+        """Return int64 [B, 2], the actions that `mode` or `sample` chooses with weights float32 [P, D]."""
         z, h, _ = self.batch(observation)
         counts = self.choices(observation)
         chosen, position = policy(weights, z, h, counts[:, self.reachable], *seeds).numpy().T
         choice = np.flatnonzero(self.reachable)[chosen]
         others = np.where(counts > 0, self.others, 0.0)
-        more = (choice == len(self.xfer_ids) - 1) & (others > 0).any(axis=1)  # where it would stop
+        more = (choice == len(self.xfer_ids) - 1) & (others > 0).any(axis=1)  # rows where the policy would stop
         choice, position = np.where(more, others.argmax(axis=1), choice), np.where(more, 0, position)
         # The matches of a rule are ordered by match class.
         before, first = np.cumsum(counts, axis=1) - counts, np.searchsorted(self.xfer_ids, self.xfer_ids)[choice]
@@ -151,7 +163,7 @@ class CMAES(Controller):
         return np.stack([self.xfer_ids[choice], location], axis=1).astype(np.int64)
 
     def first_checkpoint(self):
-        """Those of `explore` at least."""
+        """Return the least number of steps of `explore`."""
         config = self.config
         return config.popsize * config.dreams * (RANDOM_STEPS + min(RANDOM_STEPS, config.max_steps))
 
@@ -165,7 +177,7 @@ class CMAES(Controller):
             search = self.replayed(seed)
 
             def position() -> int:
-                """The generations so far; all of them if the next one would exceed the budget."""
+                """Return the generations so far, or the configured number if the next one would exceed the budget."""
                 is_last = len(self.history) + search.size > config.generations * config.popsize
                 return config.generations if is_last else self.iterations
 
@@ -199,12 +211,15 @@ class CMAES(Controller):
 
     @property
     def iterations(self) -> int:
-        """Generations that were played, in units of popsize individuals."""
+        """The number of generations played, in units of popsize individuals."""
         return len(self.history) // self.config.popsize
 
     def explore(self, env, seed) -> None:
-        """Learns which match classes can be reached, by random play and by that around the greedy prior, which leads
-        further than chance does, as long as it meets new ones; and what the prior's returns are."""
+        """Find the reachable match classes and measure the return of the greedy prior.
+
+        Random play comes first, then sampled play of the prior, which goes further than chance, until it has met no
+        new class for RANDOM_STEPS steps.
+        """
         rng = np.random.default_rng([seed, 2])
         reachable = np.zeros(len(self.xfer_ids), bool)
 
@@ -217,7 +232,7 @@ class CMAES(Controller):
             observation, *_ = env.step(uniform_actions(seen(observation)["counts"], rng))
             self.env_steps += env.num_envs
         observation, _ = env.reset(seed=derive_seed(seed, 4))
-        steps, known, last = 0, reachable.sum(), 0  # last: the step that met the last new one
+        steps, known, last = 0, reachable.sum(), 0  # last: the step of the last new class
         while steps < self.config.max_steps and steps - last < RANDOM_STEPS:
             observation, *_ = env.step(self.act(seen(observation), greedy=False, rng=rng))
             self.env_steps, steps = self.env_steps + env.num_envs, steps + 1
@@ -227,7 +242,7 @@ class CMAES(Controller):
         self.know(reachable)
 
     def fitness(self, env, individuals, seed) -> np.ndarray:
-        """float64 [P], of weights float [P, D]: as many at once as share the copies of `env`.
+        """Return the mean returns, float64 [P], of weights float [P, D], popsize individuals at a time.
 
         Row i of a batch belongs to individual i // dreams.
         """
@@ -237,16 +252,18 @@ class CMAES(Controller):
         return np.concatenate(returns).reshape(len(individuals), -1).mean(axis=1)
 
     def keep(self, env, candidates, seed) -> dict:
-        """Keeps the best of these weights if they are the best so far. Returns what to log."""
-        # The same dreams every time, so that candidates are compared on equal terms.
+        """Keep the best candidate if its return is the best so far; return scalars to log."""
+        # Equal dreams each time make the returns of candidates comparable.
         returns = [self.evaluate(env, weights[None], derive_seed(seed, 2)).mean() for weights in candidates]
         if max(returns) > self.best_return:
             self.best_return, self.weights = float(max(returns)), candidates[int(np.argmax(returns))].astype(np.float32)
         return {"return": returns[0], "best_return": self.best_return}
 
     def evaluate(self, env, individuals, seed, seen=lambda observation: observation) -> np.ndarray:
-        """Returns, float64 [envs], of weights [P, D] that share the copies of `env` equally. seen: is shown what they
-        see."""
+        """Return the returns, float64 [envs], of weights [P, D] that share the copies of `env` equally.
+
+        `seen` is called with every observation and returns it.
+        """
         weights = tf.constant(individuals, tf.float32)
         returns, lengths = play(
             env,
@@ -254,13 +271,13 @@ class CMAES(Controller):
             seed,
             self.config.max_steps,
         )
-        self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended first play on
+        self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended early play on
         return returns
 
     def replayed(self, seed) -> Widened:
-        """The search in the state that `history` brought it to."""
+        """Rebuild the search from `history`. Raise RLFlowError if its mean differs from the stored mean."""
         config, first = self.config, 0
-        biases = self.reachable.sum() + 1  # of the choices and of u
+        biases = self.reachable.sum() + 1  # those of the choices and of u
         search = Widened(
             self.scores.start, biases, config.priorities_first * config.popsize, sigma0=config.sigma0,
             popsize=config.popsize, full_covariance=config.full_covariance, patience=config.patience, seed=seed,

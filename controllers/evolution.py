@@ -1,9 +1,9 @@
-"""CMA-ES by the package `cma`, started anew with twice as many individuals when it has converged.
+"""CMA-ES of the package `cma`, restarted with twice the population whenever it converges (IPOP; Auger & Hansen 2005).
 
-(IPOP; Auger & Hansen 2005.) A generation then counts as two. Up to 100 weights all covariances are learnt, of more the
-variances alone.
+A generation of the doubled population counts as two. Above `full_covariance` weights only variances are learned,
+otherwise all covariances.
 
-It is a function of its seed and of the fitness that it was told. A checkpoint is therefore the table of fitness values.
+The search depends on its seed and on the reported fitness values alone. A checkpoint is the table of fitness values.
 """
 
 import cma
@@ -11,22 +11,22 @@ import numpy as np
 
 
 class Evolution:
-    """The ask-and-tell search, maximising.
+    """A maximising search with the ask-and-tell interface.
 
     Attributes:
-      stop: the criteria of `cma` that are met; if any, the next generation is of a new start.
-      size: individuals of the next generation.
+      stop: the stopping criteria of `cma` that are met; if there are any, the next generation belongs to a new start.
+      size: the number of individuals of the next generation.
     """
 
     def __init__(self, start: np.ndarray, sigma0: float, popsize: int, full_covariance: int, patience: int, seed: int):
-        """start: float64 [D], the first mean. See CMAESConfig for the others."""
+        """Start at the mean `start`, float64 [D]; `CMAESConfig` describes the other options."""
         self.start, self.sigma0, self.popsize, self.seed = start, sigma0, popsize, seed
         self.starts, self.stop = 0, []
         self.options = {
             "CMA_diagonal": len(start) > full_covariance,
-            "seed": np.nan,  # leaves NumPy's global generator alone
+            "seed": np.nan,  # keeps `cma` from seeding NumPy's global generator
             "tolflatfitness": patience,
-            "tolfun": 0,  # returns are often equal for many different weights: that is no convergence
+            "tolfun": 0,  # equal returns of different weights are common and do not mean convergence
             "tolfunhist": 0,
             "verbose": -9,
             "verb_disp": 0,
@@ -41,12 +41,12 @@ class Evolution:
 
     @property
     def mean(self) -> np.ndarray:
-        """float64 [D]."""
+        """The mean of the search distribution, float64 [D]."""
         return self.strategy.mean
 
     @property
     def scalars(self) -> dict[str, float]:
-        """What to log of it."""
+        """The scalars to log: step size and number of starts."""
         return {"sigma": self.strategy.sigma, "starts": self.starts}
 
     def begin(self) -> None:
@@ -59,26 +59,33 @@ class Evolution:
         self.starts, self.stop = self.starts + 1, []
 
     def ask(self) -> np.ndarray:
-        """float64 [size, D]."""
+        """Return the individuals of the next generation, float64 [size, D]."""
         if self.stop:
             self.begin()
         self.individuals = self.strategy.ask()
         return np.stack(self.individuals)
 
     def tell(self, fitness: np.ndarray) -> None:
-        """float64 [size], of those that were asked for last."""
+        """Report the fitness, float64 [size], of the last individuals from `ask`."""
         self.strategy.tell(self.individuals, (-fitness).tolist())
-        self.stop = list(self.strategy.stop())  # counts flat generations, so it is asked once in each
+        self.stop = list(self.strategy.stop())  # called once per generation, since each call counts flat generations
 
 
 class Widened:
-    """A search through the last few weights alone, for so many individuals, and then through all from its mean on.
+    """A search over the last few weights that later widens to all weights, starting at the mean reached so far.
 
-    It is asked and told as an Evolution is.
+    It has the ask-and-tell interface of `Evolution`.
     """
 
     def __init__(self, start: np.ndarray, few: int, individuals: int, **options):
-        """start: float64 [D], the first mean. few: weights of the first search. options: those of both."""
+        """Start at a mean.
+
+        Args:
+          start: float64 [D], the first mean.
+          few: the number of weights of the first search.
+          individuals: the number of individuals after which the search widens.
+          **options: the options of both searches.
+        """
         self.start, self.left, self.options = start, individuals, options
         self.search = Evolution(start[-few:] if individuals else start, **options)
 
@@ -96,20 +103,20 @@ class Widened:
 
     @property
     def mean(self) -> np.ndarray:
-        """float64 [D]."""
+        """The mean of the search distribution, float64 [D]."""
         return self.completed(self.search.mean[None])[0]
 
     def completed(self, last: np.ndarray) -> np.ndarray:
-        """float64 [P, D] of [P, ≤ D]: those that are not searched through are what they were at first."""
+        """Complete weights float64 [P, ≤ D] to [P, D] with the initial values of the weights not yet searched."""
         others = self.start[: len(self.start) - last.shape[1]]
         return np.concatenate([np.broadcast_to(others, (len(last), len(others))), last], axis=1)
 
     def ask(self) -> np.ndarray:
-        """float64 [size, D]."""
+        """Return the individuals of the next generation, float64 [size, D]."""
         return self.completed(self.search.ask())
 
     def tell(self, fitness: np.ndarray) -> None:
-        """float64 [size], of those that were asked for last."""
+        """Report the fitness, float64 [size], of the last individuals from `ask`."""
         self.search.tell(fitness)
         self.left -= len(fitness)
         if self.left <= 0 and len(self.search.start) < len(self.start):

@@ -1,16 +1,15 @@
-"""A planner: it searches the dream for the best sequence of rewrites, and then plays it.
+"""A planner: it searches the dream for the best sequence of rewrites, then plays this sequence.
 
-Where dreamt states can be searched (`DreamVectorEnv.searchable`), the searches of `rlflow.search` run on them as on
-real states: beam search, then annealing, each with a share of the rewrites that may be tried. The exact-simulator
-control is the same code with other states. A step is not planned if the world model is too uncertain about it.
-Elsewhere the best of sampled episodes is the plan, and the next samples are drawn around it.
+Some dreams have states that can be searched (`DreamVectorEnv.searchable`). There `rlflow.search` runs beam search and
+annealing on dreamt states as on real ones; each may try a share of the rewrites. Steps about which the world model is
+too uncertain are not planned. In other dreams the plan is the best of many sampled episodes, and later episodes are
+sampled around it.
 
-The world model keeps the edits that led to the cheapest graph of all episodes, and half of the searches begin where
-they led (Go-Explore, Ecoffet et al. 2021). In the end each step of the plan that gains nothing is left out on trial,
-with all that it alone made possible.
+The world model remembers the edits to the cheapest graph of all episodes. Half of the searches begin at that graph
+(Go-Explore, Ecoffet et al. 2021). Finally each step without gain is removed if the end then costs no more.
 
-Played greedily, a plan is repeated as long as its next action is valid. Played sampled, it is left at some step for
-some steps of random play. What a world model learns from these lies around the plan, where it will be asked next.
+Greedy play repeats the plan while its next action is valid. Sampled play leaves the plan at a random step for some
+random steps. The world model then learns from states near the plan, where the next search will query it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,9 +28,11 @@ from worldmodel.trainer import Trainer
 
 
 class SearchProgress:
-    """Tqdm-like, as `rlflow.search` takes it; passes on to a training's own `log` and `progress`.
+    """A progress bar as `rlflow.search` expects it, which forwards to the `log` and `progress` of a training.
 
-    Attributes: steps, of the whole training; done, how many of them were made.
+    Attributes:
+      steps: the number of steps of the whole training.
+      done: the number of steps made so far.
     """
 
     def __init__(self, steps: int, log: Log | None, progress: Progress | None):
@@ -44,14 +45,14 @@ class SearchProgress:
             self._progress(min(self.done, self.steps), self.steps)
 
     def finish(self) -> None:
-        """A search may have enough before its share is used up."""
+        """Report all steps as done: a search may end before its share is used up."""
         self.update(self.steps)
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
-        """Nothing: the training's own figures are logged by `log`."""
+        """Do nothing: `log` reports the figures of the training."""
 
     def log(self, entries: Iterable[tuple[int, Mapping[str, float]]]) -> None:
-        """entries: (steps so far, scalars)."""
+        """Log entries of (steps so far, scalars)."""
         if self._log is None:
             return
         for steps, scalars in entries:
@@ -59,10 +60,12 @@ class SearchProgress:
 
 
 class Plan(NamedTuple):
-    """T actions in a row.
+    """A sequence of T actions.
 
-    actions: int64 [T, 2], (xfer_id, location).  counts: int32 [T, N + 1], what was observed before each of them.
-    dreamt_return: the sum of the predicted rewards after the last.
+    Attributes:
+      actions: int64 [T, 2], (xfer_id, location).
+      counts: int32 [T, N + 1], the counts observed before each action.
+      dreamt_return: the sum of all predicted rewards.
     """
 
     actions: np.ndarray
@@ -75,7 +78,12 @@ def empty_plan(n_xfer_ids: int) -> Plan:
 
 
 def plan_along(start: DreamtState, path: Path | None) -> Plan:
-    """The plan of the matches of a path from the start."""
+    """Return the plan that applies the matches of a path.
+
+    Args:
+      start: the first dreamt state.
+      path: the path of matches; None is the empty path.
+    """
     actions = numbered(start, path)[1]
     counts, state = [], start
     for xfer_id, location in actions:
@@ -86,9 +94,13 @@ def plan_along(start: DreamtState, path: Path | None) -> Plan:
 
 
 def shortened(start: DreamtState, actions: list[tuple[int, int]]) -> Path | None:
-    """The path of these actions without those that its end can do without.
+    """Return the path of these actions without needless ones.
 
-    Each action that gained nothing is left out, with all that only it made possible, if the end is no costlier then.
+    An action without gain is removed, with later actions that depend on it, if the end state then costs no more.
+
+    Args:
+      start: the first dreamt state.
+      actions: pairs (xfer_id, location), to be applied in turn.
     """
     matches, gains, state = [], [], start
     for xfer_id, location in actions:
@@ -112,7 +124,7 @@ def shortened(start: DreamtState, actions: list[tuple[int, int]]) -> Path | None
 
 
 def _carried_out(start: DreamtState, matches: list[Match]) -> tuple[list[Match], DreamtState]:
-    """(those of the matches that exist when it is their turn, the state after them)."""
+    """Apply matches in turn, skipping those that no longer exist; return (applied matches, last state)."""
     state, done = start, []
     for match in matches:
         if not state.offers(match):
@@ -124,20 +136,20 @@ def _carried_out(start: DreamtState, matches: list[Match]) -> tuple[list[Match],
     return done, state
 
 
-SHOTS = 64  # episodes sampled side by side
-LEAVE = 2.0  # times that a sampled episode would leave the plan, on average, if it came back
-EXCURSION = 20  # random steps after that, on average
+SHOTS = 64  # episodes sampled in parallel
+LEAVE = 2.0  # expected departures of a sampled episode from the plan, if it returned each time
+EXCURSION = 20  # expected number of random steps after a departure
 
 
 @runtime_checkable
 class DreamOfOneStart(Protocol):
-    """An environment that knows whether its start can be searched from; `DreamVectorEnv` is one."""
+    """An environment that may offer its first state to searches, such as `DreamVectorEnv`."""
 
     def searchable(self, uncertainty_limit: float) -> DreamtState | None: ...
 
 
 class Candidate(NamedTuple):
-    """A sequence of actions from the start, the objective at its end, and what it is the result of."""
+    """A sequence of actions from the start, the objective of its last state, and its origin in words."""
 
     objective: int
     actions: list[tuple[int, int]]
@@ -154,7 +166,10 @@ class Planner(Controller):
         self.plan, self.env_steps = empty_plan(self.shapes.n_xfer_ids), 0
 
     def act(self, observation, greedy=True, rng=None):
-        """int64 [B, 2]: greedily the plan's action of this step; NO-OP behind its end, or if it is not valid."""
+        """Return int64 [B, 2]: greedily the plan's action of this step; NO-OP after its end or if it is invalid.
+
+        Sampled play departs from the plan at random, and where the counts differ from the planned ones.
+        """
         *_, counts = self.batch(observation)
         length = len(self.plan.actions)
         steps = np.minimum(np.asarray(observation["step"]), length)
@@ -173,7 +188,7 @@ class Planner(Controller):
         return np.where(stay[:, None], actions, np.where(give_up[:, None], end, random))
 
     def end(self, counts: np.ndarray) -> np.ndarray:
-        """int64 [B, 2]: NO-OP; where the task has none, the first valid action."""
+        """Return int64 [B, 2]: NO-OP, or the first valid action in a task without NO-OP."""
         if self.shapes.stop:
             xfer_ids = np.full(len(counts), self.shapes.n_xfer_ids - 1)
         else:
@@ -181,8 +196,7 @@ class Planner(Controller):
         return np.stack([xfer_ids, np.zeros(len(counts), np.int64)], axis=1).astype(np.int64)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
-        """Samples on where `folder` holds samples' plan. Searches plan anew: their plan is a function of the dream and
-        the seed."""
+        """Make the plan. Sampling resumes from the folder; searches start over, since they depend on dream and seed."""
         trainer = self.trainer(folder, seed, self.config.steps, log, progress)
         reported = SearchProgress(self.config.steps, log, progress)
         env = self.open(make_env, SHOTS)
@@ -207,13 +221,13 @@ class Planner(Controller):
 
     @property
     def iterations(self) -> int:
-        """Actions of the plan."""
+        """The number of actions of the plan."""
         return len(self.plan.actions)
 
-    # -- where dreamt states can be searched ---------------------------------------------------------
+    # -- dreams whose states can be searched ---------------------------------------------------------
 
     def search(self, start: DreamtState, seed: int, progress: SearchProgress) -> str:
-        """Takes the cheapest of the searches' results as the plan; returns a line about it."""
+        """Make the cheapest result of all searches the plan; return a line about it."""
         self.plan, self.env_steps = empty_plan(self.shapes.n_xfer_ids), 0
         remembered, way = numbered(start, start.remembered())
         origins = [(start, [])]
@@ -240,7 +254,7 @@ class Planner(Controller):
         return f"{len(self.plan.actions)} rewrites, {cheapest.origin}"
 
     def _count(self, result: SearchResult, best: DreamtState, progress: SearchProgress) -> DreamtState:
-        """Counts the steps of a search and logs what was better than the best before; returns the best now."""
+        """Count the steps of a search, log its improvements on the best state, and return the best state now."""
         entries = []
         for _, steps, objective in result.trace:
             if objective < best.objective:
@@ -252,10 +266,10 @@ class Planner(Controller):
         progress.log(entries)
         return best
 
-    # -- where they cannot ---------------------------------------------------------------------------
+    # -- other dreams --------------------------------------------------------------------------------
 
     def shoot(self, env, seed: int, trainer: Trainer) -> str:
-        """Takes the best of sampled episodes again and again, and keeps it; returns a line about it."""
+        """Sample episodes repeatedly and keep the best one as the plan; return a line about it."""
 
         def update() -> dict[str, float]:
             plans = self.sampled(env, derive_seed(seed, self.env_steps))
@@ -270,7 +284,7 @@ class Planner(Controller):
         return f"{len(self.plan.actions)} actions, the best of sampled episodes"
 
     def sampled(self, env, seed: int) -> list[Plan]:
-        """What every copy plays until its first end, up to where its return was highest."""
+        """Sample an episode in every copy; return each as a plan up to the step of its highest return."""
         rng, playing = np.random.default_rng(seed), np.ones(env.num_envs, bool)
         observation, _ = env.reset(seed=seed)
         actions, counts, rewards = [], [], [np.zeros(env.num_envs)]
@@ -279,10 +293,10 @@ class Planner(Controller):
             actions.append(self.act(observation, greedy=False, rng=rng))
             observation, gained, terminated, truncated, _ = env.step(actions[-1])
             rewards.append(np.where(playing, gained, 0.0))
-            self.env_steps += env.num_envs  # copies that ended first play on
+            self.env_steps += env.num_envs  # copies that ended early play on
             playing &= ~(terminated | truncated)
         returns = np.cumsum(rewards, axis=0)  # [steps + 1, copies]
-        lengths = np.argmax(returns, axis=0).tolist()  # the first of equals
+        lengths = np.argmax(returns, axis=0).tolist()  # the shortest among equal returns
         actions, counts = np.stack(actions), np.stack(counts)
         plans = []
         for copy, length in enumerate(lengths):

@@ -1,10 +1,10 @@
-"""PPO (Schulman et al. 2017), from top to bottom; its networks are in policies.py.
+"""PPO (Schulman et al. 2017) in the dream or on the real graph. Its networks are in policies.py.
 
 `ActorCritic` is the part that X-RLflow shares.
 
-All randomness of update k is a function of (seed, k), and the environments start anew at each evaluation, where the
-checkpoint is written. A training that is killed and resumed therefore gives the same weights, bit for bit, as an
-uninterrupted one.
+The random numbers of update k depend on (seed, k) alone. Checkpoints are written at evaluations, and the environments
+are reset after each of them. A resumed training therefore produces the same weights, bit for bit, as an uninterrupted
+one.
 """
 
 from collections.abc import Callable
@@ -23,21 +23,33 @@ from worldmodel.weights import apply_clipped, with_slots
 
 
 class ActorCritic(Learner):
-    """Has two networks of one making: `learner`, which learns, and `actor`, the best so far, which acts; `optimizer`,
-    the Adam of the first; `scale`, of rewards; `iterations`, `env_steps`, `best_return`."""
+    """The part of an actor-critic algorithm that PPO and X-RLflow share.
 
-    network_name: ClassVar[str]  # under which TensorFlow names the networks' variables
+    Attributes:
+      learner: the network that is trained.
+      actor: a copy of the best network so far; `act` uses it.
+      optimizer: the Adam optimiser of `learner`.
+      scale: the `RewardScale`.
+      iterations, env_steps, best_return: counters and the best evaluation return.
+    """
+
+    network_name: ClassVar[str]  # the prefix of the names of TensorFlow variables
 
     def begin(self, learning_rate: float | tf.Variable) -> None:
-        """Makes the optimiser of `learner`, and the counters."""
+        """Create the optimiser of `learner` and reset the counters."""
         adam = snt.optimizers.Adam(learning_rate, epsilon=1e-5)
         self.optimizer = with_slots(adam, self.learner.trainable_variables)
         self.iterations, self.env_steps, self.best_return = 0, 0, -np.inf
 
     def improve(self, trainer: Trainer, update: Callable[[], dict]) -> dict:
-        """Make the remaining updates, and return the results of `controllers.base.Controller.train`.
+        """Make the remaining updates.
 
-        update: makes the next update, calls `count` and returns what to log.
+        Args:
+          trainer: the trainer that logs and writes checkpoints.
+          update: makes the next update, calls `count` and returns the scalars to log.
+
+        Returns:
+          The results of `controllers.base.Controller.train`.
         """
         stop, detail = StopReason.BUDGET, f"{self.config.updates} updates"
         try:
@@ -50,19 +62,27 @@ class ActorCritic(Learner):
         }  # fmt: skip
 
     def count(self, scalars: dict[str, float]) -> None:
-        """Count an update with these scalars. Raises Diverged if its gradients are not finite."""
+        """Count an update with these scalars. Raise Diverged if its gradients are not finite."""
         check_finite({"gradient_norm": scalars["gradient_norm"]}, self.iterations)
         self.iterations += 1
 
     def loss(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Of what `clipped` gave."""
+        """Return the scalar loss of the terms that `clipped` returned."""
         config = self.config
         return (
             parts["policy_loss"] - config.entropy_weight * parts["entropy"] + config.value_weight * parts["value_loss"]
         )
 
     def descend(self, tape: tf.GradientTape, loss: tf.Tensor) -> dict[str, tf.Tensor]:
-        """One gradient step. Returns what to log."""
+        """Make one gradient step.
+
+        Args:
+          tape: the tape that recorded the loss.
+          loss: float32 [].
+
+        Returns:
+          The gradient norm, to be logged.
+        """
         variables = self.learner.trainable_variables
         gradients = tape.gradient(loss, variables)
         return {"gradient_norm": apply_clipped(gradients, variables, self.optimizer, self.config.max_gradient_norm)}
@@ -85,7 +105,7 @@ class ActorCritic(Learner):
         self.best_return = float(arrays["best_return"])
 
     def variables(self):
-        """{name: variable} of both networks and of the optimiser."""
+        """Return the variables of both networks and of the optimiser by name."""
         named = {"optimizer/step": self.optimizer.step}
         for i, variable in enumerate(self.learner.trainable_variables):
             name = variable.name.removeprefix(f"{self.network_name}/").removesuffix(":0")
@@ -103,9 +123,15 @@ def clipped(
     clip: float, log_probs: tf.Tensor, before: tf.Tensor, advantages: tf.Tensor, entropy: tf.Tensor,
     value_loss: tf.Tensor,
 ) -> dict[str, tf.Tensor]:  # fmt: skip
-    """The parts of the loss of M transitions, and how far the policy has gone.
+    """Return the terms of the clipped PPO loss over M transitions, and two measures of the policy's change.
 
-    log_probs, before: [M], of what was done, now and when it was done. advantages, entropy: [M]. value_loss: [].
+    Args:
+      clip: the deviation of the probability ratio from 1 beyond which the objective is constant.
+      log_probs: float32 [M], log-probabilities of the actions under the present policy.
+      before: float32 [M], log-probabilities when the actions were taken.
+      advantages: float32 [M].
+      entropy: float32 [M], in nats.
+      value_loss: float32 [].
     """
     log_ratio = log_probs - before
     ratio = tf.exp(log_ratio)
@@ -120,15 +146,15 @@ def clipped(
 
 
 def copy(source: snt.Module, target: snt.Module) -> None:
-    """Gives `target` the weights of `source`, a module of the same making."""
+    """Copy the weights of `source` to `target`, a module of the same architecture."""
     for theirs, ours in zip(source.trainable_variables, target.trainable_variables, strict=True):
         ours.assign(theirs)
 
 
 class RewardScale:
-    """Divides rewards by the running standard deviation of the discounted return.
+    """A normaliser that divides rewards by the running standard deviation of the discounted return.
 
-    Rewards are ms or percentages of the initial cost: their scale differs between models by orders of magnitude.
+    Rewards are in ms or in percent of the initial cost, and their scale differs between models by orders of magnitude.
     """
 
     def __init__(self, gamma: float):
@@ -139,7 +165,15 @@ class RewardScale:
         self.returns = np.zeros(envs)
 
     def __call__(self, rewards: np.ndarray, ended: np.ndarray) -> np.ndarray:
-        """Takes and gives float [envs]; the scaled rewards are clipped to ±10."""
+        """Update the running moments and return the scaled rewards, clipped to ±10.
+
+        Args:
+          rewards: float [envs].
+          ended: bool [envs], True where the episode ended with this step.
+
+        Returns:
+          float [envs].
+        """
         self.returns = self.gamma * self.returns + rewards
         mean, variance, count = self.moments
         delta, n = self.returns.mean() - mean, len(rewards)  # Chan et al.'s parallel update
@@ -151,10 +185,19 @@ class RewardScale:
 
 
 def gae(rewards, values, next_values, terminated, truncated, gamma, lam):
-    """Generalised advantage estimates (Schulman et al. 2016, eq. 16); every array is [T, B].
+    """Return generalised advantage estimates (Schulman et al. 2016, eq. 16). Every array is [T, B].
 
-    `next_values` are the values of the states that the actions led to, before any autoreset. The value after
-    a termination is 0, after a truncation its state's value; neither lets advantages flow across.
+    Advantages do not flow across the end of an episode. A terminated episode has the value 0 after its last step; a
+    truncated one has the value of its last state.
+
+    Args:
+      rewards: float, the scaled rewards.
+      values: float, the values of the states before the actions.
+      next_values: float, the values of the states after the actions, before any autoreset.
+      terminated: bool.
+      truncated: bool.
+      gamma: the discount factor.
+      lam: the parameter λ.
     """
     advantages, carry = np.zeros_like(rewards), 0.0
     for t in reversed(range(len(rewards))):
@@ -172,7 +215,7 @@ class PPO(ActorCritic, Controller):
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)
-        self.learner, self.actor = (self.new_policy() for _ in range(2))  # the actor: the best so far; what `act` plays
+        self.learner, self.actor = (self.new_policy() for _ in range(2))  # the actor is the best policy so far
         self.learning_rate = tf.Variable(config.learning_rate, trainable=False)
         self.begin(self.learning_rate)
         self.scale = RewardScale(config.gamma)
@@ -194,14 +237,14 @@ class PPO(ActorCritic, Controller):
         )
 
     def new_policy(self):
-        """Untrained; always the same one."""
+        """Return an untrained policy; it depends on the seed alone."""
         rng = np.random.default_rng(self.seed)
         if self.config.policy == "two-stage":
             return TwoStagePolicy(self.shapes, self.config, rng)
         return MatchClassPolicy(self.shapes, self.config, rng, self.match_classes, self.usual_rewards)
 
     def seen(self, observation):
-        """[z, h, the counts that the policy observes]."""
+        """Return [z, h, the counts that the policy observes]."""
         return self.batch(observation, self.learner.observes_counts)
 
     def act(self, observation, greedy=True, rng=None):
@@ -232,7 +275,7 @@ class PPO(ActorCritic, Controller):
 
         try:
             if self.best_return == -np.inf:
-                self.evaluate(evaluation_env, seed)  # what it is before it learns is not lost
+                self.evaluate(evaluation_env, seed)  # keeps the untrained policy if training never improves it
                 trainer.write()
             return self.improve(trainer, update)
         finally:
@@ -240,27 +283,27 @@ class PPO(ActorCritic, Controller):
             evaluation_env.close()
 
     def evaluate(self, env, seed):
-        """Plays the learner greedily and keeps it if it is the best so far. Returns what to log."""
+        """Play the learner greedily and keep its weights if its return is the best so far; return scalars to log."""
         returns, lengths = play(
             env,
             lambda observation: self.learner.mode(*self.seen(observation)).numpy().astype(np.int64),
-            derive_seed(seed, 2),  # the same episodes every time, so that policies are compared on equal terms
+            derive_seed(seed, 2),  # equal episodes each time make the returns of policies comparable
             self.config.max_steps,
         )
-        self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended first play on
+        self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended early play on
         if returns.mean() > self.best_return:
             self.best_return = float(returns.mean())
             copy(self.learner, self.actor)
         return {"return": returns.mean(), "best_return": self.best_return}
 
     def start(self, env, seed):
-        """Begins new episodes in all environments."""
+        """Begin new episodes in all environments."""
         self.observation, _ = env.reset(seed=seed)
         self.scale.start(env.num_envs)
         self.episode_returns, self.episode_lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
 
     def collect(self, env, rng):
-        """Plays `steps` steps. Returns the batch, every entry [steps, envs, …], and what to log of it."""
+        """Play `steps` steps; return the batch, every entry [steps, envs, …], and scalars to log."""
         steps, finished_returns, finished_lengths = [], [], []
         for _ in range(self.config.steps):
             actions, step = self.learner.sample(*self.seen(self.observation), rng.integers(2**31, size=(2, 2)))
@@ -268,7 +311,7 @@ class PPO(ActorCritic, Controller):
             self.observation, rewards, terminated, truncated, infos = env.step(actions.numpy().astype(np.int64))
             ended = terminated | truncated
             step |= {"rewards": self.scale(rewards, ended), "terminated": terminated, "truncated": truncated}
-            # The state that the action led to: under SAME_STEP autoreset, `observation` is already the next episode's.
+            # With SAME_STEP autoreset, `observation` belongs to the next episode; the last state is in `final_obs`.
             z, h = (np.array(self.observation[key], np.float32) for key in ("z", "h"))
             for i in np.flatnonzero(truncated & ~terminated):
                 z[i], h[i] = infos["final_obs"][i]["z"], infos["final_obs"][i]["h"]
@@ -287,7 +330,7 @@ class PPO(ActorCritic, Controller):
         return batch, {"sampled_return": np.mean(finished_returns), "episode_length": np.mean(finished_lengths)}
 
     def learn(self, batch, rng):
-        """`epochs` passes of `minibatches` gradient steps each. Returns the means of what to log."""
+        """Make `epochs` passes of `minibatches` gradient steps each; return the mean scalars to log."""
         config = self.config
         rewards = batch.pop("rewards").astype(np.float32)
         outcome = [batch.pop(key) for key in ("next_values", "terminated", "truncated")]
@@ -309,7 +352,7 @@ class PPO(ActorCritic, Controller):
         return scalars
 
     def _update(self, batch):
-        """One gradient step on a minibatch of M transitions."""
+        """Make one gradient step on a minibatch of M transitions."""
         targets, advantages = batch["values"] + batch["advantages"], standardised(batch["advantages"])
         with tf.GradientTape() as tape:
             features = self.learner.features(batch["z"], batch["h"])

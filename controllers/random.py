@@ -1,6 +1,6 @@
-"""The paper's random agent (section 3.3.2): every valid action is equally probable.
+"""The random agent of the paper (section 3.3.2): every valid action is equally probable.
 
-An action is a pair (xfer_id, location), so a rule with many locations is drawn more often; NO-OP is one action.
+An action is a pair (xfer_id, location), so rules with many locations are drawn more often. NO-OP is one action.
 """
 
 import numpy as np
@@ -11,9 +11,17 @@ from controllers.evaluation import play
 
 
 def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """int64 [B, 2], uniform over the valid pairs of counts int32 [B, N + 1]."""
+    """Draw one valid action for each row, uniformly.
+
+    Args:
+      counts: int32 [B, N + 1], valid locations of each rule.
+      rng: the random generator.
+
+    Returns:
+      int64 [B, 2], (xfer_id, location).
+    """
     ends = np.cumsum(counts, axis=1, dtype=np.int64)
-    pick = rng.integers(ends[:, -1])  # the number of the pair, in the order of rule, then location
+    pick = rng.integers(ends[:, -1])  # index of the pair, ordered by rule, then location
     xfer_id = np.sum(ends <= pick[:, None], axis=1)
     row = np.arange(len(xfer_id))
     return np.stack([xfer_id, pick - (ends[row, xfer_id] - counts[row, xfer_id])], axis=1)
@@ -29,12 +37,12 @@ class RandomController(Controller):
         self.best_return = -np.inf
 
     def act(self, observation, greedy=True, rng=None):
-        """int64 [B, 2], uniform over all valid pairs; `greedy` changes nothing."""
+        """Return int64 [B, 2], uniform over all valid pairs; `greedy` has no effect."""
         *_, counts = self.batch(observation)
         return uniform_actions(counts, rng or self.rng)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
-        """Learns nothing; measures the mean return that the other controllers have to beat."""
+        """Measure the mean return of random play, the baseline of other controllers; nothing is trained."""
         self.resume(folder, seed)
         env = self.open(make_env, self.config.dreams)
         rng = np.random.default_rng(seed)
