@@ -1,11 +1,11 @@
-"""Controllers: whoever acts. Step by step they see batched latent observations and cannot tell a dream from reality.
+"""Controllers: agents that choose rewrites from observations, in the dream or on the real graph.
 
-To add one: write one file with a `Controller` subclass (`controllers/base.py`), or a `Learner` for one-shot tasks, and
-add its line here.
+To add a controller, write a file with a subclass of `Controller` (base.py), or of `Learner` for one-shot tasks, and add
+a line to CONTROLLERS below.
 
-What they choose among are match classes (worldmodel/base.py says why). Where PPO and CMA-ES begin stands in policies.py
-and cma_es.py, how a planner uses the dream in planner.py, how learning goes on with what was played for real in
-iterations.py and recording.py.
+Most controllers choose among match classes (see worldmodel/base.py). policies.py and cma_es.py describe the first
+policies of PPO and CMA-ES, planner.py the searches in the dream. iterations.py and recording.py describe how real
+episodes of a controller improve the world model.
 """
 
 import worldmodel  # noqa: F401  (prepares the environment that TensorFlow starts in)

@@ -1,15 +1,16 @@
-"""Learning a world model in iterations (Dyna, Dreamer), under one budget of real interactions.
+"""Learning of a world model in iterations (Dyna, Dreamer) under one budget of real interactions.
 
-Iteration 1 learns from the episodes that are there. In every further one a controller learns in the dream so far and
-plays the real graph; the world model learns anew from these episodes too. What a controller does in a dream that
-promises too much, it then does in reality, and so the next dream promises it no more. `before` and `after` in the
-results show that.
+Iteration 1 learns from the existing episodes. In each further iteration a controller trains in the current dream and
+plays the real graph, and the world model is trained again with these episodes added. A controller exploits predictions
+that are too optimistic; its real episodes then correct them.
 
-What is left of `iterations.interactions` is shared alike among the iterations; no episode begins that might exceed its
-share. Every step of an iteration resumes or repeats to the same bytes. `before` is of a model that had not seen the
-episodes, `after` of one that has, so shrinking hallucination is read from `before` over the iterations. A run stays of
-one model: `collect.also` names other runs whose random episodes join in, sorted by their models' hashes, so that every
-one of these runs learns the same world model.
+The results contain the fidelity `before` and `after` each training on the controller's new episodes. `before` belongs
+to a model that had not seen these episodes, so its course over the iterations shows whether false predictions become
+rarer. The rest of `iterations.interactions` is divided equally among the iterations, and no episode begins that might
+exceed its share. Every step can be resumed or repeated with identical bytes.
+
+A run optimises one model. `collect.also` names runs of other models whose random episodes are added. They are sorted
+by the hashes of the models, so all these runs learn the same world model.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,43 +23,41 @@ from worldmodel.fidelity import fidelity, improvement
 
 
 class Steps(Protocol):
-    """What an iteration is made of.
-
-    Each of them goes on where it was stopped, and gives the same when it is asked again.
-    """
+    """The steps of an iteration. Each step resumes where it was stopped, and returns the same result when repeated."""
 
     def learn(self, number: int, episodes: Sequence[Episode]) -> dict:
-        """Lets the world model of the iteration learn from these episodes. What its training has to report."""
+        """Train the world model of the iteration on these episodes and return the results of the training."""
 
     def model(self, number: int) -> WorldModel:
-        """The one that was learnt."""
+        """Return the world model of the iteration."""
 
     def dream(self, number: int, model: WorldModel) -> tuple[object, float]:
-        """A controller that learnt in the dreams of the model, and the return that it dreamt."""
+        """Train a controller in the dreams of the model; return the controller and its dreamt return."""
 
     def play(self, number: int, controller, model: WorldModel, interactions: int) -> list[Episode]:
-        """What it does on the real graph, in at most so many steps."""
+        """Play the controller on the real graph for at most `interactions` steps and return the episodes."""
 
 
 def learn_in_iterations(
     steps: Steps, episodes: Sequence[Episode], count: int, interactions: int, shortest: int, seed: int,
     report: Callable[[dict], None] | None = None,
 ) -> dict:
-    """Plays the iterations.
+    """Run all iterations.
 
     Args:
-      episodes: those of iteration 1.
-      count: iterations.
-      interactions: real steps in all iterations together, those of `episodes` included; what is left is shared alike.
-      shortest: steps that every iteration needs at least.
-      seed: of the fidelity.
-      report: called with what each iteration has to report.
+      steps: the implementation of the steps.
+      episodes: the episodes of iteration 1.
+      count: the number of iterations.
+      interactions: the budget of real steps for all iterations, including the steps of `episodes`.
+      shortest: the smallest number of real steps of an iteration.
+      seed: the seed of the fidelity measurement.
+      report: receives the entry of each iteration after the first.
 
     Returns:
-      what the last training reports, and "iterations": for each {"iteration", "episodes" and
-      "interactions": those that were new in it}, and after the first {"dreamt_return", "before", "after": fidelity and
-      improvement (see `worldmodel.fidelity`) on the controller's new episodes; before of the model that it learnt in,
-      which had not seen them, and after of the model that learnt from them}.
+      The results of the last training, and "iterations", a list of entries with "iteration", "episodes" and
+      "interactions" (new ones only). Entries after the first also have "dreamt_return", "before" and "after": fidelity
+      and improvement (see `worldmodel.fidelity`) on the new episodes. "before" is measured with the model of the
+      controller's dreams, "after" with the model that was trained on the new episodes as well.
 
     Raises:
       RLFlowError: the budget leaves less than `shortest` for an iteration.

@@ -1,8 +1,7 @@
-"""The simplest controller of one-shot tasks: each node gets the option that a linear score of what it is prefers.
+"""The simplest controller of one-shot tasks: each node takes the option with the highest linear score.
 
-A node is described by its own features and by the mean of its neighbours', standardised over the graph. The weights are
-evolved (CMA-ES, as for small policies in the dream) towards the lowest objective; every individual is one evaluation of
-the instance.
+The inputs are the features of the node and the mean features of its neighbours, standardised over the graph. CMA-ES
+(evolution.py) evolves the weights towards the lowest objective. Each individual costs one evaluation of the instance.
 """
 
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from controllers.controller_options import LinearScoresConfig
 from controllers.evolution import Evolution
 from rlflow.common.task import GraphArrays, Instance
 
-FULL_COVARIANCE = 100  # weights up to which all covariances are learnt; of more, the variances alone
+FULL_COVARIANCE = 100  # largest number of weights with all covariances; above it only variances are learned
 
 
 @dataclass(frozen=True)
 class GraphShapes:
-    """The sizes that the weights depend on."""
+    """The sizes that determine the shape of the weights."""
 
     node_features: int
     options: int
@@ -37,16 +36,25 @@ class LinearScores(Learner):
         self.history = np.zeros(0)  # fitness of all individuals so far
 
     def act(self, instance: Instance, samples: int = 0, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Decisions, int64 [1 + samples, n]: the one of the highest scores, then some drawn from their softmax."""
+        """Return decisions for an instance.
+
+        Args:
+          instance: the instance with n nodes.
+          samples: the number of decisions drawn from the softmax of the scores.
+          rng: the generator to sample with, by default the controller's own.
+
+        Returns:
+          int64 [1 + samples, n]; the first decision has the highest scores.
+        """
         scores, rng = features(instance.arrays()) @ self.weights, rng or self.rng
         noise = rng.gumbel(size=(samples, *scores.shape))
         return np.concatenate([scores[None], scores + noise]).argmax(axis=2)
 
     def train(self, instance: Instance, seed: int, folder, log=None, progress=None) -> dict:
-        """Evolves the weights on one instance, and goes on where the folder holds a checkpoint.
+        """Evolve the weights on one instance; resume if the folder holds a checkpoint.
 
-        Returns what `Controller.train` does. best_return: percent by which the best objective is below that of the
-        instance's control.
+        Arguments and results are those of `Controller.train`, except that an instance takes the place of `make_env`.
+        "best_return" is the reduction of the objective relative to the instance's control, in percent.
         """
         config = self.config
         trainer = self.trainer(folder, seed, config.generations, log, progress)
@@ -80,7 +88,7 @@ class LinearScores(Learner):
         }
 
     def _fitness(self, instance: Instance, seen: np.ndarray, individuals: np.ndarray, control: int) -> np.ndarray:
-        """float64 [P]: minus the objectives, as multiples of the control's. Keeps the best weights."""
+        """Return the negative objectives relative to the control's, float64 [P]; keep the best weights."""
         weights = individuals.reshape(len(individuals), *self.weights.shape)
         objectives = instance.evaluate((seen @ weights).argmax(axis=2)).objectives
         first = int(objectives.argmin())
@@ -98,7 +106,7 @@ class LinearScores(Learner):
 
 
 def features(graph: GraphArrays) -> np.ndarray:
-    """float64 [n, 2 F + 1]: a node's features, the mean of its neighbours', and 1."""
+    """Return float64 [n, 2 F + 1]: the node's features, the mean of its neighbours' features, and 1."""
     nodes = graph.nodes.astype(np.float64)
     nodes = (nodes - nodes.mean(axis=0)) / np.maximum(nodes.std(axis=0), 1e-9)
     ends = np.concatenate([graph.senders, graph.receivers]), np.concatenate([graph.receivers, graph.senders])

@@ -1,12 +1,12 @@
-"""The one masked distribution over actions, for sampling, log-probability, entropy and argmax.
+"""Masked distributions over actions: sampling, log-probability, entropy and argmax.
 
-An action is chosen in two stages (paper, section 3.1.3): first one of the rules that have a location, then one
-of its locations, which are those below its count:
+An action is chosen in two stages (paper, section 3.1.3): first a rule that has a location, then one of the rule's
+locations 0 to count - 1:
 
     π(rule, location) = π(rule) · π(location | rule)
 
-Everything here is TensorFlow and works inside `tf.function`. B is the batch, N + 1 the rules with NO-OP
-last, L the locations.
+Everything here is TensorFlow and works inside `tf.function`. B is the batch size, N + 1 the number of rules with NO-OP
+last, L the number of locations.
 """
 
 from collections.abc import Callable
@@ -14,62 +14,72 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-LIMIT = 1e30  # logits are clipped to ±LIMIT, so that differences of two of them are finite in float32
+LIMIT = 1e30  # bound of logits, which keeps their differences finite in float32
 TINY = float(np.finfo(np.float32).tiny)
 
 
 def count_of(counts: tf.Tensor, xfer_id: tf.Tensor) -> tf.Tensor:
-    """int32 [B]: of counts int32 [B, N + 1] those of xfer_id int32 [B]."""
+    """Return one count per row, int32 [B].
+
+    Args:
+      counts: int32 [B, N + 1].
+      xfer_id: int32 [B], the column of each row.
+    """
     return tf.gather(counts, xfer_id, batch_dims=1)
 
 
 class MaskedCategorical:
-    """A softmax over the valid entries; the others have probability zero, whatever their logits.
+    """A softmax over the valid entries; invalid entries have probability zero.
 
-    `logits` float32 [B, K]; `valid` bool [B, K] with at least one true entry in every row.
+    Args:
+      logits: float32 [B, K].
+      valid: bool [B, K], with at least one true entry in every row.
     """
 
     def __init__(self, logits: tf.Tensor, valid: tf.Tensor):
         self.valid = valid
         logits = tf.clip_by_value(logits, -LIMIT, LIMIT)
         top = tf.stop_gradient(tf.reduce_max(tf.where(valid, logits, -LIMIT), axis=1, keepdims=True))
-        # Masked entries are replaced before the exponential: a gradient through them would be inf · 0.
+        # Masked entries are replaced before the exponential, because a gradient through them would be inf · 0.
         shifted = tf.where(valid, logits - top, 0.0)
         total = tf.reduce_sum(tf.where(valid, tf.exp(shifted), 0.0), axis=1, keepdims=True)
         self.log_probs = tf.where(valid, shifted - tf.math.log(total), -np.inf)
 
     def sample(self, seeds: tf.Tensor) -> tf.Tensor:
-        """int32 [B]; the same `seeds` (int [2], or the first of [k, 2]) give the same sample.
+        """Return a sample, int32 [B], that `seeds` (int [2], or the first row of [k, 2]) determine.
 
-        Gumbel-max keeps masked entries at -inf.
+        The Gumbel-max method keeps masked entries at -inf.
         """
         seed = tf.reshape(seeds, [-1, 2])[0]
         uniform = tf.random.stateless_uniform(tf.shape(self.log_probs), seed, minval=TINY)
         return tf.argmax(self.log_probs - tf.math.log(-tf.math.log(uniform)), axis=1, output_type=tf.int32)
 
     def mode(self) -> tf.Tensor:
-        """int32 [B]: the most probable entry, the first of equals."""
+        """Return the most probable entry, int32 [B]; the first among equals."""
         return tf.argmax(self.log_probs, axis=1, output_type=tf.int32)
 
     def log_prob(self, index: tf.Tensor) -> tf.Tensor:
-        """float32 [B], in nats; -inf for a masked entry."""
+        """Return the log-probability of an entry, float32 [B], in nats; -inf for a masked entry."""
         return tf.gather(self.log_probs, index, batch_dims=1)
 
     def entropy(self) -> tf.Tensor:
-        """float32 [B], in nats."""
+        """Return the entropy, float32 [B], in nats."""
         log_probs = tf.where(self.valid, self.log_probs, 0.0)
         return -tf.reduce_sum(tf.where(self.valid, tf.exp(log_probs) * log_probs, 0.0), axis=1)
 
     def log_prob_and_entropy(self, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Each float32 [B], in nats."""
+        """Return (log-probability of an entry, entropy), each float32 [B], in nats."""
         return self.log_prob(index), self.entropy()
 
 
 class TwoStage:
-    """π(rule, location), where the second stage may depend on the rule.
+    """The distribution π(rule, location), whose second stage may depend on the rule.
 
-    rule_logits float32 [B, N + 1], valid bool [B, N + 1]; `locations(xfer_id int32 [B])` gives the logits
-    float32 [B, L] and the count of locations int32 [B] of that rule, so only rows that are asked for are made.
+    Args:
+      rule_logits: float32 [B, N + 1].
+      valid: bool [B, N + 1].
+      locations: xfer_id int32 [B] -> (location logits float32 [B, L], number of locations int32 [B]) of that rule.
+        Only the rows of chosen rules are computed.
     """
 
     def __init__(
@@ -81,32 +91,32 @@ class TwoStage:
         self.xfer_ids, self._locations = MaskedCategorical(rule_logits, valid), locations
 
     def locations(self, xfer_id: tf.Tensor) -> MaskedCategorical:
-        """The distribution over the locations of xfer_id int32 [B]."""
+        """Return the distribution over the locations of xfer_id int32 [B]."""
         logits, count = self._locations(xfer_id)
         return MaskedCategorical(logits, tf.sequence_mask(count, logits.shape[1]))
 
     def sample(self, seeds: tf.Tensor) -> tf.Tensor:
-        """int32 [B, 2] (xfer_id, location); `seeds` int [2, 2] holds one seed for each stage."""
+        """Return a sample, int32 [B, 2] (xfer_id, location); `seeds` int [2, 2] holds one seed per stage."""
         xfer_id = self.xfer_ids.sample(seeds[0])
         return tf.stack([xfer_id, self.locations(xfer_id).sample(seeds[1])], axis=1)
 
     def mode(self) -> tf.Tensor:
-        """int32 [B, 2]: the best rule, then its best location.
+        """Return int32 [B, 2]: the most probable rule, then its most probable location.
 
-        That is greedy in each stage, as the paper decodes; it need not be the most probable pair.
+        Each stage is greedy, as in the paper; the result need not be the most probable pair.
         """
         xfer_id = self.xfer_ids.mode()
         return tf.stack([xfer_id, self.locations(xfer_id).mode()], axis=1)
 
     def log_prob(self, actions: tf.Tensor) -> tf.Tensor:
-        """float32 [B], the joint log-probability of int32 [B, 2]; -inf if either half is masked."""
+        """Return the joint log-probability, float32 [B], of actions int32 [B, 2]; -inf if either stage is masked."""
         return self.log_prob_and_entropy(actions)[0]
 
     def log_prob_and_entropy(self, actions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """log π(rule, location), and H(rule) + H(location | the rule of `actions`); each float32 [B], in nats.
+        """Return log π(rule, location) and H(rule) + H(location | rule of `actions`), each float32 [B], in nats.
 
-        The joint entropy is H(rule) + Σ_x π(x) H(location | x). For a rule drawn from π the second value is
-        an unbiased estimate of it that evaluates one row of location logits instead of N + 1.
+        The joint entropy is H(rule) + Σ_x π(x) H(location | x). If the rule is drawn from π, the second value is an
+        unbiased estimate of the joint entropy, and needs one row of location logits instead of N + 1.
         """
         xfer_id, location = actions[:, 0], actions[:, 1]
         second = self.locations(xfer_id)

@@ -1,12 +1,12 @@
-"""PPO's networks: a trunk on [z, h], a value head, and one of two heads that choose what to do.
+"""The networks of PPO: a trunk on [z, h], a value head, and one of two policy heads.
 
-`two-stage` is the paper's (sections 3.1.3 and 3.4): a rule head, then a location head that also sees an embedding of
-the chosen rule. To it a location is a number. `match-classes` chooses among the match classes that have a match
-(worldmodel/base.py), and takes the first match of that class. It begins with a greedy prior
-(`controller.ppo.greedy_prior`), by the usual reward of each class in the data, and learns what to do otherwise.
+`two-stage` is the head of the paper (sections 3.1.3 and 3.4): a rule head, then a location head that also receives an
+embedding of the chosen rule. `match-classes` chooses among the match classes that have a match (worldmodel/base.py)
+and takes the first match of the chosen class. It begins with a greedy prior (`controller.ppo.greedy_prior`): logits
+from the median reward of each class in the data.
 
-A *choice* is what a distribution is over: (xfer_id, location), int32 [B, 2], or the number of a match class, int32 [B],
-NO-OP being the last. z and h enter as they are: the world model standardises z, and h lies in ±1.
+A *choice* is an element of the distribution: (xfer_id, location), int32 [B, 2], or the index of a match class, int32
+[B], with NO-OP last. z and h need no scaling: the world model standardises z, and h lies within ±1.
 """
 
 import numpy as np
@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from controllers.masked import MaskedCategorical, TwoStage, count_of
 
-RELUCTANCE = 0.01  # of a middling usual reward: what a match class has to earn to be preferred to NO-OP
+RELUCTANCE = 0.01  # share of the median gain above which the prior prefers a match class to NO-OP
 
 
 class Orthogonal(snt.initializers.Initializer):
-    """Orthogonal weights times `gain`, drawn from a NumPy generator: a function of its seed alone."""
+    """An initialiser: orthogonal weights times `gain`, drawn from a NumPy generator."""
 
     def __init__(self, rng: np.random.Generator, gain: float):
         self.rng, self.gain = rng, gain
@@ -31,9 +31,9 @@ class Orthogonal(snt.initializers.Initializer):
 
 
 class Policy(snt.Module):
-    """What both have. Its ways to act are compiled once each, for any batch size.
+    """The base class of both policies. `mode`, `sample` and `value` are compiled once, for any batch size.
 
-    A subclass states `observes_counts`, which counts of the observation it sees, and fills the methods that raise
+    A subclass sets `observes_counts` ("counts" or "class_counts") and implements the methods that raise
     NotImplementedError.
     """
 
@@ -60,7 +60,7 @@ class Policy(snt.Module):
 
     def linear(self, inputs: int, outputs: int, gain: float, name: str) -> snt.Linear:
         layer = snt.Linear(outputs, w_init=Orthogonal(self.rng, gain), name=name)
-        layer(tf.zeros([1, inputs]))  # makes the variables
+        layer(tf.zeros([1, inputs]))  # creates the variables
         return layer
 
     def add_heads(self, config) -> None:
@@ -68,46 +68,61 @@ class Policy(snt.Module):
 
     @property
     def counted(self) -> int:
-        """How many counts it sees."""
+        """The number of counts in an observation row."""
         raise NotImplementedError("counted -> int")
 
     @property
     def memory(self) -> dict[str, tf.TensorSpec]:
-        """Of what `remember` gives."""
+        """The specifications of the tensors that `remember` returns."""
         raise NotImplementedError("memory -> {name: TensorSpec}")
 
     def remember(self, counts, choice) -> dict[str, tf.Tensor]:
-        """What of the counts int32 [B, counted] the learner needs to weigh the choice again."""
+        """Return what a later gradient step needs to evaluate the choice again.
+
+        Args:
+          counts: int32 [B, counted].
+          choice: int32 [B] or [B, 2].
+        """
         raise NotImplementedError("remember(counts, choice) -> {name: tensor}")
 
     def acting(self, features, counts) -> MaskedCategorical | TwoStage:
-        """The distribution over choices."""
+        """Return the distribution over choices.
+
+        Args:
+          features: float32 [B, hidden].
+          counts: int32 [B, counted].
+        """
         raise NotImplementedError("acting(features, counts) -> distribution")
 
     def learning(self, features, memory) -> MaskedCategorical | TwoStage:
-        """The same distribution, as far as the remembered choice asks for it."""
+        """Return the distribution of `acting`, restricted to what the remembered choice needs.
+
+        Args:
+          features: float32 [B, hidden].
+          memory: the tensors that `remember` returned.
+        """
         raise NotImplementedError("learning(features, memory) -> distribution")
 
     def action(self, counts, choice) -> tf.Tensor:
-        """int32 [B, 2]."""
+        """Return the actions of choices, int32 [B, 2]."""
         raise NotImplementedError("action(counts, choice) -> (xfer_id, location)")
 
     def features(self, z, h):
-        """float32 [B, hidden]."""
+        """Return the output of the trunk, float32 [B, hidden], for z float32 [B, Z] and h float32 [B, H]."""
         x = tf.concat([z, h], axis=1)
         for layer in self.trunk:
             x = tf.tanh(layer(x))
         return x
 
     def values(self, features):
-        """float32 [B], in units of the scaled reward."""
+        """Return state values, float32 [B], in units of the scaled reward."""
         return tf.squeeze(self.value_head(features), axis=1)
 
     def _mode(self, z, h, counts):
         return self.action(counts, self.acting(self.features(z, h), counts).mode())
 
     def _sample(self, z, h, counts, seeds):
-        """The actions, and what the learner stores of a step."""
+        """Return the actions, and the tensors of a step that the learner stores."""
         features = self.features(z, h)
         distribution = self.acting(features, counts)
         choice = distribution.sample(seeds)
@@ -128,8 +143,8 @@ class TwoStagePolicy(Policy):
     observes_counts = "counts"
 
     def add_heads(self, config):
-        # The paper's names for them. TensorFlow orders float sums of a compiled program by operators' names: others
-        # would give other last bits.
+        # These names must stay. TensorFlow orders float sums of a compiled program by the operators' names, so other
+        # names would change the last bits of results.
         s, hidden = self.shapes, config.hidden
         self.rule_head = self.linear(hidden, s.n_xfer_ids, 0.01, "xfer_head")
         self.embedding = self.linear(s.n_xfer_ids, config.embedding, 1.0, "xfer_embedding")
@@ -142,7 +157,7 @@ class TwoStagePolicy(Policy):
 
     @property
     def memory(self):
-        """Which rules were valid, and how many locations the chosen one had."""
+        """The mask of valid rules, and the number of locations of the chosen rule."""
         return {"rules": tf.TensorSpec([None, self.counted], tf.bool), "count": tf.TensorSpec([None], tf.int32)}
 
     def remember(self, counts, choice):
@@ -158,7 +173,7 @@ class TwoStagePolicy(Policy):
         return choice
 
     def _distribution(self, features, valid, count) -> TwoStage:
-        """valid bool [B, N + 1]; `count(xfer_id)` gives the locations of that rule int32 [B]."""
+        """Return the distribution for valid bool [B, N + 1] and count: xfer_id -> locations of that rule int32 [B]."""
 
         def locations(xfer_id):
             x = tf.concat([features, self.embedding(tf.one_hot(xfer_id, self.shapes.n_xfer_ids))], axis=1)
@@ -168,7 +183,10 @@ class TwoStagePolicy(Policy):
 
 
 class MatchClassPolicy(Policy):
-    """match_classes: int32 [K], the rule of each; usual_rewards: float32 [K], of each in the data."""
+    """A policy over match classes with a greedy prior.
+
+    match_classes: int32 [K], the rule of each class; usual_rewards: float32 [K], the median class rewards in the data.
+    """
 
     observes_counts = "class_counts"
 
@@ -177,8 +195,8 @@ class MatchClassPolicy(Policy):
         self.start = np.searchsorted(self.xfer_ids, self.xfer_ids)  # the first match class of the same rule
         gains = usual_rewards[usual_rewards > 0]
         usual = np.median(gains) if len(gains) else 1.0
-        # NO-OP's reward is 0, and it comes before what gains nothing. Logarithmic in large rewards, so that small ones
-        # differ from none and the others are tried beside large ones.
+        # NO-OP, whose reward is 0, precedes classes without gain. asinh is logarithmic for large rewards, so small
+        # gains still differ from 0, and large ones do not suppress the others.
         scaled = np.arcsinh(np.append(usual_rewards / usual, RELUCTANCE))
         self.greedy_prior = (config.greedy_prior * scaled).astype(np.float32)
         super().__init__(shapes, config, rng)
@@ -192,7 +210,7 @@ class MatchClassPolicy(Policy):
 
     @property
     def memory(self):
-        """Which match classes had a match."""
+        """The mask of the match classes that had a match."""
         return {"valid": tf.TensorSpec([None, self.counted], tf.bool)}
 
     def remember(self, counts, choice):
@@ -209,7 +227,7 @@ class MatchClassPolicy(Policy):
         return MaskedCategorical(self.class_head(features) + self.greedy_prior, tf.concat([valid, no_op], axis=1))
 
     def action(self, counts, choice):
-        """The first match of the class: a rule's locations are ordered by match class."""
+        """Return the first match of the class, int32 [B, 2]: locations of a rule are ordered by match class."""
         before = tf.pad(tf.cumsum(counts, axis=1), [[0, 0], [1, 0]])  # [B, K + 1]: locations of earlier classes
         location = count_of(before, choice) - count_of(before, tf.gather(self.start, choice))
         return tf.stack([tf.gather(self.xfer_ids, choice), location], axis=1)

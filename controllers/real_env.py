@@ -1,13 +1,12 @@
-"""Learning on the real environment itself: the model-free baseline, under a budget of interactions, and of measurement.
+"""Training on the real environment: the model-free baseline, with limits of interactions and of measurement time.
 
-A world model, if there is one, only shows it (z, h, match classes); every step of every copy is a rewrite of the real
-graph and is counted, those of evaluations and of copies that play on included. At the limit the last checkpoint is what
-was learnt; steps since a checkpoint are played again after a kill, and count once. An agent that learns in the dream
-needs none of them.
+A world model, if there is one, only encodes the observations (z, h, match classes). Every step of every copy rewrites
+the real graph and counts, also in evaluations. At a limit the training ends with its last checkpoint. After a kill,
+steps since the checkpoint are played again and count once.
 
-Measurement seconds count once for each graph, too. So which graphs were measured is kept in a file of its own, whatever
-the last checkpoint is: a training that is killed meets the limit at the same step as one that is not. The fastest of
-them is kept there as well, since what was measured is a result, whether the agent goes there again or not.
+Measurement seconds also count once per graph. A file of its own holds the measured graphs, so that a training that was
+killed reaches the limit at the same step as an uninterrupted one. The file also holds the fastest measured graph, which
+is a result even if the agent never returns to it.
 """
 
 import math
@@ -26,7 +25,7 @@ from rlflow.common.task import Observes
 
 
 class LimitReached(Exception):
-    """A budget is used up. limit: which, in words.  option: that says how much it is."""
+    """Raised when a limit is reached. limit: the limit in words. option: the name of the option that sets it."""
 
     def __init__(self, limit: str, option: str):
         super().__init__(limit)
@@ -35,32 +34,34 @@ class LimitReached(Exception):
 
 @dataclass
 class Interactions:
-    """Steps of real environments, all copies together: at most `limit`, of which some are used."""
+    """A counter of the steps of all copies of a real environment, with a limit."""
 
     limit: int
     used: int = 0
 
     def use(self, steps: int) -> None:
-        """Raises LimitReached, and then counts nothing."""
+        """Count steps. Raise LimitReached, without counting, if they exceed the limit."""
         if self.used + steps > self.limit:
             raise LimitReached(f"{self.limit} interactions", "controller.interactions")
         self.used += steps
 
 
 class Measurements:
-    """What the measurements of a training took, each graph once, in a file that outlives a kill.
+    """The measurement seconds of a training, one entry per graph, in a file that survives a kill.
 
-    limit: seconds; the measurement that exceeds them is the last one. None: there is no limit.
+    Args:
+      path: the file.
+      limit: seconds, or None for no limit; the measurement that exceeds the limit is the last one.
 
     Attributes:
-      best: {"latency": the least that was measured, "actions": the [xfer_id, location] pairs that lead there}; None
-        before any was.
+      best: {"latency": the lowest measured latency, "actions": the [xfer_id, location] pairs to its graph}, or None
+        before the first measurement.
     """
 
     def __init__(self, path: Path, limit: float | None):
         self.path, self.limit = path, limit
         kept = files.read_json(path) if path.exists() else {"until": {}, "best": None}
-        self._until: dict[str, float] = kept["until"]  # hash of a graph → seconds when its measurement had ended
+        self._until: dict[str, float] = kept["until"]  # hash of a graph → total seconds after its measurement
         self.best: dict | None = kept["best"]
 
     @property
@@ -68,15 +69,21 @@ class Measurements:
         return max(self._until.values(), default=0.0)
 
     def met(self, latency: float, actions: Sequence[list[int]]) -> None:
-        """latency: of a state, as a share of the initial one's; NaN where it was not measured, or lost."""
+        """Keep a state if it is the fastest so far.
+
+        Args:
+          latency: relative to the latency of the initial state; NaN if it was not measured or the state is invalid.
+          actions: the [xfer_id, location] pairs that lead to the state.
+        """
         if latency < (self.best["latency"] if self.best else math.inf):
             self.best = {"latency": latency, "actions": list(actions)}
             self._write()
 
     def charge(self, measured: Mapping[str, float]) -> None:
-        """measured: hash → seconds, of graphs some of which were charged before.
+        """Add measurement seconds of graphs (hash → seconds) that were not charged before.
 
-        Raises LimitReached if one of them is beyond the limit, now or when it was charged.
+        Raises:
+          LimitReached: the total after one of these graphs exceeds the limit.
         """
         new = [key for key in measured if key not in self._until]
         for key in new:
@@ -91,8 +98,10 @@ class Measurements:
 
 
 class ChargedEnv(gymnasium.Wrapper):
-    """A `rlflow.env.step.StepEnv` whose measurements are charged. own: whether it is of the run's model, so that the
-    fastest graph of it is kept."""
+    """A wrapper of `rlflow.env.step.StepEnv` that charges its measurements.
+
+    own: True for the environment of the run's model, whose fastest graph is kept.
+    """
 
     def __init__(self, env: gymnasium.Env, measurements: Measurements, own: bool = True):
         super().__init__(env)
@@ -115,7 +124,7 @@ class ChargedEnv(gymnasium.Wrapper):
 
 
 class CountedEnv(gymnasium.Wrapper):
-    """A step of it is an interaction."""
+    """A wrapper that counts every step as an interaction."""
 
     def __init__(self, env: gymnasium.Env, interactions: Interactions):
         super().__init__(env)
@@ -126,12 +135,12 @@ class CountedEnv(gymnasium.Wrapper):
         return self.env.step(action)
 
     def spend(self, steps: int) -> None:
-        """Counts steps that a search took on the agent's behalf."""
+        """Count steps that a search made for the agent."""
         self._interactions.use(steps)
 
 
 class CountedVectorEnv(SyncVectorEnv):
-    """n copies side by side, AutoresetMode.SAME_STEP as in the dream; a step of all of them is n interactions."""
+    """n copies with AutoresetMode.SAME_STEP, as in the dream; a step counts as n interactions."""
 
     def __init__(self, make: Callable[[], gymnasium.Env], n: int, interactions: Interactions):
         super().__init__([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -146,16 +155,22 @@ def train_for_real(
     controller: Learner, make: Callable[[], gymnasium.Env], limit: int, seed: int, folder: Path, log=None,
     progress=None,
 ) -> dict:
-    """Trains on copies of a real environment as the controller sees it, until the training ends or a limit is reached.
+    """Train on copies of a real environment until the training ends or a limit is reached.
 
-    What the controller knew at its last checkpoint then counts; a training that is killed and resumed ends the same,
-    since steps since a checkpoint are played again and counted once. The results are those of `Controller.train`.
+    At a limit the controller returns to its last checkpoint. A resumed training ends like an uninterrupted one.
 
-    make: with the latent spaces, or a `rlflow.env.candidates.CandidateEnv` for one that sees candidates; its steps may
-      raise LimitReached.  limit: of interactions.
+    Args:
+      controller: the controller to train.
+      make: makes an environment with the latent spaces, or a `rlflow.env.candidates.CandidateEnv`, as the controller
+        needs. Steps may raise LimitReached.
+      limit: the largest number of interactions.
+      seed, folder, log, progress: see `Controller.train`.
 
-    Raises RLFlowError: a limit does not last until the first checkpoint of something learnt; of interactions, before
-    any is played.
+    Returns:
+      The results of `Controller.train`.
+
+    Raises:
+      RLFlowError: a limit is too small for the first checkpoint of something learned.
     """
     controller.resume(folder, seed)
     interactions = Interactions(limit, getattr(controller, "env_steps", 0))
@@ -188,7 +203,7 @@ def train_for_real(
 
 
 def _learnt(controller: Learner, folder: Path) -> bool:
-    """Whether the folder holds a checkpoint, which the controller has loaded, and not only of what it began as."""
+    """Return True if the folder holds a checkpoint, loaded into the controller, of something learned."""
     if not (Path(folder) / "controller.json").exists():
         return False
     return controller.first_checkpoint() == 0 or controller.iterations > 0

@@ -1,8 +1,9 @@
-"""A controller's episodes on the real environment, as world models take them.
+"""Recording of a controller's episodes on the real environment, as training data of world models.
 
-Of the episodes of an iteration one is greedy, some are sampled, and most leave the greedy one at a random step to carry
-out what the world model has not seen carried out (rlflow/collect/exploration.py): what the next dream is asked lies
-around there. The recorder stands below `LatentEnv`, so that episodes are kept in the environment's own numbering.
+One episode of an iteration is greedy and some are sampled. Most leave the greedy episode at a random step and then
+make rewrites that the world model has not seen (rlflow/collect/exploration.py), because the next controller will query
+the model near the greedy episode. The recorder is wrapped by `LatentEnv`, so that episodes keep the numbering of the
+real environment.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,12 +25,12 @@ from rlflow.env.step import Recalls, StepEnv
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
-EXCURSION = 30  # steps of exploring in an episode, at least; it explores as far as it came
-SAMPLED = 4  # every so many episodes of an iteration are the controller's own
+EXCURSION = 30  # least number of exploring steps of an episode; at least as many as its steps before
+SAMPLED = 4  # every SAMPLED-th episode of an iteration is sampled from the controller
 
 
 class Way(NamedTuple):
-    """Rewrites, as actions, and the states that they lead from and to."""
+    """A sequence of rewrites as actions, and the states before, between and after them."""
 
     actions: list[tuple[int, int]]
     states: list[State]
@@ -39,13 +40,12 @@ NOWHERE = Way([], [])
 
 
 class Recorder(gymnasium.Wrapper):
-    """Worn below LatentEnv, where locations have the environment's own numbers. Keeps the valid steps of the episode.
+    """A wrapper inside LatentEnv that records the valid steps of an episode.
 
     Attributes:
-      actions, states: the valid actions so far, and the states that they lead from and to.
-      known: a way that was gone before: as long as an episode follows it from the start, its steps are recalled, not
-        played.
-      copied: how many steps were recalled.
+      actions, states: the valid actions so far, and the states before, between and after them.
+      known: a path played before; steps of an episode are restored, not played, while the episode follows it.
+      copied: the number of restored steps.
     """
 
     known = NOWHERE
@@ -69,7 +69,7 @@ class Recorder(gymnasium.Wrapper):
 
 
 class Player:
-    """Plays episode k, greedily if k is 0, and sampled with the given seed if it is not."""
+    """A player of a controller on a real environment; episode 0 is greedy, the others are sampled or exploring."""
 
     def __init__(self, controller, env: StepEnv, model: WorldModel):
         self.controller, self.env, self._model = controller, env, model
@@ -83,9 +83,14 @@ class Player:
         return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
 
     def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
-        """Episode k of an iteration: greedy; then mostly ones that leave it for what the model does not know.
+        """Play episode k of an iteration: the greedy one, a sampled one or one that leaves the greedy one to explore.
 
-        Where the environment can restore a state, none of them plays again what the greedy one played.
+        If the environment can restore states, steps of the greedy episode are not played again.
+
+        Args:
+          k: the index of the episode.
+          seed: the seed of the episode.
+          before: the earlier episodes of the iteration.
         """
         if k == 0:
             first = self.episode(k, seed)
@@ -108,7 +113,7 @@ class Player:
         return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < no_op]
 
     def _gone(self, first: Episode) -> Way:
-        """Where the greedy episode went. If it was played before a restart, its steps were counted then."""
+        """Return the path of the greedy episode, rebuilt after a restart; its steps were counted when played."""
         if self._trunk is None:
             moves, states = self._moves(first), [self.env.task.initial]
             for xfer_id, location in moves:
@@ -118,7 +123,14 @@ class Player:
 
 
 def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator[Episode]:
-    """Episodes without end: the greedy one first, then sampled ones. Episode k depends on (seed, k) alone."""
+    """Return an endless iterator of episodes, the greedy one first, then sampled ones.
+
+    Args:
+      controller: the controller that acts.
+      env: the real environment.
+      model: the world model that encodes observations.
+      seed: the first seed; episode k has seed + k.
+    """
     player = Player(controller, env, model)
     return (player.episode(k, seed + k) for k in count())
 
@@ -126,14 +138,13 @@ def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator
 def play_iteration(
     player: Player, folder: Path | str, interactions: int, most: int, seed: tuple[int, ...], progress=None
 ) -> list[Episode]:
-    """Episodes of the controller, as shards in the folder; those that are there already are not played again.
-
-    The first is greedy; see `Player.turn` for the others: what a world model is asked next lies around what the
-    controller does best.
+    """Play the episodes of an iteration (see `Player.turn`) and store them as shards; read stored episodes again.
 
     Args:
-      interactions: real steps that are not exceeded: no episode begins that might be longer than what is left.
-      most: episodes at most, for a controller that gives up at once.
+      player: the player of the controller.
+      folder: the folder of the shards.
+      interactions: the limit of real steps; no episode begins that might exceed it.
+      most: the limit of episodes, for a controller that stops at once.
       seed: episode k depends on (*seed, k) alone.
       progress: a tqdm-like object that counts interactions.
     """
@@ -161,7 +172,7 @@ def _played(episodes: Sequence[Episode]) -> int:
 
 
 def _stored(path: Path, first: int) -> list[Episode]:
-    """The shard's episodes; none if it is not there, damaged, or does not begin with the episode of this index."""
+    """Return the episodes of a shard; none if it is missing, damaged or begins with another index than `first`."""
     try:
         result = read_shard(path)
     except RLFlowError:
