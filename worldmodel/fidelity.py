@@ -23,7 +23,7 @@ MOST_STARTS = 512
 PREDICTORS = ("model", "no_change", "rule_mean")
 RANKED, RANK_STEPS = 200, 20  # number and length of the action sequences whose returns are ranked
 DRAWS, CONFIDENCE = 1000, 0.95  # of the bootstrap
-DIGITS = 5  # returns are rounded to these digits of the largest before ranking: they are sums of float32
+DIGITS = 5  # decimal digits, relative to the largest return, that are ranked: returns are sums of float32
 
 ERRORS = (
     "cumulative_reward_error", "cumulative_reward_relative", "reward_mae", "reward_r2", "mask_precision", "mask_recall",
@@ -61,9 +61,12 @@ def fidelity(
       JSON values {"episodes": number, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
 
     "horizons" covers stretches that start anywhere (all, or MOST_STARTS at equal distances); "first" covers stretches
-    from the start of an episode. For horizon k both hold: "starts", the number of stretches with k steps left; the
-    errors of each predictor in PREDICTORS; "uncertain", the share of uncertain steps; "certain", the model's errors in
-    the stretches without uncertain steps, and the number of these stretches.
+    from the start of an episode. For horizon k both contain:
+
+    - "starts": the number of stretches with at least k steps left;
+    - an entry with the errors of each predictor in PREDICTORS;
+    - "uncertain": the share of uncertain steps;
+    - "certain": the model's errors in the stretches without uncertain steps, and the number of these stretches.
 
     Errors over all k steps: the absolute error of the summed reward, and its ratio to the mean absolute real sum.
     Errors of the k-th step alone:

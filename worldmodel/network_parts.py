@@ -17,8 +17,9 @@ from graph_nets.graphs import GraphsTuple
 
 
 def full_step(width: int, pooled: Callable) -> modules.GraphNetwork:
-    """Return a full graph network block: edges from their ends, nodes from incoming and outgoing edges, globals from
-    all.
+    """Return a full graph network block.
+
+    Edges are updated from their ends, nodes from incoming and outgoing edges, and globals from nodes and edges.
 
     Args:
       width: size of every embedding.
@@ -220,7 +221,12 @@ class ChangeFrequencies(snt.Module):
         self.counts = tf.Variable(tf.zeros([n_actions, n_rules, n_changes]), trainable=False, name="counts")
 
     def update(self, changes: tf.Tensor, xfer_ids: tf.Tensor, rate: float = 1.0) -> None:
-        """Add the changes int32 [n, N] (numbered from 0) of actions [n] to the totals; rate 1 resets the totals first.
+        """Add the changes of actions xfer_ids int32 [n] to the totals; rate 1 resets the totals first.
+
+        Args:
+          changes: int32 [n, N], classes of changes from 0.
+          xfer_ids: int32 [n].
+          rate: 1 to forget earlier data.
         """
         seen = tf.one_hot(changes, self.counts.shape[2])
         added = tf.math.unsorted_segment_sum(seen, xfer_ids, self.counts.shape[0])

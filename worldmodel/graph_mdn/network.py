@@ -22,8 +22,9 @@ from worldmodel.network_parts import Mixture, Normaliser, full_step, messages, m
 
 
 class Comparison(snt.Module):
-    """A comparison of fillings with the nodes or tensors of their match: equal numbers, and differences within one
-    kind.
+    """A comparison of each filling with the nodes or tensors of its match.
+
+    The inputs are which numbers are equal and, if both sides have the same columns, the differences of the numbers.
     """
 
     def __init__(self, width: int):
@@ -76,9 +77,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, table: SignatureTable) -> Self:
-        """Return the table as tensors. The result is cached per size, because the conversion costs as much as a small
-        query.
-        """
+        """Return the table as tensors, cached until the table grows: a conversion costs as much as a small query."""
         sizes = len(table.operators), len(table.tensors)
         if table.shown is None or sizes != (len(table.shown.operators), len(table.shown.tensors)):
             table.shown = cls(*[tf.constant(getattr(table, name)) for name in cls._fields])
@@ -155,7 +154,7 @@ class NodeBatch(NamedTuple):
 class NodeNetwork(snt.Module):
     """A network that predicts costs: mixtures of K Gaussians of the standardised residual of log(1 + ns).
 
-    Each prediction depends on as many edges around a node as there are message-passing steps.
+    A prediction depends on the nodes within as many edges as there are message-passing steps.
     """
 
     def __init__(self, width: int, message_passing_steps: int, gaussians: int):
@@ -187,8 +186,9 @@ class NodeNetwork(snt.Module):
 
 
 def likeliest(mixture: Mixture) -> tf.Tensor:
-    """Return the mean of the Gaussian with the highest density at its mean, [n]; a wide one with more weight is less
-    useful.
+    """Return the mean of the Gaussian with the highest peak, [n].
+
+    The Gaussian with the largest weight may be wide, and its mean then says little about the cost.
     """
     best = tf.argmax(mixture.logits - mixture.log_sigma, axis=-1, output_type=tf.int32)
     return tf.gather(mixture.mean, best, batch_dims=1)
@@ -199,7 +199,7 @@ def _one_dimension(mixture: Mixture) -> Mixture:
 
 
 class MatchNetwork(snt.Module):
-    """A network that predicts whether matches exist and their effects."""
+    """A network that predicts whether a rule applies to a match, and the effect of the rewrite."""
 
     def __init__(self, n_rules: int, n_structures: int, n_slots: int, width: int, message_passing_steps: int):
         """Create the network for a vocabulary with this number of structures and slots."""
@@ -220,6 +220,13 @@ class MatchNetwork(snt.Module):
         self.fits = snt.nets.MLP([width, 1], name="fits")
 
     def __call__(self, batch: MatchBatch, choices: Choices, table: Table) -> Judgement:
+        """Return the logits of M matches.
+
+        Args:
+          batch: the matches.
+          choices: their possible structures and fillings.
+          table: the features of signatures.
+        """
         operators, tensors = self.signatures(table)
         matches = self._matches(batch, operators, tensors)
         structure = self.query(tf.gather(matches, choices.structure_owners)) * self.structures(choices.structures)

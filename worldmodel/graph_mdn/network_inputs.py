@@ -64,6 +64,7 @@ class SignatureTable:
         self.shown = None
 
     def learn(self, observed: SignatureFeatures) -> None:
+        """Add rows for the observed signatures that the table does not contain."""
         operators, tensors = self._rows
         self.operators = _appended(operators, self.operators, observed.operators, observed.operator_features)
         self.tensors = _appended(tensors, self.tensors, observed.tensors, observed.tensor_features)
@@ -147,7 +148,9 @@ Asked = tuple[MatchPattern, Signature]
 
 
 class MatchBatch(NamedTuple):
-    """M matches as one graph without edges between them. The v vertices of a match are its nodes, then its tensors.
+    """M matches as one graph without edges between matches.
+
+    It has v vertices in all: for each match in turn, its nodes and then its tensors.
 
     Attributes:
       rules: int32 [M].

@@ -7,9 +7,9 @@ or by memory. work_k counts multiplications for the given sizes, elements_k the 
 the sharpness of the corner. All coefficients are non-negative and fitted to logged costs. A kind with few nodes uses
 the law of a kind with more nodes if that law fits equally well.
 
-The node network predicts the difference between log(1 + ns) of a node and its law. Its error is relative to this
-difference; a network that predicts costs directly would have errors relative to a thousandfold range. A cost that is a
-sum over operators needs no neighbourhood (reach 0). Otherwise the network sees all nodes within `reach` edges.
+The node network predicts the residual: log(1 + ns) of a node minus the value of its law. The error of a network grows
+with the range of its targets. Residuals have a small range, whereas costs differ by a factor of a thousand. A cost that
+is a sum over operators needs no neighbourhood (reach 0). Otherwise the network sees all nodes within `reach` edges.
 """
 
 from collections.abc import Sequence
@@ -296,9 +296,7 @@ class NeuralCosts:
         return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE_COST
 
     def _means(self, batch: NodeBatch, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the mean of the densest Gaussian and the mixture's standard deviation, [n], of the residuals of the
-        laws.
-        """
+        """Return the most likely residuals (see `likeliest`) and the standard deviations of the mixtures, [n] each."""
         mixture, costs = self.network(batch, table), self.network.costs
         weights = tf.nn.softmax(mixture.logits)
         mean = tf.reduce_sum(weights * mixture.mean, axis=-1, keepdims=True)

@@ -71,7 +71,7 @@ class Judge:
         return [network(*batch) for network in self.networks]
 
     def consider(self, several: Sequence[Asked]) -> None:
-        """Evaluate new matches in batches, which costs little more than a single one."""
+        """Evaluate the matches without a verdict in batches. A batch costs little more than a single match."""
         new = list(dict.fromkeys(asked for asked in several if asked not in self._known))
         for first in range(0, len(new), AT_ONCE):
             part = new[first : first + AT_ONCE]
@@ -95,9 +95,7 @@ class Judge:
     def _likeliest(
         self, owner: int, asked: Asked, menu: Menu, choices: Choices, structures: np.ndarray, fillings: np.ndarray
     ) -> tuple[Effect | None, float]:
-        """Return the most probable effect and its certainty; structures [networks, C], fillings [networks, F]:
-        probabilities.
-        """
+        """Return the most probable effect and its certainty from probabilities [networks, C] and [networks, F]."""
         offered = np.flatnonzero(choices.structure_owners == owner)
         if not len(offered):
             return None, 0.0
@@ -166,12 +164,11 @@ class NeuralRules(LearnedRules):
         return pattern.xfer_id not in self.judged or self.judge((pattern, signature)).applies >= 0.5
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
-        """Return the most probable effect and whether the networks are sure; None if no similar match was ever
-        rewritten.
+        """Return the most probable effect, or None if no similar match was ever rewritten, and whether it is certain.
 
         Args:
           number: the number of the pattern.
-          signature: the signature.
+          signature: the signature of the match.
         """
         _, effect, sure = self.judge((self.patterns[number].pattern, signature))
         return effect, sure >= SURE_EFFECT

@@ -114,7 +114,7 @@ class NeuralSimulator:
         return self._concerned(rows[there], nodes[there])
 
     def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> _Paid:
-        """Update the costs of nodes, and subtract the costs of the removed nodes."""
+        """Update the costs of concerned and removed nodes in all states, and return the changes of cost."""
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
         cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))

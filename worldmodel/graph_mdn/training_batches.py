@@ -123,7 +123,9 @@ class MatchBatches:
     def _some(
         self, random: np.random.Generator, effect: Effect, happened: int, slot: int, named: list[int]
     ) -> list[int]:
-        """Return the fillings that are offered for a slot: the observed one and random others; [] for other structures.
+        """Return the fillings to offer for a slot: the observed one and random others.
+
+        A slot of a structure that was not observed gets none.
         """
         if self.vocabulary.slots[slot][0] != happened:
             return []
@@ -243,7 +245,9 @@ def single_nodes(training: TrainingSet, table: SignatureTable) -> list[CostedNod
 
 
 def whole_graphs(training: TrainingSet, table: SignatureTable) -> list[CostedNodes]:
-    """Return graphs with the costs of all their nodes: at most STATES of the new states, at equal distances.
+    """Return graphs with the costs of all their nodes: at most STATES states, at equal distances.
+
+    States repeated from another episode are not used.
 
     Args:
       training: the training set.

@@ -90,8 +90,8 @@ def sequence_signature(spec: EncodingSpec, latent: int, meaning: int) -> Steps:
 
     Args:
       spec: the encoding.
-      latent: Z.
-      meaning: M.
+      latent: Z, the size of the latent state.
+      meaning: M, the size of the embedding of matched nodes; 0 if actions are described by numbers.
     """
     return Steps(
         z=tf.TensorSpec([None, None, latent]), counts=tf.TensorSpec([None, None, spec.n_rules], tf.int32),
@@ -107,6 +107,7 @@ def compiled(function: Callable, *signature) -> tf.types.experimental.Polymorphi
 
 
 def batch_graphs(graphs: Sequence[GraphArrays]) -> GraphBatch:
+    """Concatenate the graphs; senders and receivers are renumbered through the batch."""
     n_node = np.array([len(graph.ops) for graph in graphs], np.int32)
     n_edge = np.array([len(graph.senders) for graph in graphs], np.int32)
     ops, nodes, edges, senders, receivers = (
@@ -139,11 +140,14 @@ def batches_of_nodes(graphs: Sequence[GraphArrays], nodes: int) -> Iterator[Grap
 
 
 def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
-    """Stack arrays [length, …] of different lengths, with trailing zeros: [number, longest + room, …].
+    """Stack arrays of different lengths, padded with zeros.
 
     Args:
-      arrays: the arrays.
-      room: additional zeros.
+      arrays: n arrays [length, …] of one dtype.
+      room: number of zeros after the longest array.
+
+    Returns:
+      [n, longest + room, …].
     """
     result = np.zeros((len(arrays), max(map(len, arrays)) + room, *arrays[0].shape[1:]), arrays[0].dtype)
     for row, array in zip(result, arrays, strict=True):
@@ -152,8 +156,9 @@ def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
 
 
 def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarray | None = None) -> Steps:
-    """Pad the episodes into one Steps. Invalid actions are omitted: they change nothing, and a dream handles them
-    itself.
+    """Pad the episodes into one Steps.
+
+    Invalid actions are omitted: they do not change the state, and a dream gives them a fixed reward.
 
     Args:
       episodes: the episodes.

@@ -127,7 +127,7 @@ class MDNRNN(snt.Module):
           z: [B, Z].
           counts: int32 [B, N].
           actions: int32 [B, 2].
-          temperature: τ.
+          temperature: τ; 0 gives the most likely z'.
           seed: int32 [2].
         """
         drawn = network_parts.sample_mixture(prediction.z_change, temperature, seed, self.config.sigma_temperature)
@@ -225,8 +225,9 @@ class MDNRNN(snt.Module):
         return tuple(tf.reduce_mean(tf.cast(aside <= share, tf.float32)) for share in (0.5, 0.9))
 
     def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor) -> tf.Tensor:
-        """Return the inputs of the cell, [.., features]: z, counts (standardised log1p, and whether zero), rule and
-        location.
+        """Return the inputs of the cell, [.., features]: z, counts, rule, and location or embedding of matched nodes.
+
+        Counts enter as standardised log1p, and as 1 if they are positive.
         """
         logs = tf.math.log1p(tf.cast(counts, tf.float32))
         xfer_id, location = actions[..., 0], actions[..., 1]
@@ -247,7 +248,10 @@ class MDNRNN(snt.Module):
         return tf.transpose(outputs, [1, 0, 2]), state
 
     def _heads(self, outputs: tf.Tensor, inputs: tf.Tensor, actions: tf.Tensor) -> Prediction:
-        """Return the outputs of the heads, which see the LSTM's output and its inputs."""
+        """Return the outputs of the heads, which see the LSTM's output and its inputs.
+
+        With `reward_network`, the reward head sees the inputs alone.
+        """
         shape = tf.shape(outputs)[:-1]
         features = tf.reshape(tf.concat([outputs, inputs], axis=-1), [-1, outputs.shape[-1] + inputs.shape[-1]])
         trunk = self.trunk(features)
@@ -271,6 +275,5 @@ class MDNRNN(snt.Module):
 
 
 def _count_changes(steps: Steps) -> tf.Tensor:
-    """Return the change of each rule's location count, numbered from 0 (−MAX_DELTA) to 2 · MAX_DELTA, int32 [B, T, N].
-    """
+    """Return the classes of the changes of location counts, int32 [B, T, N]: the clipped change plus MAX_DELTA."""
     return tf.clip_by_value(steps.counts[:, 1:] - steps.counts[:, :-1], -MAX_DELTA, MAX_DELTA) + MAX_DELTA

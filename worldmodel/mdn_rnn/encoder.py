@@ -98,7 +98,10 @@ class GraphEncoder(snt.Module):
         return tf.tanh(self.readout(tf.concat([pooled, self.global_statistics(batch.globals)], axis=-1)))
 
     def loss(self, batch: GraphBatch, counts: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, dict]:
-        """Return the sum of squared errors of the decoder in standard deviations, and its parts by name.
+        """Return the loss of the decoder and its parts by name.
+
+        Each part is the mean squared error of the standardised costs, location counts or operator counts. The loss is
+        the sum of the parts.
 
         Args:
           batch: B graphs.
@@ -116,9 +119,7 @@ class GraphEncoder(snt.Module):
         return tf.add_n(list(parts.values())), parts
 
     def _targets(self, batch: GraphBatch, counts: tf.Tensor) -> tf.Tensor:
-        """Return the targets [B, G + N + n_ops]: globals, log1p of the location counts, log1p of the operator
-        histogram.
-        """
+        """Return the targets [B, G + N + n_ops]: globals, and log1p of the location and operator counts."""
         n_graphs, n_ops = tf.shape(batch.n_node)[0], self.spec.n_ops
         cells = _owners(batch.n_node) * n_ops + batch.ops
         histogram = tf.reshape(tf.math.bincount(cells, minlength=n_graphs * n_ops), [n_graphs, n_ops])

@@ -39,7 +39,7 @@ class DreamtLatents(NamedTuple):
 
 
 class Recurrent(Protocol):
-    """The interface of a model that dreams and observers need; MDNRNNWorldModel implements it."""
+    """The methods of a model that dreams and observers call; MDNRNNWorldModel implements them."""
 
     hidden: int
     dynamics: object
@@ -99,7 +99,7 @@ class MDNRNNObserver:
 
     @property
     def class_counts(self) -> np.ndarray:
-        """The locations per match class, equal to the locations per rule."""
+        """The number of matches per match class, int [N]; each rule is one match class."""
         return self.counts
 
     def begin(self, state: State) -> None:

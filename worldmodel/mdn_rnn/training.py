@@ -82,20 +82,23 @@ def restore_best(model: MDNRNNWorldModel, folder: Path | str) -> None:
 
 
 def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
-    """Return the learning rate of a step: polynomial decay from `learning_rate` to `final_learning_rate` (paper: degree
-    2).
+    """Return the learning rate of a step.
+
+    It decays polynomially from `learning_rate` to `final_learning_rate` (degree 2 in the paper).
 
     Args:
       config: the options.
-      step: the step.
-      steps: the number of steps.
+      step: the step, from 0.
+      steps: the number of steps of the training.
     """
     left = (1 - step / steps) ** config.decay_power
     return config.final_learning_rate + (config.learning_rate - config.final_learning_rate) * left
 
 
 class Updates(snt.Module):
-    """A world model, its optimisers and the step number: the whole state of a checkpoint. Each update is traced once.
+    """A world model, its optimisers and the step number, which are the whole state of a checkpoint.
+
+    Each update is traced once.
     """
 
     def __init__(self, model: MDNRNNWorldModel):
@@ -120,11 +123,11 @@ class Updates(snt.Module):
         self._dynamics_losses = [compiled(partial(_loss_from_start, member), steps) for member in model.members]
 
     def held_out_loss(self, steps: Steps) -> float:
-        """Return the mean loss over all members."""
+        """Return the mean loss of the members on held-out steps."""
         return float(np.mean([loss(steps)[0] for loss in self._dynamics_losses]))
 
     def evaluate(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Return the losses on whole episodes."""
+        """Return the losses of the encoder and of the first member on whole episodes, as {"dynamics/reward": …}."""
         graphs, counts = _states(episodes)
         chosen = _spread(len(graphs), SAMPLE)
         encoder = self._encoder_loss(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
@@ -151,7 +154,7 @@ class Updates(snt.Module):
     def _update_jointly(
         self, batch: GraphBatch, counts: tf.Tensor, position: tf.Tensor, window: Steps, rate: tf.Tensor
     ) -> dict:
-        """Make one step of encoder and dynamics; position int32 [B, T + 1]: index of each state's graph in the batch.
+        """Make one step of encoder and dynamics; position, int32 [B, T + 1], is the graph of each state in the batch.
         """
         encoder, dynamics = self.model.encoder, self.model.dynamics
         with tf.GradientTape() as tape:
@@ -302,9 +305,9 @@ def _train_jointly(
 
 
 def _train_online(updates: Updates, run: _Run, source: MiniBatches, seed: int) -> list[Episode]:
-    """Make one step of the encoder and one of the dynamics per mini-batch (the paper's mode); return the held-out
-    episodes.
+    """Train on a stream of mini-batches (the paper's mode) and return the held-out episodes.
 
+    Each mini-batch gives one step of the encoder and one of the dynamics.
     The statistics of the normalisers follow the stream as moving averages.
     """
     model, config = updates.model, updates.model.config
