@@ -72,7 +72,7 @@ class Measurements:
         """Keep a state if it is the fastest so far.
 
         Args:
-          latency: relative to the latency of the initial state; NaN if it was not measured or the state is invalid.
+          latency: relative to the latency of the initial state; NaN if there is no measurement.
           actions: the [xfer_id, location] pairs that lead to the state.
         """
         if latency < (self.best["latency"] if self.best else math.inf):

@@ -1,36 +1,25 @@
-"""Topoformer (Gagrani et al. 2022): a network that says in which order the nodes of any graph need little memory.
+"""Topoformer (Gagrani et al. 2022): a network that orders the nodes of any graph so that they need little memory.
 
 | file | contents |
 | --- | --- |
-| `observation.py` | what the network sees: features, and how every two nodes are related |
-| `network.py` | from there to priorities of the nodes, to orders and their probabilities |
+| `observation.py` | observations: node features, and the relation of every pair of nodes |
+| `network.py` | the network: priorities of nodes, orders and their probabilities |
 | `reinforce.py` | a gradient step |
-| `controller.py` | the controller: it learns on new graphs and orders any graph |
+| `controller.py` | the controller, which trains on random graphs and orders any graph |
 
-**It learns on other graphs than the one it orders.** Priorities are a function of any graph, so one training orders
-every model in the time of one pass. An instance draws others of its kind (`rlflow.tasks.base.Sequencing`). The folder
-of a training can begin another one (`controller.topoformer.start`); with `epochs=0` nothing more is learnt.
-`shipped/` is such a folder, with the weights alone: the default options on layered graphs of 100 nodes, seed 0, 202
-epochs.
+**Training graphs are random graphs,** not the graph to be ordered (`rlflow.common.task.Sequencing.random_instance`).
+One training therefore orders every model in one pass of the network. `controller.topoformer.start` names the folder of
+an earlier training to begin with; `epochs=0` uses its network unchanged. `shipped/` is such a folder with weights
+alone: default options, layered graphs of 100 nodes, seed 0, 202 epochs.
 
-**Sizes are shares of the largest.** Tensors of a model have 4 to 10⁹ bytes, the graphs of the paper 1 to 10⁴ units.
-The largest ones decide, and by how much they differ, so nothing else is shown, as in the paper. A logarithm would
-tell apart what is too small to matter.
+**Tensor sizes are relative to the largest one,** as in the paper. **Features do not depend on the numbering of nodes:**
+the sign of each Laplacian eigenvector is chosen so that it grows with depth. **Relations are bytes,** from which the
+masks of all networks in Table 3 of the paper are looked up (`network.GROUPS`).
 
-**Nothing depends on the numbering.** Eigenvectors of the Laplacian have no sign of their own; here they grow with
-depth. In a graph so symmetrical that several have one eigenvalue, the numbering does decide which of them are seen.
-
-**The relations of a graph are bytes.** Masks of seven graphs would be seven times as large. The masks of all networks
-in Table 3 of the paper are looked up in the same bytes (`network.GROUPS`).
-
-**The baseline is the mean.** Drawing an order costs next to nothing beside the network, so several are drawn of each
-graph. Their mean needs no second network, as the greedy orders of the paper do, and teaches no worse. After 525 steps
-on graphs of 50 nodes the result is 4.9 % below depth-first orders instead of 3.9 %, one seed each. Greedy orders and
-a paired t-test decide which network is kept (Kool et al. 2019).
-
-**The decoder of Table 4 of the paper,** which asks the network anew for every node, is an ablation.
+**The baseline is the mean cost of several sampled orders,** which needs no second network. Greedy orders and a paired
+t-test decide which network is kept (Kool et al. 2019). The decoder of the paper's Table 4 is an ablation.
 """
 
 from pathlib import Path
 
-SHIPPED = Path(__file__).parent / "shipped"  # the folder of the network that comes with RLFlow
+SHIPPED = Path(__file__).parent / "shipped"  # the folder of the pretrained network

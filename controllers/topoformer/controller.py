@@ -1,7 +1,7 @@
-"""The controller: it learns on new graphs in every epoch, and orders any instance without learning on it.
+"""The Topoformer controller: it trains on new random graphs in every epoch and orders instances without training.
 
-All randomness of an epoch is a function of (seed, epoch), and a checkpoint is written after each. So a training that is
-killed and resumed gives the same weights, bit for bit, as one that is not.
+The random numbers of an epoch depend on (seed, epoch) alone, and a checkpoint is written after each epoch. A resumed
+training therefore produces the same weights, bit for bit, as an uninterrupted one.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from rlflow.common.task import Sequencing
 from worldmodel.weights import module_arrays, restore_arrays
 
 TRAINING, EVALUATION = range(2)  # streams of random numbers
-BEST = "modules/best/"  # of the names of a checkpoint
-SIGNIFICANT = 0.05  # p, of a paired t-test
+BEST = "modules/best/"  # prefix of the best network's arrays in a checkpoint
+SIGNIFICANT = 0.05  # largest p of the paired t-test
 
 
 @dataclass(frozen=True)
 class NetworkShapes:
-    """What the weights depend on; see `TopoformerConfig`."""
+    """The options and sizes that determine the shape of the weights; see `TopoformerConfig`."""
 
     node_features: int
     width: int
@@ -47,7 +47,7 @@ class Topoformer(Learner):
     Network = Network
 
     def __init__(self, config, instance: Sequencing, seed: int = 0):
-        """Raises RLFlowError if a decision of the instance is no order."""
+        """Create both networks. Raise RLFlowError if decisions of the instance are not orders."""
         if not isinstance(instance, Sequencing):
             raise RLFlowError("the controller 'topoformer' puts nodes into an order: task.name=ordering")
         sizes = config.width, config.layers, config.heads, config.head_size
@@ -55,23 +55,41 @@ class Topoformer(Learner):
         super().__init__(config, NetworkShapes(features, *sizes, config.attends), seed)
         inputs = Sizes(features + POSITIONS, *sizes), config.attends
         self.networks = Reinforce(*(self.Network(*inputs, np.random.default_rng(seed)) for _ in range(2)))
-        self.epoch, self.orders = 0, 0  # orders: evaluated so far
-        self.costs = np.zeros(0)  # the best network's on the graphs of the evaluation, as multiples of their controls'
+        self.epoch, self.orders = 0, 0  # orders: number evaluated so far
+        self.costs = np.zeros(0)  # the best network's costs on the evaluation graphs, relative to the controls
 
     @classmethod
     def trained(cls, folder: Path | str, instance: Sequencing) -> Self:
-        """What a training knew in the end, whatever its options, to order with. Raises RLFlowError as `load` does."""
+        """Return a controller with the best network of a trained folder and that training's options.
+
+        Args:
+          folder: the folder of the training.
+          instance: an instance that the controller shall order.
+
+        Raises:
+          RLFlowError: the folder holds no controller of this name and shape.
+        """
         saved = read_json(Path(folder) / "controller.json")
         controller = cls(cls.Config(**read(cls.Config, saved["config"])), instance)
         controller.begin_with(folder)
         return controller
 
     def priorities(self, instance: Sequencing) -> np.ndarray:
-        """float64 [n], of the best network so far."""
+        """Return the priorities of the best network so far, float64 [n]."""
         return self.networks.best.priorities(observe([instance.arrays()])).numpy()[0].astype(np.float64)
 
     def act(self, instance: Sequencing, samples: int = 0, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Decisions, int64 [1 + samples + 2, n]: the greedy one, some drawn, a beam's, and that one lowered."""
+        """Return orders of an instance.
+
+        Args:
+          instance: the instance with n nodes.
+          samples: the number of sampled orders.
+          rng: the generator to sample with, by default the controller's own.
+
+        Returns:
+          int64 [1 + samples + 2, n]: the greedy order, sampled orders, the result of a beam search by priorities, and
+          the result of a second beam search that starts from the first one.
+        """
         seen, priorities = observe([instance.arrays()]), self.priorities(instance)
         drawn = sampled(seen, priorities[None], samples, rng or self.rng)[0]
         beam = instance.beam_search(priorities, self.config.beam)
@@ -80,10 +98,11 @@ class Topoformer(Learner):
         ])  # fmt: skip
 
     def train(self, instance: Sequencing, seed: int, folder, log=None, progress=None) -> dict:
-        """Learns on others of the instance's kind, and goes on where the folder holds a checkpoint.
+        """Train on random instances of the same kind; resume if the folder holds a checkpoint.
 
-        Returns what `Controller.train` does. best_return: percent by which the best network's greedy orders need less
-        than the control's, on graphs that it did not learn on.
+        Arguments and results are those of `Controller.train`, except that an instance takes the place of `make_env`.
+        "best_return" is the reduction of cost by greedy orders of the best network relative to the controls, in
+        percent, on graphs that are not used for training.
         """
         trainer = self.trainer(folder, seed, self.config.epochs, log, progress)
         evaluation = self.evaluation(instance, seed)
@@ -115,32 +134,35 @@ class Topoformer(Learner):
         self.costs = self.relative(self.networks.best, evaluation)
 
     def begin_with(self, folder: Path | str) -> None:
-        """Takes over the best network of another's folder. Raises RLFlowError if it is of another shape."""
+        """Load the best network of another training. Raise RLFlowError if its shape differs."""
         arrays = {name: array for name, array in self.saved(folder).items() if name.startswith(BEST)}
         restore_arrays(self.networks.modules["best"], arrays, str(folder), BEST)
         restore_arrays(self.networks.modules["learner"], module_arrays(self.networks.modules["best"]), "")
 
     def ship(self) -> None:
-        """Makes what it knows the network that comes with RLFlow: the best one's weights, and how they were learnt."""
+        """Save the weights and options of the best network as the pretrained network of RLFlow."""
         self.save(SHIPPED)
         write_arrays(SHIPPED / "controller.npz", module_arrays(self.networks.modules["best"], BEST))
 
     def evaluation(self, instance: Sequencing, seed: int) -> list[Batch]:
-        """The graphs on which networks are compared: the same ones every time."""
+        """Return the graphs on which networks are compared; they depend on the seed alone."""
         count, batch = self.config.evaluation_graphs, self.config.batch
         seeds = [derive_seed(seed, EVALUATION, k) for k in range(count)]
         return [self.batch(instance, seeds[first : first + batch], first) for first in range(0, count, batch)]
 
     def batch(self, instance: Sequencing, seeds: list[int], first: int) -> Batch:
-        """New graphs; the sizes are taken in turns, from one batch to the next.
+        """Return a batch of random graphs; their sizes cycle through `config.nodes`.
 
-        first: the number of the first graph, of all.
+        Args:
+          instance: an instance of the same kind.
+          seeds: one seed per graph.
+          first: the number of the first graph, which continues the cycle of sizes across batches.
         """
         nodes = self.config.nodes
         return Batch([instance.random_instance(nodes[k % len(nodes)], seed) for k, seed in enumerate(seeds, first)])
 
     def learn(self, instance: Sequencing, seed: int) -> dict[str, float]:
-        """An epoch; the means of what is to be logged."""
+        """Train for one epoch and return the mean scalars to log."""
         config, steps = self.config, []
         rng, rate = np.random.default_rng([seed, self.epoch]), config.learning_rate * config.decay**self.epoch
         for step in range(config.steps):
@@ -151,7 +173,7 @@ class Topoformer(Learner):
         return {name: float(np.mean([one[name] for one in steps])) for name in steps[0]} | {"learning_rate": rate}
 
     def compare(self, evaluation: list[Batch]) -> dict[str, float]:
-        """The learner is kept as the best network if it is better, and not by chance (Kool et al. 2019)."""
+        """Keep the learner as the best network if significantly better (Kool et al. 2019); return scalars to log."""
         costs = self.relative(self.networks.learner, evaluation)
         if costs.mean() < self.costs.mean() and ttest_rel(costs, self.costs, alternative="less").pvalue < SIGNIFICANT:
             self.networks.keep()
@@ -159,7 +181,7 @@ class Topoformer(Learner):
         return {"return": 100 * (1 - float(costs.mean())), "best_return": self.best_return}
 
     def relative(self, network, evaluation: list[Batch]) -> np.ndarray:
-        """float64 [graphs]: what greedy orders need, as multiples of what the controls need."""
+        """Return the costs of greedy orders relative to the costs of the controls, float64 [graphs]."""
         self.orders += self.config.evaluation_graphs
         return np.concatenate([network.greedy_costs(batch) / batch.controls for batch in evaluation])
 

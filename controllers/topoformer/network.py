@@ -1,14 +1,12 @@
-"""From graphs to priorities of their nodes (Gagrani et al. 2022, section 4 and appendix C.2), and from these to
-orders.
+"""The network from graphs to priorities of nodes (Gagrani et al. 2022, section 4 and appendix C.2), and its orders.
 
-Attention works in groups of heads, one group for each of the seven graphs. A group sees related nodes alone. A node
-without relatives in a group gets nothing from it. Layers are normalised before, not after (pre-LN). Where the paper
-leaves something open: the output of the heads is projected to the width.
+Each of the seven graphs has a group of attention heads, which attends to related nodes alone. A group adds nothing to a
+node without relatives. Layers are normalised before attention and MLP (pre-LN). The output of the heads is projected to
+the width, which the paper leaves open.
 
-In an order, each of the ready nodes is the next one with the probability of the softmax of priorities. A node that
-becomes ready waits for an exponentially distributed time, whose rate is the exponential of its priority. Such times
-have no memory, so the next node is drawn by the softmax, whatever has run before, and one random number a node is
-enough.
+The next node of an order is drawn from the softmax of the priorities of ready nodes. The implementation draws one
+exponential waiting time per node, with the rate exp(priority). Exponential times have no memory, so the ready node with
+the shortest remaining time has the distribution of the softmax.
 """
 
 from typing import NamedTuple
@@ -29,10 +27,10 @@ from controllers.topoformer.observation import (
     Observation,
 )
 
-RANGE = 5.0  # standard deviation of a graph's priorities
-NEVER = -1e9  # a logit
+RANGE = 5.0  # standard deviation of the priorities of a graph
+NEVER = -1e9  # logit of masked entries
 
-GROUPS = {  # which relatives each group of heads attends to; other than "seven" are ablations of the paper's Table 3
+GROUPS = {  # relatives of each group of heads; all but "seven" are ablations of the paper's Table 3
     "seven": ((EDGE,), (SHORT_CUT,), (FAR,), (EDGE_BACK,), (SHORT_CUT_BACK,), (FAR_BACK,), (INCOMPARABLE,)),
     "both-ways": ((EDGE, SHORT_CUT), (EDGE_BACK, SHORT_CUT_BACK)),
     "forward": ((EDGE, SHORT_CUT),),
@@ -42,7 +40,7 @@ GROUPS = {  # which relatives each group of heads attends to; other than "seven"
 
 
 class Sizes(NamedTuple):
-    """Of a network; see `controllers.controller_options.TopoformerConfig`. inputs: features of a node."""
+    """The sizes of a network; see `TopoformerConfig`. inputs: the number of features of a node."""
 
     inputs: int
     width: int
@@ -52,7 +50,7 @@ class Sizes(NamedTuple):
 
 
 class Encoder(snt.Module):
-    """What every network for orders begins with."""
+    """The embedding and attention layers that all networks for orders share."""
 
     def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
         super().__init__()
@@ -62,7 +60,12 @@ class Encoder(snt.Module):
         self.masks = tf.constant(_masks(groups))
 
     def embedded(self, features: tf.Tensor, relations: tf.Tensor) -> tf.Tensor:
-        """float32 [B, n, width].  features: float32 [B, n, inputs], relations: uint8 [B, n, n], of `Observation`."""
+        """Return the embedded nodes, float32 [B, n, width].
+
+        Args:
+          features: float32 [B, n, inputs], of `Observation`.
+          relations: uint8 [B, n, n], of `Observation`.
+        """
         masks = tf.gather(self.masks, tf.cast(relations, tf.int32), axis=1)  # [G, B, n, n]
         masks = tf.transpose(masks, [1, 0, 2, 3])[:, :, None]
         some = tf.cast(tf.reduce_max(masks, axis=-1, keepdims=True) == 0, tf.float32)
@@ -73,8 +76,9 @@ class Encoder(snt.Module):
 
 
 class Priorities(Encoder):
-    """From float32 [B, n, inputs], uint8 [B, n, n] and int32 [B], as `Observation` has them, to float32 [B, n]: the
-    priorities, of mean 0 and standard deviation RANGE over the nodes of each graph; 0 where there is no node.
+    """The network from the features, relations and sizes of an `Observation` to priorities, float32 [B, n].
+
+    Priorities have mean 0 and standard deviation RANGE over the nodes of each graph, and are 0 for padding.
     """
 
     def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
@@ -88,7 +92,7 @@ class Priorities(Encoder):
 
 
 class Layer(snt.Module):
-    """Attention, then an MLP for each node; what both give is added."""
+    """A layer of attention, then an MLP per node, each with a residual connection."""
 
     def __init__(self, sizes: Sizes, groups: int, rng: np.random.Generator):
         super().__init__("layer")
@@ -101,13 +105,19 @@ class Layer(snt.Module):
             self.asks, self.joined = linear(rng, width, 3 * inner, 1.0), linear(rng, inner, width, 1.0)
 
     def __call__(self, nodes: tf.Tensor, masks: tf.Tensor, some: tf.Tensor) -> tf.Tensor:
-        """nodes: float32 [B, n, width].  masks: [B, G, 1, n, n], to be added.  some: [B, G, 1, n, 1], whether any."""
+        """Return the new nodes, float32 [B, n, width].
+
+        Args:
+          nodes: float32 [B, n, width].
+          masks: float32 [B, G, 1, n, n], added to the logits.
+          some: float32 [B, G, 1, n, 1], 1 where a node has relatives in the group, else 0.
+        """
         if self.groups:
             nodes += self.joined(self.attention(self.before_attention(nodes), masks, some))
         return nodes + self.out(tf.nn.gelu(self.hidden(self.before_mlp(nodes))))
 
     def attention(self, nodes: tf.Tensor, masks: tf.Tensor, some: tf.Tensor) -> tf.Tensor:
-        """float32 [B, n, G · heads · head_size]."""
+        """Return the joined outputs of all heads, float32 [B, n, G · heads · head_size]."""
         count, n = tf.shape(nodes)[0], tf.shape(nodes)[1]
         split = tf.reshape(self.asks(nodes), [count, n, 3, self.groups, self.heads, self.head_size])
         queries, keys, values = tf.unstack(tf.transpose(split, [2, 0, 3, 4, 1, 5]))
@@ -117,7 +127,7 @@ class Layer(snt.Module):
 
 
 class Normal(snt.initializers.Initializer):
-    """Drawn from a NumPy generator: what standard normal inputs give has the standard deviation `gain`."""
+    """An initialiser with a NumPy generator: standard normal inputs give outputs of standard deviation `gain`."""
 
     def __init__(self, rng: np.random.Generator, gain: float):
         self.rng, self.gain = rng, gain
@@ -128,7 +138,7 @@ class Normal(snt.initializers.Initializer):
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> snt.Linear:
     layer = snt.Linear(outputs, w_init=Normal(rng, gain))
-    layer(tf.zeros([1, inputs]))  # makes the variables
+    layer(tf.zeros([1, inputs]))  # creates the variables
     return layer
 
 
@@ -139,7 +149,7 @@ def norm(width: int) -> snt.LayerNorm:
 
 
 def _masks(groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    """float32 [G, relations]: what is added to a group's logits."""
+    """Return the terms that are added to the logits of each group, float32 [G, relations]."""
     masks = np.full((len(groups), INCOMPARABLE + 1), NEVER, np.float32)
     for mask, relatives in zip(masks, groups, strict=True):
         mask[list(relatives)] = 0
@@ -147,26 +157,35 @@ def _masks(groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
 
 
 def _standardised(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-    """float32 [B, n], over the nodes that are there."""
+    """Return values with mean 0 and standard deviation 1 over the nodes of each graph, float32 [B, n]."""
     count = tf.reduce_sum(there, axis=1, keepdims=True)
     centred = (values - tf.reduce_sum(values * there, axis=1, keepdims=True) / count) * there
     variance = tf.reduce_sum(centred**2, axis=1, keepdims=True) / count
     return centred * tf.math.rsqrt(variance + 1e-8)
 
 
-LAST = 1e300  # when padding runs
+LAST = 1e300  # waiting time of padding
 
 
 def greedy(seen: Observation, priorities: np.ndarray) -> np.ndarray:
-    """int64 [B, n], the orders in which the most probable node is next; padding comes last.
+    """Return the orders in which the ready node of the highest priority is next, int64 [B, n]; padding comes last.
 
-    priorities: float [B, n].
+    Args:
+      seen: B graphs of n nodes.
+      priorities: float [B, n].
     """
     return _run(seen, np.arange(len(priorities)), -priorities.astype(np.float64), passing=False)
 
 
 def sampled(seen: Observation, priorities: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
-    """int64 [B, samples, n], orders by chance; padding comes last."""
+    """Sample orders, int64 [B, samples, n]; padding comes last.
+
+    Args:
+      seen: B graphs of n nodes.
+      priorities: float [B, n].
+      samples: the number of orders of each graph.
+      rng: the random generator.
+    """
     count, n = priorities.shape
     graph = np.repeat(np.arange(count), samples)
     waits = rng.exponential(size=(len(graph), n)) * np.exp(-priorities.astype(np.float64))[graph]
@@ -174,9 +193,13 @@ def sampled(seen: Observation, priorities: np.ndarray, samples: int, rng: np.ran
 
 
 def _run(seen: Observation, graph: np.ndarray, waits: np.ndarray, passing: bool) -> np.ndarray:
-    """int64 [lanes, n]: of all that is ready, what has the shortest wait runs next.
+    """Return orders, int64 [lanes, n]: the ready node with the shortest wait is next.
 
-    graph: int64 [lanes], which one.  waits: float64 [lanes, n].  passing: whether time passes for what is ready.
+    Args:
+      seen: B graphs of n nodes.
+      graph: int64 [lanes], the index of each lane's graph.
+      waits: float64 [lanes, n], the waiting times.
+      passing: True to subtract the elapsed time from the waits of ready nodes.
     """
     lanes, n = np.arange(len(graph)), waits.shape[1]
     waits = np.where(np.arange(n) < seen.sizes[graph, None], waits, LAST)
@@ -193,9 +216,13 @@ def _run(seen: Observation, graph: np.ndarray, waits: np.ndarray, passing: bool)
 
 
 def log_probabilities(priorities: tf.Tensor, orders: tf.Tensor, edges: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """float32 [B, S], of orders as `sampled` draws them.
+    """Return the log-probabilities, float32 [B, S], of orders that `sampled` draws.
 
-    priorities: float32 [B, n].  orders: int [B, S, n].  edges: bool [B, n, n].  sizes: int32 [B].
+    Args:
+      priorities: float32 [B, n].
+      orders: int [B, S, n].
+      edges: bool [B, n, n].
+      sizes: int32 [B].
     """
     logits = tf.where(choices(orders, edges, sizes), priorities[:, None, None], NEVER)
     chosen = tf.gather(priorities, orders, batch_dims=1)
@@ -204,10 +231,16 @@ def log_probabilities(priorities: tf.Tensor, orders: tf.Tensor, edges: tf.Tensor
 
 
 def choices(orders: tf.Tensor, edges: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """bool [B, S, step, node]: which nodes are ready when orders, as above, choose one of them."""
+    """Return the mask of the nodes that are ready at each step of an order, bool [B, S, step, node].
+
+    Args:
+      orders: int [B, S, n].
+      edges: bool [B, n, n].
+      sizes: int32 [B].
+    """
     n = tf.shape(orders)[2]
     steps, at = tf.range(n), tf.argsort(orders, axis=-1)  # at: the step at which each node runs
     ends = tf.where(edges[:, None], at[..., None] + 1, 0)
-    ready = tf.reduce_max(ends, axis=2)  # [B, S, n]: from which step on each may run
+    ready = tf.reduce_max(ends, axis=2)  # [B, S, n]: the first step at which each node may run
     there = (ready[:, :, None] <= steps[:, None]) & (steps[:, None] <= at[:, :, None])
     return there & tf.sequence_mask(sizes, n)[:, None, None]

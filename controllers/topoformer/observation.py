@@ -1,7 +1,7 @@
-"""What the network sees of graphs: features of nodes, and for every two nodes how they are related.
+"""Observations of graphs: features of nodes, and the relation of every pair of nodes.
 
-The seven graphs of the paper have no edge in common: of any two nodes one is related to the other in exactly one of
-seven ways. So a byte for each pair holds them all, and masks are looked up where they are needed.
+The seven graphs of the paper have no common edges, so any two nodes have exactly one of seven relations. One byte per
+pair therefore holds all seven graphs, and the network looks its masks up in these bytes.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,20 @@ from rlflow.common.task import GraphArrays
 
 POSITIONS = 20  # eigenvectors of the Laplacian
 
-# What a node is to another: nothing (one of them is padding), itself, before it, after it ("back"), neither. Before and
-# after it: by an edge of the transitive reduction, by another edge, without an edge.
+# Relations of a second node to a first one. NOTHING: one of them is padding. INCOMPARABLE: neither precedes the other.
+# The second precedes the first by an edge of the transitive reduction (EDGE), by another edge (SHORT_CUT) or without
+# an edge (FAR); with _BACK it follows the first.
 NOTHING, ITSELF, EDGE, SHORT_CUT, FAR, EDGE_BACK, SHORT_CUT_BACK, FAR_BACK, INCOMPARABLE = range(9)
 BACK = EDGE_BACK - EDGE
 
 
 class Observation(NamedTuple):
-    """B graphs side by side, of n nodes each; smaller ones are padded at their ends.
+    """A batch of B graphs, padded at the end to n nodes each.
 
-    features: float32 [B, n, F + POSITIONS], zeros where there is no node.
-    relations: uint8 [B, n, n]: what the second node is to the first; a constant above.
-    edges: bool [B, n, n]: whether an edge leads from the first node to the second.
-    sizes: int32 [B], how many nodes there are.
+    features: float32 [B, n, F + POSITIONS], zeros for padding.
+    relations: uint8 [B, n, n], the relation of the second node to the first, one of the constants above.
+    edges: bool [B, n, n], True if an edge leads from the first node to the second.
+    sizes: int32 [B], the number of nodes.
     """
 
     features: np.ndarray
@@ -36,7 +37,7 @@ class Observation(NamedTuple):
 
 
 def observe(graphs: Sequence[GraphArrays]) -> Observation:
-    """Their edges must not lead in a circle."""
+    """Return the observation of acyclic graphs."""
     sizes = np.array([len(graph.nodes) for graph in graphs], np.int32)
     count, n, known = len(graphs), sizes.max(), graphs[0].nodes.shape[1]
     features = np.zeros((count, n, known + POSITIONS), np.float32)
@@ -51,7 +52,7 @@ def observe(graphs: Sequence[GraphArrays]) -> Observation:
 
 
 def _depths(edges: np.ndarray) -> np.ndarray:
-    """int64 [n]: the most edges from a node without sources."""
+    """Return the length of the longest path from a node without sources, int64 [n]."""
     depths, waiting, depth = np.zeros(len(edges), np.int64), edges.sum(axis=0), 0
     while len(ready := np.flatnonzero(waiting == 0)):
         depths[ready], waiting[ready] = depth, -1
@@ -61,7 +62,7 @@ def _depths(edges: np.ndarray) -> np.ndarray:
 
 
 def _relations(edges: np.ndarray, depths: np.ndarray) -> np.ndarray:
-    """uint8 [n, n], of a graph."""
+    """Return the relations of a graph, uint8 [n, n]."""
     after, short_cuts = np.zeros_like(edges), np.zeros_like(edges)
     for node in np.argsort(-depths):
         beyond = after[edges[node]].any(axis=0)
@@ -75,9 +76,10 @@ def _relations(edges: np.ndarray, depths: np.ndarray) -> np.ndarray:
 
 
 def _positions(edges: np.ndarray, depths: np.ndarray) -> np.ndarray:
-    """float [n, POSITIONS]: eigenvectors of the Laplacian without directions (Dwivedi and Bresson 2021), those of the
-    smallest eigenvalues but the first, each as large and so directed that no numbering of the nodes matters: it grows
-    with depth.
+    """Return eigenvectors of the Laplacian of the undirected graph, float [n, POSITIONS] (Dwivedi and Bresson 2021).
+
+    They belong to the smallest eigenvalues except the first. Each is scaled by √n, with the sign that makes it grow
+    with depth, so that the result does not depend on the numbering of nodes.
     """
     n, links = len(edges), (edges | edges.T).astype(np.float64)
     scale = 1 / np.sqrt(np.maximum(links.sum(axis=1), 1))

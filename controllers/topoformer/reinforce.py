@@ -1,8 +1,7 @@
-"""A gradient step: orders that need less than a baseline become more probable (REINFORCE).
+"""A gradient step of REINFORCE: orders that cost less than a baseline become more probable.
 
-What an order is compared with: the greedy order of the best network so far, or the mean of all that were drawn of the
-same graph (`controller.topoformer.baseline`). Costs count as shares of it, so that graphs of any size and in any unit
-teach alike.
+The baseline is the greedy order of the best network so far, or the mean of all sampled orders of the same graph
+(`controller.topoformer.baseline`). Costs are relative to the baseline, so graphs of all sizes and units weigh equally.
 """
 
 from collections.abc import Sequence
@@ -27,13 +26,13 @@ DRAWN = (
 
 
 class Batch:
-    """Some instances, and what is seen of them."""
+    """A batch of instances and their observation."""
 
     def __init__(self, instances: Sequence[Sequencing]):
         self.instances, self.seen = instances, observe([instance.arrays() for instance in instances])
 
     def costs(self, orders: np.ndarray) -> np.ndarray:
-        """float64 [B, S]: the objectives of orders, int64 [B, S, n]."""
+        """Return the objectives, float64 [B, S], of orders int64 [B, S, n]."""
         rows = []
         for instance, size, own in zip(self.instances, self.seen.sizes, orders, strict=True):
             rows.append(instance.evaluate(own[:, :size]).objectives)
@@ -41,12 +40,12 @@ class Batch:
 
     @cached_property
     def controls(self) -> np.ndarray:
-        """float64 [B]: the objectives of the instances' controls."""
+        """The objectives of the instances' controls, float64 [B]."""
         return np.array([one.evaluate(one.control()[None]).objectives[0] for one in self.instances], np.float64)
 
 
 class Network:
-    """A network as it is used: compiled once for graphs of any size."""
+    """A priority network with compiled functions for graphs of any size."""
 
     def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
         self.module = Priorities(sizes, attends, rng)
@@ -57,22 +56,31 @@ class Network:
         return self.compiled(seen.features, seen.relations, seen.sizes)
 
     def greedy(self, seen: Observation) -> np.ndarray:
-        """int64 [B, n]."""
+        """Return the greedy orders, int64 [B, n]."""
         return greedy(seen, self.priorities(seen).numpy())
 
     def greedy_costs(self, batch: Batch) -> np.ndarray:
-        """float64 [B]."""
+        """Return the objectives of the greedy orders, float64 [B]."""
         return batch.costs(self.greedy(batch.seen)[:, None])[:, 0]
 
     def sampled(self, seen: Observation, samples: int, rng: np.random.Generator) -> tuple[np.ndarray, tf.Tensor]:
-        """int64 [B, samples, n], orders by chance, and float32 [B, samples], the logarithms of their probabilities."""
+        """Sample orders of each graph.
+
+        Args:
+          seen: B graphs of n nodes.
+          samples: the number of orders of each graph.
+          rng: the random generator.
+
+        Returns:
+          (orders int64 [B, samples, n], their log-probabilities float32 [B, samples]).
+        """
         priorities = self.priorities(seen)
         orders = sampled(seen, priorities.numpy(), samples, rng)
         return orders, self.log_probabilities(priorities, orders, seen.edges, seen.sizes)
 
 
 class Reinforce(snt.Module):
-    """All that learns, which is what a checkpoint holds: the learner, the best that it has been, the optimiser."""
+    """The content of a checkpoint: the learner, the best network so far and the optimiser."""
 
     def __init__(self, learner: Network, best: Network):
         super().__init__("reinforce")
@@ -83,7 +91,17 @@ class Reinforce(snt.Module):
         self.apply = tf.function(self._apply)
 
     def step(self, batch: Batch, config: TopoformerConfig, rate: float, rng: np.random.Generator) -> dict[str, float]:
-        """Draws orders of each graph and learns from them. Returns what is to be logged."""
+        """Sample orders of each graph and make a gradient step.
+
+        Args:
+          batch: the graphs.
+          config: the options.
+          rate: the learning rate.
+          rng: the generator to sample with.
+
+        Returns:
+          The scalars to log.
+        """
         seen = batch.seen
         with tf.GradientTape() as tape:
             orders, log_p = self.learner.sampled(seen, config.orders, rng)
@@ -101,7 +119,7 @@ class Reinforce(snt.Module):
         return apply_clipped(gradients, variables, self.optimiser, GRADIENT_CLIP)
 
     def keep(self) -> None:
-        """The learner is the best."""
+        """Copy the learner's weights to the best network."""
         best, learner = (self.modules[name].trainable_variables for name in ("best", "learner"))
         for one, other in zip(best, learner, strict=True):
             one.assign(other)

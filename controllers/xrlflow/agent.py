@@ -1,12 +1,12 @@
 """The agent of X-RLflow: PPO (Schulman et al. 2017) over candidates, on the real graph.
 
-Before it learns from rewards it can imitate beam search (behavioural cloning: Pomerleau 1991). A search tries
-thousands of rewrites for each that it keeps. The agent is shown the kept chains on its models, and raises the
-probability of each choice; on graphs that were never searched it can do the same.
+Before it learns from rewards it can imitate beam search (behavioural cloning: Pomerleau 1991). Beam search tries
+thousands of rewrites for each one that it keeps. Imitation raises the probability of the kept rewrites on the training
+models, and the policy then applies to graphs that were never searched.
 
-All randomness of update k is a function of (seed, k), and every update begins with new episodes. A training that is
-killed and resumed therefore gives the same weights, bit for bit, as an uninterrupted one. With several models
-(`rlflow.env.in_turn`) sampled episodes take the models in turn, and the greedy return is the mean over all of them.
+The random numbers of update k depend on (seed, k) alone, and every update begins with new episodes. A resumed training
+therefore produces the same weights, bit for bit, as an uninterrupted one. With several models
+(`rlflow.env.step.MultiModelEnv`) sampled episodes take the models in turn, and the greedy return is the mean over all.
 """
 
 from dataclasses import asdict, dataclass
@@ -24,18 +24,26 @@ from rlflow.env.features import N_OPS
 from rlflow.search import BeamOptions
 from rlflow.search.base import Limits, run_search, uninterrupted
 
-SEARCH_INTERACTIONS = 10_000  # rewrites that beam search may try, of each model
+SEARCH_INTERACTIONS = 10_000  # rewrites that beam search may try on each model
 
 
 class Demonstration(NamedTuple):
-    """observation: of `rlflow.env.candidates.CandidateEnv`.  choice: the candidate that beam search took, or NO-OP."""
+    """An observation of `rlflow.env.candidates.CandidateEnv` and the index of beam search's choice (or NO-OP)."""
 
     observation: dict[str, np.ndarray]
     choice: int
 
 
 def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], int]:
-    """(of each model of the environment what beam search did; the rewrites that it tried)."""
+    """Run beam search on each model of an environment.
+
+    Args:
+      env: a `CandidateEnv`, or several of them in turn.
+      seed: the seed of the search.
+
+    Returns:
+      (the demonstrations, the number of rewrites that the searches tried).
+    """
     result, interactions = [], 0
     for one in env.get_wrapper_attr("envs") if env.has_wrapper_attr("envs") else [env]:
         start, limits = one.unwrapped.task.initial, Limits(interactions=SEARCH_INTERACTIONS)
@@ -47,20 +55,20 @@ def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], 
 
 
 def may_stop(observation: dict[str, np.ndarray]) -> bool:
-    """Whether NO-OP is a choice: a search that was cut short may have stopped while something gains."""
+    """Return True if no candidate has a gain, so that NO-OP is valid; a truncated search may stop earlier."""
     return not (observation.get("gains", np.zeros(1)) > 0).any()
 
 
 @dataclass(frozen=True)
 class CandidateShapes:
-    """The sizes that the network depends on; which model and which rules does not matter to it."""
+    """The sizes that the network depends on; it is independent of the model and of the rules."""
 
     operators: int = N_OPS
     features: int = FEATURES
 
 
 class Step(NamedTuple):
-    """One step of an episode: what was seen, which candidate was chosen, and what it was then thought to be worth."""
+    """One step of an episode: the observation, the index of the chosen candidate, and estimates at that time."""
 
     observation: dict[str, np.ndarray]
     choice: int
@@ -78,7 +86,7 @@ class XRLflow(ActorCritic):
 
     def __init__(self, config: XRLflowConfig, seed: int = 0):
         super().__init__(config, CandidateShapes(), seed)
-        # The actor: the best so far; what `act` plays.
+        # The actor is the best network so far; `act` uses it.
         self.learner, self.actor = (Network(config, np.random.default_rng(seed)) for _ in range(2))
         self.begin(config.learning_rate)
         self.scale = RewardScale(config.gamma)
@@ -91,22 +99,30 @@ class XRLflow(ActorCritic):
     # -- acting ------------------------------------------------------------------------------------
 
     def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
-        """int64 [1, 2], the (xfer_id, location) of one candidate: the most probable one, or drawn with `rng`.
+        """Choose one candidate.
 
-        observation: of `rlflow.env.candidates.CandidateEnv`, as a batch of one, since no two are of one size.
+        Args:
+          observation: of `rlflow.env.candidates.CandidateEnv`, as a batch of one, since sizes differ.
+          greedy: take the most probable candidate; otherwise sample.
+          rng: the generator to sample with, by default the controller's own.
+
+        Returns:
+          int64 [1, 2], (xfer_id, location).
         """
         single = {key: value[0] for key, value in observation.items()}
         choice, *_ = self._choose(self.actor, single, None if greedy else rng or self.rng)
         return single["actions"][choice][None]
 
     def players(self) -> list["XRLflow"]:
-        """Itself; where it is shown gains also what it was before it learnt, which is near greedy descent: on a model
-        that it never saw what it learnt may mislead (docs/results/transfer.md)."""
+        """Return this agent, and with `gains` also an untrained one, which is near greedy descent.
+
+        The untrained agent protects models on which the trained policy misleads (docs/results/transfer.md).
+        """
         return [self, XRLflow(self.config, self.seed)] if self.config.gains else [self]
 
     @staticmethod
     def _choose(network: Network, observation: dict, rng: np.random.Generator | None) -> tuple[int, float, float]:
-        """(a candidate, the logarithm of its probability, the value of the observation). rng: None to be greedy."""
+        """Return (index of a candidate, its log-probability, the value); without `rng` the most probable candidate."""
         log_probs, value = network.compiled(joined([observation]))
         log_probs = log_probs.numpy()[0]
         noise = 0.0 if rng is None else rng.gumbel(size=len(log_probs))
@@ -116,11 +132,15 @@ class XRLflow(ActorCritic):
     # -- training ----------------------------------------------------------------------------------
 
     def train(self, make_env, seed: int, folder, log=None, progress=None) -> dict:
-        """Trains on a real environment until a typed stop, and goes on where `folder` holds a checkpoint.
+        """Train on a real environment; resume if the folder holds a checkpoint.
 
-        make_env: gives a `rlflow.env.candidates.CandidateEnv`, whose `reach` is at least the number of layers, or
-          several of them in turn.
-        The results are those of `controllers.base.Controller.train`.
+        Args:
+          make_env: makes a `rlflow.env.candidates.CandidateEnv` whose `reach` is at least the number of layers, or
+            several of them in turn.
+          seed, folder, log, progress: see `controllers.base.Controller.train`.
+
+        Returns:
+          The results of `controllers.base.Controller.train`.
         """
         config = self.config
         trainer, env = self.trainer(folder, seed, config.updates, log, progress), make_env()
@@ -134,14 +154,20 @@ class XRLflow(ActorCritic):
         if self.best_return == -np.inf:
             if config.imitate:
                 self.imitate(env, np.random.default_rng([seed, config.imitate]))
-            self.evaluate(env)  # what it is before it learns from rewards is not lost
+            self.evaluate(env)  # keeps the policy before PPO if no update improves it
             trainer.write()
         return self.improve(trainer, update)
 
     def play(self, env: gymnasium.Env, rng: np.random.Generator | None, number: int) -> tuple[list[Step], float]:
-        """(the steps of an episode of the learner, the value of the state where it was cut; 0 if it ended).
+        """Play one episode of the learner.
 
-        rng: what actions are drawn from; None to be greedy. number: of the episode; of several models it says which.
+        Args:
+          env: the environment.
+          rng: the generator to sample actions with, or None for greedy actions.
+          number: the number of the episode, which selects the model if there are several.
+
+        Returns:
+          (the steps, the value of the last state; 0 if the episode terminated).
         """
         (observation, _), steps, ended = env.reset(options={"model": number}), [], False
         while not ended:
@@ -153,7 +179,7 @@ class XRLflow(ActorCritic):
         return steps, 0.0 if terminated else self._choose(self.learner, observation, None)[2]
 
     def evaluate(self, env: gymnasium.Env) -> dict:
-        """Plays the learner greedily and keeps it if it is the best so far. Returns what to log."""
+        """Play the learner greedily and keep its weights if its return is the best so far; return scalars to log."""
         models = env.get_wrapper_attr("models") if env.has_wrapper_attr("models") else 1
         episodes = [self.play(env, None, number)[0] for number in range(models)]
         result = sum(step.reward for steps in episodes for step in steps) / models
@@ -163,7 +189,10 @@ class XRLflow(ActorCritic):
         return {"return": result, "best_return": self.best_return}
 
     def imitate(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
-        """Passes over what beam search did on each model, where it can do the same, in steps of `batch`."""
+        """Make `imitate` passes over the demonstrations of beam search, in minibatches of `batch`.
+
+        Demonstrations whose choice exceeds the padding of a flattened head are left out.
+        """
         shown, interactions = demonstrations(env, self.seed)
         if env.has_wrapper_attr("spend"):
             env.get_wrapper_attr("spend")(interactions)
@@ -181,7 +210,12 @@ class XRLflow(ActorCritic):
                 bar.update()
 
     def learn(self, episodes: list[tuple[list[Step], float]], rng: np.random.Generator) -> dict:
-        """Passes over the transitions of some episodes, in steps of `batch`. Returns the means of what to log."""
+        """Make passes over the transitions of episodes, in minibatches of `batch`; return mean scalars to log.
+
+        Args:
+          episodes: pairs of steps and last value, as `play` returns them.
+          rng: the generator that shuffles transitions.
+        """
         config, steps = self.config, [step for episode, _ in episodes for step in episode]
         values = np.array([step.value for step in steps], np.float32)
         advantages = np.concatenate([self._advantages(*episode) for episode in episodes]).astype(np.float32)
@@ -211,7 +245,7 @@ class XRLflow(ActorCritic):
         return scalars
 
     def _advantages(self, steps: list[Step], last: float) -> np.ndarray:
-        """float64 [T], of the scaled rewards of an episode. last: the value of the state where it was cut."""
+        """Return the advantages of an episode's scaled rewards, float64 [T]. last: the value of its last state."""
         self.scale.start(1)
         terminated = np.array([step.terminated for step in steps])
         truncated = np.append(np.zeros(len(steps) - 1, bool), not steps[-1].terminated)
@@ -222,7 +256,7 @@ class XRLflow(ActorCritic):
         return gae(rewards, values, np.append(values[1:], last), terminated, truncated, gamma, lam)
 
     def _update(self, graph, choices, log_probs_before, advantages, targets):
-        """One gradient step on a mini-batch of M transitions."""
+        """Make one gradient step on a minibatch of M transitions."""
         advantages = standardised(advantages)
         with tf.GradientTape() as tape:
             distribution, values = self.learner(graph)
@@ -233,7 +267,7 @@ class XRLflow(ActorCritic):
         return self.descend(tape, loss) | parts
 
     def _clone(self, graph, choices):
-        """One gradient step towards choices [M]. Returns how many of them were the most probable ones before it."""
+        """Make one gradient step towards choices [M]; return how many were the most probable ones before it."""
         with tf.GradientTape() as tape:
             distribution, _ = self.learner(graph)
             log_probs, _ = distribution.log_prob_and_entropy(choices)

@@ -1,19 +1,18 @@
-"""The graph network of X-RLflow (section 3.4) with its heads for the policy and the value, and its input, a
-meta-graph.
+"""The graph network of X-RLflow (section 3.4) with policy and value heads, and its input, the meta-graph.
 
-    nodes    h' = σ(W [operator ‖ Σ shapes of what it reads])                   equation 6
-    layers   h' = σ(Σ α W h) over the nodes that it reads from, and itself      equation 7, `layers` times
+    nodes    h' = σ(W [operator ‖ Σ input shapes])                              equation 6
+    layers   h' = σ(Σ α W h) over the node's sources and the node itself        equation 7, `layers` times
     globals  g  = σ(W Σ h)                                                      equation 8
 
-A meta-graph is several observations of candidates side by side, so that the network sees them in one pass.
+A meta-graph joins several observations of candidates, so that the network processes them in one pass.
 
-A sum over hundreds of nodes would hide what a rewrite of three changes. The sum over the current graph is therefore
-divided by its number of nodes, and a candidate is the *difference* to it: the rows that the candidate adds, less the
-rows that it replaces. Whole candidates give the same numbers. NO-OP differs by 0.
+A sum over hundreds of nodes would hide the change of a three-node rewrite. The sum over the current graph is therefore
+divided by its number of nodes. A candidate is represented by the *difference* to the current graph: the sum of the rows
+that it adds minus the sum of the rows that it replaces. Whole candidates give the same numbers. NO-OP gives 0.
 
-Where gains are shown (`gains`), the policy begins as a draw among candidates with an estimated gain. Its logits are
-the output of the head, which begins near 0, plus a learned multiple of asinh(gain / GAIN_UNIT), since gains differ by
-orders of magnitude. It then has to learn only where an estimate misleads. While something gains, NO-OP is no choice.
+With `gains` the logits are the output of the head, which begins near 0, plus a learned multiple of
+asinh(gain / GAIN_UNIT), since gains differ by orders of magnitude. The policy then has to learn only where an estimate
+misleads. NO-OP is masked while any candidate has an estimated gain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,15 +28,14 @@ from controllers.policies import Orthogonal
 from rlflow.env.candidates import NODE_COLUMNS
 from rlflow.env.features import N_OPS
 
-FEATURES = NODE_COLUMNS - 1  # of a node, besides its operator
+FEATURES = NODE_COLUMNS - 1  # features of a node, besides its operator
 
 
 class MetaGraph(NamedTuple):
-    """B observations of `rlflow.env.candidates.CandidateEnv`, whose arrays these are, with rows and candidates numbered
-    through.
+    """B joined observations of `rlflow.env.candidates.CandidateEnv`, with rows and candidates renumbered.
 
-    gains: float32 [all candidates]; 0 where none are shown.
-    counts: int32 [B], how many candidates each observation has, the graph as it is included.
+    gains: float32 [all candidates]; 0 if the observations have no gains.
+    counts: int32 [B], the number of candidates of each observation, including the current graph.
     """
 
     ops: tf.Tensor
@@ -52,13 +50,13 @@ class MetaGraph(NamedTuple):
 
 
 _NUMBERS = tf.TensorSpec([None], tf.int32)
-SPEC = MetaGraph(  # of any sizes: compiled once
+SPEC = MetaGraph(  # any sizes, so that functions are compiled once
     _NUMBERS, tf.TensorSpec([None, FEATURES], tf.float32), *[_NUMBERS] * 5, tf.TensorSpec([None], tf.float32), _NUMBERS
 )
 
 
 def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
-    """At least one of them."""
+    """Join one or more observations into a meta-graph."""
     counts = [len(one["actions"]) for one in observations]
     rows, candidates = _before([len(one["ops"]) for one in observations]), _before(counts)
 
@@ -75,17 +73,17 @@ def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
 
 
 def _before(sizes: Sequence[int]) -> np.ndarray:
-    """int32: of each the sum of those before it."""
+    """Return the exclusive cumulative sum, int32."""
     return (np.cumsum(sizes) - sizes).astype(np.int32)
 
 
-HEAD = (256, 64)  # units of both heads' layers
-GAIN_UNIT, GAIN_WEIGHT = 1e-3, 1.0  # percent; the multiple to begin with
-SLOPE = 0.2  # of the leaky rectifier that attention takes (Veličković et al. 2018)
+HEAD = (256, 64)  # units of the hidden layers of both heads
+GAIN_UNIT, GAIN_WEIGHT = 1e-3, 1.0  # percent; the first value of the multiple
+SLOPE = 0.2  # slope of the leaky ReLU in attention (Veličković et al. 2018)
 
 
 class Network(snt.Module):
-    """Its weights are a function of the generator; it is compiled once, for any sizes."""
+    """The graph network with both heads, compiled once for any sizes; the generator determines its weights."""
 
     def __init__(self, config: XRLflowConfig, rng: np.random.Generator):
         super().__init__("network")
@@ -105,22 +103,22 @@ class Network(snt.Module):
         self.compiled = tf.function(self._log_probs_and_values, input_signature=[SPEC])
 
     def __call__(self, graph: MetaGraph) -> tuple[MaskedCategorical, tf.Tensor]:
-        """The distribution over the candidates of each observation [B, most of them], and the values float32 [B]."""
+        """Return the distribution over candidates [B, largest count] and the values float32 [B]."""
         current, changes = self.encoded(graph)
         if self.padding is None:
             return self._by_candidate(graph, current, changes)
         return self._flattened(graph.counts, current, changes)
 
     def encoded(self, graph: MetaGraph) -> tuple[tf.Tensor, tf.Tensor]:
-        """(float32 [B, globals] of the graphs as they are, [all candidates, globals] of what each changes)."""
+        """Return (encodings of the current graphs, float32 [B, globals]; of changes, [all candidates, globals])."""
         rows = self.rows(graph)
         number = tf.reduce_sum(graph.counts)
         sums = tf.math.unsorted_segment_sum(tf.cast(rows, tf.float64), graph.owners, number)
         without = tf.cast(tf.gather(rows, graph.replaced), tf.float64)
         sums -= tf.math.unsorted_segment_sum(without, graph.replacers, number)
-        first = tf.cumsum(graph.counts, exclusive=True)  # the candidates that are the graphs as they are
+        first = tf.cumsum(graph.counts, exclusive=True)  # the candidates that are the current graphs
         nodes = tf.math.unsorted_segment_sum(tf.ones_like(graph.owners), graph.owners, number)
-        nodes = tf.maximum(tf.gather(nodes, first), 1)  # all may have been rewritten away
+        nodes = tf.maximum(tf.gather(nodes, first), 1)  # a graph may have no nodes left
         current = tf.gather(sums, first) / tf.cast(nodes, tf.float64)[:, None]
         unchanged = tf.math.unsorted_segment_sum(tf.ones_like(first), first, number) == 1
         changes = tf.where(unchanged[:, None], tf.zeros_like(sums), sums)
@@ -130,14 +128,14 @@ class Network(snt.Module):
         )
 
     def rows(self, graph: MetaGraph) -> tf.Tensor:
-        """float32 [n, width]: of each row after the last layer."""
+        """Return each row after the last layer, float32 [n, width]."""
         rows = tf.nn.relu(self.operators(graph.ops) + self.node_update(graph.nodes))
         for layer in self.layers:
             rows = layer(rows, graph.senders, graph.receivers)
         return rows
 
     def _by_candidate(self, graph: MetaGraph, current, changes) -> tuple[MaskedCategorical, tf.Tensor]:
-        """One head scores each candidate, whatever its number; the value is of the graph and the mean change."""
+        """Score every candidate with one head; the value depends on the graph and the mean change."""
         counts = graph.counts
         graphs = tf.repeat(current, counts, axis=0)
         logits = self.policy_head(tf.concat([graphs, changes], axis=1))[:, 0]
@@ -154,7 +152,7 @@ class Network(snt.Module):
         return MaskedCategorical(logits, mask), values
 
     def _flattened(self, counts, current, changes) -> tuple[MaskedCategorical, tf.Tensor]:
-        """X-RLflow's: the first `padding` candidates and NO-OP laid end to end into a dense layer."""
+        """Apply the heads of the paper: a dense layer on NO-OP and the first `padding` candidates, concatenated."""
         most, width = 1 + self.padding, changes.shape[1]
         padded = tf.RaggedTensor.from_row_lengths(changes, counts).to_tensor(shape=[None, most, width])
         seen = tf.concat([current, tf.reshape(padded, [-1, most * width])], axis=1)
@@ -166,15 +164,21 @@ class Network(snt.Module):
 
 
 class Attention(snt.Module):
-    """One head of attention over the nodes that a node reads from, and itself (Veličković et al. 2018)."""
+    """One attention head over the sources of a node and the node itself (Veličković et al. 2018)."""
 
     def __init__(self, rng: np.random.Generator, width: int, name: str):
         super().__init__(name)
         self.linear = _linear(rng, width, width, np.sqrt(2), "linear")
-        self.ends = _linear(rng, width, 2, 1.0, "ends")  # what a node adds to a logit as sender, and as receiver
+        self.ends = _linear(rng, width, 2, 1.0, "ends")  # logit terms of a node as sender and as receiver
 
     def __call__(self, rows: tf.Tensor, senders: tf.Tensor, receivers: tf.Tensor) -> tf.Tensor:
-        """float32 [n, width] of [n, width]."""
+        """Return the new rows, float32 [n, width].
+
+        Args:
+          rows: float32 [n, width].
+          senders: int32 [e], the source of each edge.
+          receivers: int32 [e], the target of each edge.
+        """
         number, values = tf.shape(rows)[0], self.linear(rows)
         sent, received = tf.unstack(self.ends(values), axis=1)
         logits = tf.nn.leaky_relu(tf.gather(sent, senders) + tf.gather(received, receivers), SLOPE)  # [e]
@@ -202,5 +206,5 @@ class _Head(snt.Module):
 
 def _linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float, name: str) -> snt.Linear:
     layer = snt.Linear(outputs, w_init=Orthogonal(rng, gain), name=name)
-    layer(tf.zeros([1, inputs]))  # makes the variables
+    layer(tf.zeros([1, inputs]))  # creates the variables
     return layer
