@@ -167,41 +167,41 @@ class Board(NamedTuple):
 BOARDS = {
     "eval": Board(
         "1 dream and reality",
-        "One controller, its greedy episode, twice: `eval-dream-τ` is what it dreams at temperature τ, `eval-real-τ` "
-        "what it then earns on the real graph. **Good:** both lines rise, and lie close together. **Bad:** the dream "
-        "climbs away from reality: the world model promises what is not there. Then look at its errors by horizon, "
-        "collect more episodes, or learn in iterations. Both flat: the controller has learnt nothing. "
-        "`eval-controller`, `eval-greedy`, `eval-random` … are what the candidates did to the estimated runtime.",
+        "The greedy episode of one controller, twice: `eval-dream-τ` is the dreamt return at temperature τ, "
+        "`eval-real-τ` the return on the real graph. **Good:** both lines rise and stay close together. **Bad:** the "
+        "dreamt return exceeds the real one: the world model predicts rewards that do not exist. Look at its "
+        "errors by horizon, collect more episodes, or learn in iterations. Both flat: the controller has learnt "
+        "nothing. `eval-controller`, `eval-greedy`, `eval-random` … show the estimated runtime of the candidates.",
         {
             "return": Meaning("step of the episode", "reward", "higher", "Reward so far, dreamt and real."),
             "runtime_estimated_ms": Meaning(
-                "rewrite", "ms", "lower", "Estimated runtime after so many rewrites, of every candidate."
+                "rewrite", "ms", "lower", "Estimated runtime of every candidate after this number of rewrites."
             ),
         },
         {},
     ),
     "train-wm": Board(
         "2 world model",
-        "Episodes that were kept from the training are predicted from one graph and the actions alone, ever more steps "
+        "Held-out episodes are predicted from one graph and the actions alone, for more and more steps "
         "ahead. `fidelity-model` is the world model; `fidelity-no-change` expects that nothing happens, "
         "`fidelity-rule-mean` of each rule its mean reward. **Good:** the model lies far below both baselines in error "
         "and above them in masks, and hardly gets worse with the horizon. **Bad:** it meets a baseline at a horizon: "
-        "dreams longer than that are worth nothing. `train-wm` has the losses, of models that descend gradients: a "
+        "longer dreams are useless. `train-wm` has the losses, of models that descend gradients: a "
         "held-out loss that rises while the loss falls says that there are too few episodes.",
         {
             "error_by_horizon": Meaning(
                 "steps ahead", "units of the mean real sum", "lower",
-                "Error of the reward summed over so many steps. 1 is as wrong as to expect no reward.",
+                "Error of the reward summed over this number of steps. 1 is the error of expecting no reward.",
             ),
             "masks_exact_by_horizon": Meaning(
                 "steps ahead", "a share of the states", "higher",
-                "How often the mask of valid rules is right in every entry after so many steps.",
+                "Share of states with an exact mask of valid rules after this number of steps.",
             ),
             "loss": Meaning(
-                "training step", "the sum of its parts", "lower", "What the dynamics descend, on training episodes."
+                "training step", "the sum of its parts", "lower", "Loss of the dynamics on training episodes."
             ),
             "held_out_loss": Meaning(
-                "training step", "the sum of its parts", "lower", "The same, on held-out episodes."
+                "training step", "the sum of its parts", "lower", "Loss of the dynamics on held-out episodes."
             ),
         },
         {
@@ -232,8 +232,8 @@ BOARDS = {
         "3 controller",
         "One folder a training: `ppo-1` learnt in dreams of temperature 1, `ppo-real` on the real graph. **Good:** "
         "`best_return` rises early and then levels off. **Bad:** it stays where random play (`5 random play`) is, or "
-        "still rises steeply at the end: more updates, generations or steps. What it is worth, only `1 dream and "
-        "reality` says.",
+        "still rises steeply at the end: more updates, generations or steps. Only "
+        "`1 dream and reality` shows its real return.",
         {
             "return": Meaning(
                 "environment steps", "reward", "higher",
@@ -241,7 +241,7 @@ BOARDS = {
                 "plan that the planner's last search found. Of one-shot tasks percent below the control.",
             ),
             "best_return": Meaning(
-                "environment steps", "reward", "higher", "Return of the best controller so far, which is what is kept."
+                "environment steps", "reward", "higher", "Return of the best controller so far, which is saved."
             ),
         },
         {
@@ -269,23 +269,23 @@ BOARDS = {
     ),
     "iterations": Board(
         "4 iterations",
-        "Of `train-wm --iterations N`. `iterations-dream` is what the controller of an iteration dreamt, "
-        "`iterations-real` what its greedy episode then earned; `iterations-before` is the world model that it learnt "
-        "in, `iterations-after` the one that learnt from its episodes too. **Good:** dream and reality come together, "
-        "and the error falls. **Bad:** every new controller finds another way to fool the model: more interactions, "
-        "or an uncertainty limit in the dream.",
+        "For `train-wm --iterations N`. `iterations-dream` is the dreamt return of the controller of an iteration, "
+        "`iterations-real` the return of its greedy episode. `iterations-before` is the world model of its training, "
+        "`iterations-after` the next one, which also learned from its episodes. **Good:** dream and reality "
+        "approach each other, and the error falls. **Bad:** every new controller finds another way to fool the "
+        "model: more interactions, or an uncertainty limit in the dream.",
         {
             "return": Meaning("iteration", "reward", "higher", "Dreamt return, and real return of the greedy episode."),
             "world_model_error": Meaning(
                 "iteration", "units of the mean real gain", "lower",
-                "How far the world model is off about what the controller's whole episodes gain.",
+                "Error of the predicted gain of the controller's whole episodes.",
             ),
         },
         {},
     ),
     "collect": Board(
         "5 random play",
-        "What random play meets (`collect`). **Good:** episodes that gain something, and episodes that lose. **Bad:** "
+        "Episodes of random play (`collect`). **Good:** episodes that gain something, and episodes that lose. **Bad:** "
         "all returns alike: there is little to learn from; let episodes be longer, or allow more rules.",
         {
             "return": Meaning("episode", "reward", "higher", "Return of the episode."),
@@ -374,8 +374,8 @@ def page() -> str:
     parts = [
         "# Which curves to look at first",
         "Groups with a number hold them, the most telling group first; *Custom Scalars* shows them alone. Diagnostics "
-        "say why something learns badly. All controllers, and all world models, use the same names. Most curves are "
-        "short: set *Smoothing* to 0.",
+        "help to find out why a training is bad. All controllers, and all world models, use the same names. "
+        "Most curves are short: set *Smoothing* to 0.",
     ]
     for stage, board in BOARDS.items():
         rows = ["| curve | along | what it says |", "| --- | --- | --- |"]

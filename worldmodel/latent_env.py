@@ -35,7 +35,7 @@ class LatentEnv(gymnasium.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         observation, info = self.env.reset(seed=seed, options=options)
         if isinstance(self.env.unwrapped.state, CompoundState):
-            raise RLFlowError("dreams and controllers choose single rewrites: env.moves=single")
+            raise RLFlowError("controllers with a world model choose single rewrites. Set env.moves=single")
         self._observer.begin(self.env.unwrapped.state)
         self._steps = 0
         self._see(observation)

@@ -181,7 +181,7 @@ def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tu
       RLFlowError: there are fewer than two episodes.
     """
     if len(episodes) < 2:
-        raise RLFlowError(f"a world model cannot be trained on {len(episodes)} episode(s); collect more")
+        raise RLFlowError(f"a world model cannot be trained on {len(episodes)} episode(s); collect at least 2")
     size = min(len(episodes) - 1, max(1, round(holdout * len(episodes)))) if holdout else 0
     random = np.random.default_rng([seed, HOLDOUT, 0])
     held = set(random.permutation(len(episodes))[:size].tolist())
@@ -219,7 +219,9 @@ def prepare_tensorflow(seed: int, threads: int = 0) -> None:
         if tf.config.threading.get_intra_op_parallelism_threads() != threads:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
     except RuntimeError as error:
-        raise RLFlowError("threads can only be set before TensorFlow has run anything in this process") from error
+        raise RLFlowError(
+            "world_model.threads cannot change after TensorFlow has run in this process. Start a new process"
+        ) from error
     tf.get_logger().setLevel("ERROR")  # hides false warnings about retraced functions
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(seed)

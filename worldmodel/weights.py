@@ -43,7 +43,7 @@ def restore_arrays(module: tf.Module, arrays: dict[str, np.ndarray], source: str
     if missing := sorted(variables.keys() - arrays.keys()):
         raise RLFlowError(f"{source} does not fit this world model: it lacks '{missing[0]}'")
     if unknown := sorted(arrays.keys() - variables.keys()):
-        raise RLFlowError(f"{source} does not fit this world model: it has '{unknown[0]}', which the model has not")
+        raise RLFlowError(f"{source} does not fit this world model: it has '{unknown[0]}', which the model lacks")
     for name, variable in variables.items():
         if arrays[name].shape != tuple(variable.shape):
             raise RLFlowError(

@@ -68,22 +68,22 @@ class MDNRNNConfig(WorldModelConfig):
     )
     reward_network: bool = option(
         False,
-        "a network of its own for the reward, from latent state and action (suggested by the paper), instead of a "
+        "a separate network for the reward, from latent state and action (suggested by the paper), instead of a "
         "head on the LSTM",
     )
     mask_heads: bool = option(
         True,
-        "predict location counts and masks; else a dream goes on with those of its start (the paper asked the real "
+        "predict location counts and masks; otherwise a dream keeps those of its start (the paper used the real "
         "environment)",
     )
     action: str = option(
         "numbers",
-        "what says where an action is: numbers (of locations) or meaning (the encoder's embeddings of the matched "
-        "nodes; in a dream, which has no nodes, their mean for this rule and location in the data)",
+        "description of an action: numbers (its location number) or meaning (the encoder's embeddings of the matched "
+        "nodes; a dream has no nodes and uses their mean for this rule and location in the data)",
         choices=("numbers", "meaning"),
     )
     members: int = option(
-        1, "MDN-RNNs side by side; the first one dreams, and how much the others differ is its uncertainty"
+        1, "MDN-RNNs in the ensemble; the first one dreams, and the disagreement of all is the uncertainty"
     )
     encoder: str = option(
         "trained",
@@ -103,20 +103,20 @@ class MDNRNNConfig(WorldModelConfig):
     final_learning_rate: float = option(0.00001, "at its end", at_least=0)
     decay_power: float = option(2.0, "power of the polynomial decay between the two (paper: 2)", at_least=0)
     gradient_clip: float = option(1.0, "largest global norm of a gradient")
-    evaluate_every: int = option(50, "steps between two looks at the held-out loss, if patience is not 0")
+    evaluate_every: int = option(50, "steps between two evaluations of the held-out loss, if patience is not 0")
     patience: int = option(
         0,
-        "looks without a better held-out loss after which the training stops, and the best weights are kept; 0: never",
+        "evaluations without a better held-out loss before the training stops and keeps the best weights; 0: never",
         at_least=0,
     )
 
     def __post_init__(self):
         super().__post_init__()
         if self.encoder == "joint" and (self.action != "numbers" or self.members > 1 or self.mode == "online"):
-            raise RLFlowError("mdn-rnn: encoder=joint goes with action=numbers, members=1 and mode=offline alone")
+            raise RLFlowError("mdn-rnn: encoder=joint requires action=numbers, members=1 and mode=offline")
         if self.patience and (self.mode == "online" or not self.holdout):
             raise RLFlowError(
-                "mdn-rnn: patience needs held-out episodes from the start: mode=offline, and a holdout above 0"
+                "mdn-rnn: patience needs held-out episodes from the start. Set mode=offline and a holdout above 0"
             )
 
     @property
@@ -130,8 +130,8 @@ class MDNRNNConfig(WorldModelConfig):
 
 
 SUPERVISION = (
-    "what it is told beside what rewrites change: nodes (what every node costs) or scalar (the rewards of steps alone, "
-    "from which it solves what nodes cost); mdn-rnn is told rewards and masks alone"
+    "supervision besides the changes by rewrites: nodes (the cost of every node) or scalar (only the rewards of steps, "
+    "from which the costs of nodes are solved); mdn-rnn learns from rewards and masks only"
 )
 
 
@@ -146,7 +146,7 @@ class EditsConfig(WorldModelConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.mode != "offline":
-            raise RLFlowError("the world model 'edits' learns from collected episodes: world_model.mode=offline")
+            raise RLFlowError("the world model 'edits' learns from collected episodes. Set world_model.mode=offline")
 
     @property
     def total_steps(self) -> int:
@@ -164,18 +164,22 @@ class GraphMDNConfig(WorldModelConfig):
     width: int = option(64, "of embeddings and hidden layers")
     message_passing_steps: int = option(2, "message passing of the graph network over a match")
     gaussians: int = option(
-        1, "components of the mixture that a node's cost is; several where the same node may cost different things"
+        1, "components of the mixture for a node's cost; use several if equal nodes may have different costs"
     )
-    match_networks: int = option(2, "that judge matches; of what they do not agree on a dream is not sure")
+    match_networks: int = option(
+        2, "networks that judge matches; where they disagree, a dream is uncertain"
+    )
     match_steps: int = option(1000, "gradient steps of each of them")
-    node_steps: int = option(2500, "gradient steps of the network that costs nodes")
+    node_steps: int = option(2500, "gradient steps of the network that predicts costs of nodes")
     learning_rate: float = option(0.002, "at the start of each network's training; it falls along a cosine")
     supervision: str = option("nodes", SUPERVISION, choices=("nodes", "scalar"))
 
     def __post_init__(self):
         super().__post_init__()
         if self.mode != "offline":
-            raise RLFlowError("the world model 'graph-mdn' learns from collected episodes: world_model.mode=offline")
+            raise RLFlowError(
+                "the world model 'graph-mdn' learns from collected episodes. Set world_model.mode=offline"
+            )
 
     @property
     def total_steps(self) -> int:
@@ -194,12 +198,11 @@ class DreamOptions:
     )
     uncertainty_limit: float | None = option(
         0.25,
-        "a step of which the world model is more uncertain ends the dream, and what it promises is not paid (edits: 1 "
-        "nobody knows what it does, 0.5 known by analogy and makes what was never met, 0.25 its like was seen, but not "
-        "here); null: never",
+        "a step with a higher uncertainty ends the dream without its positive reward (edits: 1 unknown effect, 0.5 "
+        "effect by analogy with nodes of unknown cost, 0.25 known effect in a new neighbourhood); null: no limit",
         at_least=0,
     )
-    uncertainty_penalty: float = option(0.0, "what a unit of uncertainty takes off the reward of its step", at_least=0)
+    uncertainty_penalty: float = option(0.0, "reward subtracted per unit of uncertainty of a step", at_least=0)
 
 
 COMMON = tuple(options_of(WorldModelConfig))

@@ -115,11 +115,11 @@ class NodeCosts:
         for operator, of_operator in saved["known"]:
             means = {tuple([int(tensor) for tensor in signature]): float(mean) for signature, mean in of_operator}
             if not np.isfinite(list(means.values())).all():
-                raise ValueError("a cost is no number")
+                raise ValueError("a cost is not finite")
             known[int(operator)] = means
         sizes = {int(tensor): int(size) for tensor, size in saved["sizes"]}
         if max(sizes.values(), default=0) >= 2**63:
-            raise ValueError("a size is no number")
+            raise ValueError("a size is too large")
         return cls(known, sizes)
 
 
@@ -371,7 +371,7 @@ class CostModel:
           KeyError, ValueError: the arrays are damaged.
         """
         if checked_array(arrays, "widths", np.int64) not in (0, widths):
-            raise ValueError(f"it knows neighbourhoods of {arrays['widths']} widths, not {widths}")
+            raise ValueError(f"it has costs for {arrays['widths']} widths of neighbourhoods, not {widths}")
         neighbourhoods = [KeyedMeans.of(arrays, f"neighbourhood{width}") for width in range(1, arrays["widths"] + 1)]
         gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
         return cls(nodes, neighbourhoods, gains, float(checked_array(arrays, "spread", np.float64)))

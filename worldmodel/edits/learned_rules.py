@@ -437,7 +437,7 @@ def rules_from_json(saved: dict) -> LearnedRules:
 
 def _expect(holds: bool) -> None:
     if not holds:
-        raise ValueError("what was learnt does not hang together")
+        raise ValueError("the learned rules are inconsistent")
 
 
 def _number(value) -> int:

@@ -44,8 +44,8 @@ def logged_edits(episodes: Iterable[Episode]) -> list[LoggedEdits]:
     for episode in episodes:
         if episode.edits is None:
             raise RLFlowError(
-                "these episodes hold no edits, which the world model 'edits' learns from; collect them anew or, if the "
-                "task is not rewriting, say world_model.name=mdn-rnn"
+                "these episodes hold no edits, which the world models 'edits' and 'graph-mdn' need. Collect them again "
+                "or, if the task is not rewriting, say world_model.name=mdn-rnn"
             )
         result.append(LoggedEdits(*unpack(episode.edits)))
     return result

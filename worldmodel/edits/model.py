@@ -150,7 +150,9 @@ class EditsWorldModel:
         try:
             return cls._restored(config, saved, read_arrays(path / cls.arrays_file), read_json(path / "learnt.json"))
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
-            raise RLFlowError(f"{folder} holds no whole world model of kind '{config.name}': {error}") from error
+            raise RLFlowError(
+                f"{folder} holds no whole world model of kind '{config.name}': {error}. Train it again"
+            ) from error
 
     @classmethod
     def _restored(cls, config: EditsConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
@@ -187,14 +189,14 @@ def restored_parts(
       ValueError, KeyError, TypeError: the values are of another format, or do not fit together.
     """
     if learnt["format"] != EDITS_FORMAT:
-        raise ValueError(f"it learnt from edits of format {learnt['format']}, not {EDITS_FORMAT}; train it anew")
+        raise ValueError(f"its episodes have edits of format {learnt['format']}, not {EDITS_FORMAT}")
     if learnt.get("files") != files:
-        raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {files}; train it anew")
+        raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {files}")
     rules = learned_rules.rules_from_json(learnt["rules"])
     latents, rewards = Latents.of(arrays), _rewards(arrays)
     known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
     if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:
-        raise ValueError("it is of other options or of another encoding")
+        raise ValueError("its arrays do not fit its options or its encoding")
     best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
     for edits in best.values():
         unpack(edits)  # raises an error if the edits are damaged
@@ -205,12 +207,12 @@ def check_usual_rewards(model: EditsWorldModel) -> None:
     """Raise ValueError unless the model has a finite reward for each match class."""
     known = checked_array({"usual_rewards": model.usual_rewards}, "usual_rewards", np.float32, len(model.match_classes))
     if not np.isfinite(known).all():
-        raise ValueError("'usual_rewards' is no reward of each match class")
+        raise ValueError("'usual_rewards' is not finite")
 
 
 def _rewards(arrays: dict[str, np.ndarray]) -> RewardScales:
     table = checked_array(arrays, "scales", np.float64, None, 2)
     scales = {int(runtime): float(scale) for runtime, scale in table}
     if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
-        raise ValueError("'scales' are no rewards")
+        raise ValueError("'scales' are not positive finite numbers")
     return RewardScales(scales, bool(checked_array(arrays, "level", np.int64)))

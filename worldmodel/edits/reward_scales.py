@@ -71,8 +71,8 @@ class RewardScales:
             if None not in scales.values() and not pays_no_op:
                 return cls(scales, level)
         raise UnpredictableRewardError(
-            "its rewards are no multiple of the estimated runtime that a step, or all steps so far, gained, and "
-            "world_model.name=edits predicts no others; world_model.name=mdn-rnn learns any"
+            "the rewards are not proportional to the estimated runtime saved by a step or by all steps so far, and "
+            "the world models edits and graph-mdn predict no other rewards. Use world_model.name=mdn-rnn"
         )
 
     def of(self, runtime: int) -> RewardScale:

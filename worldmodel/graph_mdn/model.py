@@ -110,7 +110,7 @@ class GraphMDNWorldModel(EditsWorldModel):
     def _restored(cls, config: GraphMDNConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
         parts = restored_parts(config, spec, arrays, learnt, FORMAT)
         if learnt["reach"] not in (0, REACH):
-            raise ValueError(f"its costs look {learnt['reach']} edges far")
+            raise ValueError(f"its costs have a reach of {learnt['reach']} edges, not 0 or {REACH}")
         gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
         table = SignatureTable.of(arrays)
         model = cls(spec, config, parts.rules, table, learnt["reach"], gains, CostLaws.of(arrays), *parts[1:])

@@ -50,7 +50,7 @@ def train(
     rewards = RewardScales.learn(training, spec.n_rules)  # first, because unsupported rewards raise an error
     learnt = supervised(TrainingSet.of(training, spec.n_rules), config.supervision)
     if not Examples.of(learnt.groundings.rules).rewritten:
-        raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing; collect more")
+        raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing. Collect more")
     table = observed(training)
     _, spread = learn_node_costs(learnt)
     usual_rewards, rewritten = learn_usual_rewards(learnt, rewards)
@@ -79,8 +79,8 @@ def observed(episodes: Sequence[Episode]) -> SignatureTable:
     for episode in episodes:
         if episode.signatures is None:
             raise RLFlowError(
-                "these episodes do not say what their operators and tensors look like, which the world model "
-                "'graph-mdn' learns from; collect them anew"
+                "these episodes do not describe their operators and tensors, which the world model 'graph-mdn' needs. "
+                "Collect them again"
             )
         if not any(episode.signatures is other for other in seen):  # episodes of a shard share one
             seen.append(episode.signatures)

@@ -204,7 +204,8 @@ class MDNRNNWorldModel(snt.Module):
         if self.dynamics.meaning:
             if any(episode.matched is None for episode in episodes):
                 raise RLFlowError(
-                    "mdn-rnn: action=meaning needs episodes that say what was matched; collect them again"
+                    "mdn-rnn: action=meaning needs episodes that say what was matched. Collect them again, or set "
+                    "action=numbers"
                 )
             befores = [graph for episode in episodes for graph in episode.graphs[:-1]]
             meanings = self.meanings(befores, [rows for episode in episodes for rows in episode.matched])

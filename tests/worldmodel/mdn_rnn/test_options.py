@@ -321,7 +321,7 @@ def test_every_update_is_traced_once(three, joint):
 @pytest.mark.parametrize("options, message", [
     ({"encoder": "trainde"}, "'encoder' is one of trained, joint, untrained, not 'trainde'"),
     ({"action": "number"}, "'action' is one of numbers, meaning, not 'number'"),
-    ({"encoder": "joint", "members": 2}, "encoder=joint goes with"),
+    ({"encoder": "joint", "members": 2}, "encoder=joint requires"),
     ({"encoder": "joint", "mode": "online"}, "goes with"),
     ({"patience": 1, "holdout": 0.0}, "patience needs"), ({"patience": 1, "mode": "online"}, "patience needs"),
 ])  # fmt: skip
