@@ -74,7 +74,7 @@ class Scores:
         return tf.reshape(x, [rows, self.shapes[-1][1]])
 
 
-def by_usual_reward(usual_rewards: np.ndarray) -> np.ndarray:
+def by_median_reward(usual_rewards: np.ndarray) -> np.ndarray:
     """Return the scores of the greedy prior, float64 [C] within ±1, from the ranks of median class rewards [C].
 
     The last choice is NO-OP with the score 0; classes without gain score RELUCTANCE or more below NO-OP.
@@ -107,7 +107,7 @@ class CMAES(Controller):
         """Fix the choices that are scored, bool [K + 1] with NO-OP last, and reset the weights."""
         self.reachable, s = reachable, self.shapes
         self.others = np.where(reachable, 0.0, np.append(self.usual_rewards, 0.0))
-        bias = np.append(by_usual_reward(np.append(self.usual_rewards, 0.0)[reachable]), 0.0)
+        bias = np.append(by_median_reward(np.append(self.usual_rewards, 0.0)[reachable]), 0.0)
         self.scores = Scores(self.config.policy, s.z + s.h, self.config.hidden, bias)
         self.weights = self.scores.start.astype(np.float32)  # the best so far; `act` uses them
         self.mean = self.scores.start.copy()  # mean of the search after `history`

@@ -75,12 +75,12 @@ def learn_in_iterations(
         model = steps.model(number - 1)
         controller, dreamt = steps.dream(number, model)
         new = steps.play(number, controller, model, share)
-        before = _judged(model, new, episodes, seed)
+        before = _fidelity(model, new, episodes, seed)
         episodes = [*episodes, *new]
         results = steps.learn(number, episodes)
         iterations.append({
             "iteration": number, "episodes": len(new), "interactions": _interactions(new), "dreamt_return": dreamt,
-            "before": before, "after": _judged(steps.model(number), new, episodes, seed),
+            "before": before, "after": _fidelity(steps.model(number), new, episodes, seed),
         })  # fmt: skip
         if report is not None:
             report(iterations[-1])
@@ -91,5 +91,5 @@ def _interactions(episodes: Sequence[Episode]) -> int:
     return sum(episode.interactions for episode in episodes)
 
 
-def _judged(model: WorldModel, played: Sequence[Episode], training: Sequence[Episode], seed: int) -> dict:
+def _fidelity(model: WorldModel, played: Sequence[Episode], training: Sequence[Episode], seed: int) -> dict:
     return fidelity(model, played, training, seed=seed) | {"improvement": improvement(model, played)}

@@ -114,7 +114,7 @@ def shortened(start: DreamtState, actions: list[tuple[int, int]]) -> Path | None
         if gain > 0 or match not in kept:
             continue
         index = kept.index(match)
-        rest, end = _carried_out(start, kept[:index] + kept[index + 1 :])
+        rest, end = _apply_existing(start, kept[:index] + kept[index + 1 :])
         if end.objective <= objective:
             kept, objective = rest, end.objective
     path = None
@@ -123,7 +123,7 @@ def shortened(start: DreamtState, actions: list[tuple[int, int]]) -> Path | None
     return path
 
 
-def _carried_out(start: DreamtState, matches: list[Match]) -> tuple[list[Match], DreamtState]:
+def _apply_existing(start: DreamtState, matches: list[Match]) -> tuple[list[Match], DreamtState]:
     """Apply matches in turn, skipping those that no longer exist; return (applied matches, last state)."""
     state, done = start, []
     for match in matches:

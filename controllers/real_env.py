@@ -182,7 +182,7 @@ def train_for_real(
         return CountedEnv(make(), interactions)
 
     try:
-        if not _learnt(controller, folder):
+        if not _has_learned_checkpoint(controller, folder):
             Interactions(limit).use(controller.first_checkpoint())
         make_env = single if controller.config.observes == Observes.CANDIDATES else copies
         results = controller.train(make_env, seed, folder, log, progress)
@@ -190,7 +190,7 @@ def train_for_real(
     except LimitReached as reached:
         if (Path(folder) / "controller.json").exists():
             controller.load(folder)
-        if not _learnt(controller, folder):
+        if not _has_learned_checkpoint(controller, folder):
             needed = controller.first_checkpoint()
             raise RLFlowError(
                 f"{reached.limit} do not last until the first checkpoint of {controller.name}; raise {reached.option}"
@@ -202,7 +202,7 @@ def train_for_real(
         }  # fmt: skip
 
 
-def _learnt(controller: Learner, folder: Path) -> bool:
+def _has_learned_checkpoint(controller: Learner, folder: Path) -> bool:
     """Return True if the folder holds a checkpoint, loaded into the controller, of something learned."""
     if not (Path(folder) / "controller.json").exists():
         return False

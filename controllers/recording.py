@@ -94,9 +94,9 @@ class Player:
         """
         if k == 0:
             first = self.episode(k, seed)
-            self._trunk = Way(self._moves(first), self._recorder.states)
+            self._trunk = Way(self._rewrites(first), self._recorder.states)
             return first
-        trunk, restores = self._gone(before[0]), isinstance(self.env, Recalls)
+        trunk, restores = self._greedy_path(before[0]), isinstance(self.env, Recalls)
         if k % SAMPLED == 0:
             self._recorder.known = trunk if restores else NOWHERE
             return self.episode(k, seed)
@@ -108,14 +108,14 @@ class Player:
         observer = observer if isinstance(observer, ExplorationObserver) else None
         return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer, restored)
 
-    def _moves(self, episode: Episode) -> list[tuple[int, int]]:
+    def _rewrites(self, episode: Episode) -> list[tuple[int, int]]:
         no_op = self.env.task.encoding_spec.n_rules
         return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < no_op]
 
-    def _gone(self, first: Episode) -> Way:
+    def _greedy_path(self, first: Episode) -> Way:
         """Return the path of the greedy episode, rebuilt after a restart; its steps were counted when played."""
         if self._trunk is None:
-            moves, states = self._moves(first), [self.env.task.initial]
+            moves, states = self._rewrites(first), [self.env.task.initial]
             for xfer_id, location in moves:
                 states.append(states[-1].apply(xfer_id, location))
             self._trunk = Way(moves, states)
@@ -151,27 +151,27 @@ def play_iteration(
     episodes: list[Episode] = []
 
     def more() -> bool:
-        return len(episodes) < most and _played(episodes) + player.env.max_steps <= interactions
+        return len(episodes) < most and _interactions(episodes) + player.env.max_steps <= interactions
 
     for shard in count():
         if not more():
             return episodes
         path, first = shard_path(folder, shard), len(episodes)
-        episodes += _stored(path, first)
+        episodes += _read_episodes(path, first)
         if len(episodes) == first:
             while more() and len(episodes) < first + SHARD_EPISODES:
                 k = len(episodes)
                 episodes.append(player.turn(k, derive_seed(*seed, k), episodes))
             write_shard(path, episodes[first:])
         if progress is not None:
-            progress.update(_played(episodes[first:]))
+            progress.update(_interactions(episodes[first:]))
 
 
-def _played(episodes: Sequence[Episode]) -> int:
+def _interactions(episodes: Sequence[Episode]) -> int:
     return sum(episode.interactions for episode in episodes)
 
 
-def _stored(path: Path, first: int) -> list[Episode]:
+def _read_episodes(path: Path, first: int) -> list[Episode]:
     """Return the episodes of a shard; none if it is missing, damaged or begins with another index than `first`."""
     try:
         result = read_shard(path)

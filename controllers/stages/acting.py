@@ -83,13 +83,13 @@ def evaluate(run, result=None) -> dict:
         environment, started = as_seen(run, controllers_environment(run), model), time.monotonic()
         actors[:] = [trained_controller(run, model, temperature) for temperature in config.dream.temperatures]
         tries[:] = [best_of(actor.players(), environment, config.eval.samples, config.seed) for actor in actors]
-        controller = _controllers_candidate(run, trained, tries, started)
-        candidates = [controller, *_measured(run, trained, controller)]
+        controller = _cheapest_reached(run, trained, tries, started)
+        candidates = [controller, *_fastest_measured(run, trained, controller)]
         if isinstance(run.task.initial, LocalState):
-            candidates.append(_greedy(run))
-        candidates.append(_random(run, controller.interactions))
+            candidates.append(_greedy_control(run))
+        candidates.append(_random_control(run, controller.interactions))
         if result is not None:
-            candidates = _together(candidates, result.candidates())
+            candidates = _merged(candidates, result.candidates())
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
         outcome["dreamt"] = _dream_and_reality(run, trained, tries) if model is not None else []
@@ -106,7 +106,7 @@ def evaluate(run, result=None) -> dict:
     return outcome
 
 
-def _together(candidates: list[Candidate], others: list[Candidate]) -> list[Candidate]:
+def _merged(candidates: list[Candidate], others: list[Candidate]) -> list[Candidate]:
     """Merge two lists; of two candidates with one name (e.g. `greedy` as control and as search) keep the better."""
     result = {candidate.name: candidate for candidate in candidates}
     for other in others:
@@ -123,7 +123,7 @@ def _draw(run, model, actors: list, tries: list) -> None:
         draw_dream_and_reality(run, temperature, dreamt.rewards, tried.trajectories[0].rewards)
 
 
-def _controllers_candidate(run, trained: dict, tries: list, started: float) -> Candidate:
+def _cheapest_reached(run, trained: dict, tries: list, started: float) -> Candidate:
     """Return the cheapest state that any controller reached.
 
     Interactions and measurement seconds include data collection, training and acting.
@@ -145,7 +145,7 @@ def _controllers_candidate(run, trained: dict, tries: list, started: float) -> C
     return Candidate("controller", state, best.actions, interactions, time.monotonic() - started, measured + acting)
 
 
-def _measured(run, trained: dict, controller: Candidate) -> Iterator[Candidate]:
+def _fastest_measured(run, trained: dict, controller: Candidate) -> Iterator[Candidate]:
     """Yield the fastest graph that was measured while a controller trained on the real graph."""
     for training in trained["trainings"]:
         best = training.get("measured")
@@ -156,13 +156,13 @@ def _measured(run, trained: dict, controller: Candidate) -> Iterator[Candidate]:
             )  # fmt: skip
 
 
-def _greedy(run) -> Candidate:
+def _greedy_control(run) -> Candidate:
     started, options = time.monotonic(), run.config.eval
     answer = greedy(run.task.initial, options.greedy_steps, options.greedy_seconds)
     return Candidate("greedy", answer.state, answer.actions, answer.interactions, time.monotonic() - started)
 
 
-def _random(run, interactions: int) -> Candidate:
+def _random_control(run, interactions: int) -> Candidate:
     """Return the best state of random play with as many interactions as the controller used."""
     started, steps = time.monotonic(), run.spec.max_steps
     seed, by_rule = run.config.seed, run.config.collect.by_rule

@@ -174,7 +174,7 @@ def greedy(seen: Observation, priorities: np.ndarray) -> np.ndarray:
       seen: B graphs of n nodes.
       priorities: float [B, n].
     """
-    return _run(seen, np.arange(len(priorities)), -priorities.astype(np.float64), passing=False)
+    return _run_ready_nodes(seen, np.arange(len(priorities)), -priorities.astype(np.float64), passing=False)
 
 
 def sampled(seen: Observation, priorities: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
@@ -189,10 +189,10 @@ def sampled(seen: Observation, priorities: np.ndarray, samples: int, rng: np.ran
     count, n = priorities.shape
     graph = np.repeat(np.arange(count), samples)
     waits = rng.exponential(size=(len(graph), n)) * np.exp(-priorities.astype(np.float64))[graph]
-    return _run(seen, graph, waits, passing=True).reshape(count, samples, n)
+    return _run_ready_nodes(seen, graph, waits, passing=True).reshape(count, samples, n)
 
 
-def _run(seen: Observation, graph: np.ndarray, waits: np.ndarray, passing: bool) -> np.ndarray:
+def _run_ready_nodes(seen: Observation, graph: np.ndarray, waits: np.ndarray, passing: bool) -> np.ndarray:
     """Return orders, int64 [lanes, n]: the ready node with the shortest wait is next.
 
     Args:

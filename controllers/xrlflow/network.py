@@ -58,7 +58,7 @@ SPEC = MetaGraph(  # any sizes, so that functions are compiled once
 def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
     """Join one or more observations into a meta-graph."""
     counts = [len(one["actions"]) for one in observations]
-    rows, candidates = _before([len(one["ops"]) for one in observations]), _before(counts)
+    rows, candidates = _exclusive_sums([len(one["ops"]) for one in observations]), _exclusive_sums(counts)
 
     def together(key: str, offsets: Sequence[int] | None = None) -> np.ndarray:
         parts = [one[key] for one in observations]
@@ -72,7 +72,7 @@ def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
     )  # fmt: skip
 
 
-def _before(sizes: Sequence[int]) -> np.ndarray:
+def _exclusive_sums(sizes: Sequence[int]) -> np.ndarray:
     """Return the exclusive cumulative sum, int32."""
     return (np.cumsum(sizes) - sizes).astype(np.int32)
 

@@ -81,7 +81,7 @@ def judged(monkeypatch):
     """Who was judged on how many episodes."""
     asked = []
     monkeypatch.setattr(
-        "controllers.iterations._judged",
+        "controllers.iterations._fidelity",
         lambda model, played, training, seed: asked.append((model, len(played), len(training))),
     )
     return asked

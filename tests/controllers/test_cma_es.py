@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from controllers.cma_es import CMAES, CMAESConfig, Scores, by_usual_reward
+from controllers.cma_es import CMAES, CMAESConfig, Scores, by_median_reward
 from controllers.evolution import Evolution, Widened
 from controllers.random import RandomConfig, RandomController
 from rlflow.common import files
@@ -92,10 +92,10 @@ def test_the_untrained_controller_is_greedy_by_usual_reward():
 
 def test_scores_by_usual_reward_are_ranks_within_one():
     usual_rewards = np.array([5.0, 0.1, 0.0, -0.1, -70.0, 0.1, 0.0])
-    scores = by_usual_reward(usual_rewards)
+    scores = by_median_reward(usual_rewards)
     np.testing.assert_allclose(scores, [1.0, 0.5, -0.3, -0.65, -1.0, 0.5, 0.0])
-    np.testing.assert_array_equal(scores, by_usual_reward(usual_rewards * 1e-9))
-    assert by_usual_reward(np.zeros(1)).tolist() == [0.0]
+    np.testing.assert_array_equal(scores, by_median_reward(usual_rewards * 1e-9))
+    assert by_median_reward(np.zeros(1)).tolist() == [0.0]
 
 
 class Later(Identity):
