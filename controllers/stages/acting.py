@@ -102,7 +102,7 @@ def evaluate(run, result=None) -> dict:
     try:
         _draw(run, model, actors, tries)
     except (Exception, KeyboardInterrupt) as error:  # the stage is complete without the pictures
-        say(f"dream and reality are not drawn: {first_line(error)}")
+        say(f"the stage is complete, but its plot of dreamt and real rewards failed: {first_line(error)}")
     return outcome
 
 

@@ -77,7 +77,7 @@ def controller_lines(run, results: Mapping) -> dict[str, object]:
         seconds = results["trainings"][0]["measurement_seconds"]
         where = "on the real graph" + (f"; {seconds:.1f} s of measurement" if seconds else "")
     return {
-        "result": f"{name} came to a return of {', '.join(returns)} {where}",
+        "result": f"{name} reached a return of {', '.join(returns)} {where}",
         "folder": controller_folder(run, results["trainings"][0]["temperature"]),
     }
 
