@@ -11,19 +11,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.shared import ROOT
-
-PAGES = {  # name → minutes on two calm cores; cheap pages first
-    "speed": 10,
-    "searches": 20,
-    "optimise": 43,
-    "first_use": 26,
-    "memory": 24,
-    "transfer": 25,
-    "world_models": 50,
-    "equal_seconds": 38,
-    "exports": 64,
-}
+from benchmarks.record import PAGES, ROOT
 
 
 def main() -> int:

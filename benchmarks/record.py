@@ -55,6 +55,10 @@ RUNS = ROOT / "runs" / "results"
 DOCS = ROOT / "docs"
 # Paths whose content can change a result. Tests and documentation cannot.
 CODE = ("rlflow", "worldmodel", "controllers", "benchmarks", "configs", "run.py", "setup.py", "constraints.txt")
+PAGES = {  # all pages → minutes on two calm cores; cheap pages first
+    "speed": 10, "searches": 20, "optimise": 43, "first_use": 26, "memory": 24, "transfer": 25, "world_models": 50,
+    "equal_seconds": 38, "exports": 64,
+}  # fmt: skip
 PACKAGES = ("numpy", "onnx", "onnxruntime", "tensorflow-cpu", "tensorflow")
 LONGEST_PART_SECONDS = 3600  # a longer part loses too much work when a run is cut off
 SHORT = 8  # digits of a hash in text and in names of folders
@@ -377,10 +381,11 @@ def table_of(record: Mapping, name: str) -> Table:
 
 def index(records: Iterable[Mapping]) -> str:
     """Return the table of docs/RESULTS.md: one row for each record."""
-    rows = [
-        [f"[{one['name']}](results/{one['name']}.md)", f"`{one['command']}`", _origin(one), one["machine"]]
-        for one in records
-    ]
+    rows = []
+    for one in records:
+        *words, rest = one["command"].split(" ", 3) if one["command"].count(" ") > 2 else (one["command"], "")
+        command = f"`{' '.join(words)}{' …' * bool(rest)}`"
+        rows.append([f"[{one['name']}](results/{one['name']}.md)", command, _origin(one), one["machine"]])
     return Table(["page", "command", "made by", "machine"], rows, text_columns=4).markdown()
 
 
@@ -417,6 +422,8 @@ def filled_pages(docs: Path = DOCS) -> dict[Path, str]:
     def fill(path: Path, name: str, table: str | None) -> str:
         if name == "index":
             return index(records.values())
+        if name in PAGES and name not in records:
+            return f"*There is no record yet. `python -m benchmarks.{name}` makes it.*"
         if name not in records:
             raise RecordError(f"{path} shows {name!r}, but docs/results/{name}.json does not exist.")
         if table is None:

@@ -27,7 +27,7 @@ SUFFIXES = (".py", ".md", ".yaml", ".json", ".rules")
 
 
 def prose(page: str) -> list[str]:
-    """The lines outside blocks of code and outside what benchmarks.pages writes."""
+    """The lines outside blocks of code and outside what benchmarks.record writes."""
     text = (ROOT / page).read_text()
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"<!-- begin.*?<!-- end -->", "", text, flags=re.DOTALL).splitlines()

@@ -1,6 +1,5 @@
-"""What docs/HOW_IT_WORKS.md says of numbers is so: estimates are made again, results are those of docs/results."""
+"""The estimates that docs/HOW_IT_WORKS.md states are computed again and compared."""
 
-import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,10 +15,6 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "HOW_IT_WORKS.md").read_text()
 PICTURES = {path.stem: path.read_text() for path in (DOCS / "pictures").glob("how-*.svg")}
 PS_IN_US = 1e6
-
-
-def figures(name: str) -> dict:
-    return json.loads((DOCS / "results" / f"{name}.json").read_text())["figures"]
 
 
 def matches(state: RewriteState, rule: str) -> list[Match]:
@@ -64,23 +59,6 @@ def test_the_second_rewrite_is_possible_only_after_the_first_and_pays_for_it(squ
     assert f"| {cost:.1f} µs more |" in PAGE and f"| {-gain:.1f} µs less |" in PAGE
     assert [convolution for convolution, pair in gains.items() if sum(pair) > 0] == ["classifier.1"]
     assert len(gains) == 6 and "gains at five convolutions" in PAGE
-
-
-def test_results_are_those_of_the_benchmarks():
-    searches, planner = figures("searches")["squeezenet1_1"]["searches"], figures("controllers")["squeezenet1_1"][0]
-    steps, delivered = figures("environment_step"), figures("optimise")
-    planned = planner["controllers"]["planner"]
-    said = [f"{searches[method]['improvement_percent']:.2f} %" for method in ("greedy", "beam", "taso")]
-    said += [f"{searches['taso']['interactions']:,}", f"{planned['interactions']:,}", f"{planned['improvement']:.2f} %"]
-    said += [f"{steps[model]['step']['median']:.2f} ms" for model in ("resnet50", "bert_base")]
-    assert [number for number in said if number not in PAGE] == []
-    page = " ".join(PAGE.split())
-    for model, called in (("squeezenet1_1", "SqueezeNet"), ("bert_base", "BERT-Base")):
-        result = delivered[model]
-        gain, again = result["candidates"][result["delivered"]]["estimated_improvement_percent"], result["again"]
-        assert f"{called} was to gain {gain:.2f} %, and was measured at {again['ratio']:.3f}" in page
-        rest = page.partition(f"{again['ratio']:.3f}")[2]
-        assert rest.removeprefix(" of the original's latency").startswith(f": {again['verdict']}.")
 
 
 def test_rules_are_quoted_as_they_are():

@@ -11,6 +11,7 @@ The shipped files lie in configs/ of a checkout, and in the package rlflow.confi
 `configs/demo.yaml` in both.
 """
 
+import argparse
 import difflib
 import math
 import textwrap
@@ -291,5 +292,11 @@ def asks_to_learn(files: Iterable[Path | str], overrides: Iterable[str]) -> bool
     return bool(LEARNING & groups_of(files, overrides))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write configs/default.yaml."""
+    argparse.ArgumentParser(description="Write configs/default.yaml from the options.").parse_args()
     PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

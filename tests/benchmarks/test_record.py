@@ -3,6 +3,7 @@
 import argparse
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
@@ -140,3 +141,16 @@ def test_a_row_of_another_length_is_refused():
         Table(["a", "b"], [["1", "2", "3"]])
     assert Table(["a", "b"], [["1", "2"]]).markdown() == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
     assert index([]).count("\n") == 1
+
+
+def test_the_pages_of_this_checkout_show_their_records():
+    assert record.main(["--check"]) == 0
+
+
+def test_a_page_that_was_never_made_says_which_command_makes_it(tmp_path):
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "README.md").write_text("<!-- begin: speed steps -->\n<!-- end -->\n")
+    (text,) = filled_pages(tmp_path / "docs").values()
+    assert "`python -m benchmarks.speed` makes it" in text
+    for name in record.PAGES:
+        assert find_spec(f"benchmarks.{name}")

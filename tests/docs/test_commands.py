@@ -32,18 +32,21 @@ from tests.toys.weights import with_other_weights
 from worldmodel.boards import read_curves
 
 ELSEWHERE = {  # a command → the file that runs it, and what of the command stands there
-    r"make( PYTHON=\S+)?( demo)?": ("benchmarks/fresh_clone.py", '"demo"]'),
-    r"make test": ("benchmarks/fresh_clone.py", '"test"]'),
-    r"pip install \.": ("benchmarks/package.py", '"install", "--quiet"'),
+    r"make( PYTHON=\S+)?( demo)?": ("benchmarks/first_use.py", '"demo"'),
+    r"make test": ("benchmarks/first_use.py", '"test"'),
+    r"make nightly": ("Makefile", "-m tests.nightly"),
+    r"make results.*": ("Makefile", "-m benchmarks $("),
+    r"pip install \.": ("tests/nightly/installation.py", '"install", "--quiet"'),
     r"pip install \.\[learn\]": ("Makefile", "--editable '.[learn]'"),
-    r"pip install \.\[agents\]": ("benchmarks/agents.py", "[agents]"),
+    r"pip install \.\[agents\]": ("tests/nightly/installation.py", "[agents]"),
     r"ray start --head": ("tests/collect/test_ray.py", "Cluster("),
     r"RAY_ADDRESS=\S+ python run.py collect .*--executor ray.*": ("tests/collect/test_ray.py", '"--executor", "ray"'),
 }
 EXTRAS = {"sb3_contrib": "agents", "torch": "agents"}  # module → the extra of setup.py that a script needs for it
 WAYS = ("docs/OPTIMISE_A_MODEL.md", "docs/TRAIN_AN_AGENT.md", "docs/REPRODUCE_A_TABLE.md")  # each ends in a file to see
 BEFORE_AND_AFTER = re.compile(r"estimated: (\S+) ms, then (\S+) ms")
-TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
+RECORDS = re.compile(r"<!-- begin: .*?<!-- end -->", re.DOTALL)  # they state commands of the commit that made them
+TEXTS = {page: RECORDS.sub(lambda block: "\n" * block[0].count("\n"), (ROOT / page).read_text()) for page in PAGES}
 STEPS = {page: steps for page in PAGES if (steps := steps_of(page, TEXTS[page]))}
 
 

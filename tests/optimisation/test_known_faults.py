@@ -1,5 +1,7 @@
 """Known faults of ONNX Runtime: each is one still, and its trigger is what triggers it."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -89,9 +91,16 @@ def test_the_fault_is_there_and_its_trigger_sees_it(name):
     """Fails where a newer ONNX Runtime has mended it: then it is to be taken off the list."""
     model = BY_NAME[name]
     onnx.checker.check_model(model, full_check=True)
-    assert onnxruntime.__version__ == ONNXRUNTIME, "the list is of another version: run benchmarks.known_faults"
+    assert onnxruntime.__version__ == ONNXRUNTIME, "the list is of another version: update docs/FAULTS.md"
     assert not is_run_right(model)
     assert known_faults(load_graph(model)) == {name: 1}
+
+
+def test_the_page_of_faults_shows_every_fault_with_its_model():
+    page = (Path(__file__).parents[2] / "docs" / "FAULTS.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# Known faults of ONNX Runtime {ONNXRUNTIME}\n")
+    for fault in KNOWN:
+        assert f"## {fault.name}\n" in page and fault.model in page
 
 
 @pytest.mark.parametrize("name, text, other", [

@@ -2,8 +2,7 @@
 
 Each was met by a rewrite that is proved: outputs stayed what they were without ONNX Runtime's optimisations, and not
 with them. Such a graph is not delivered: the rewrites that lead to what triggers the fault are left out
-(`rlflow.optimisation.repair`). docs/FAULTS.md shows each with its smallest model, made and run by `python -m
-benchmarks.known_faults`.
+(`rlflow.optimisation.repair`). docs/FAULTS.md shows each with its smallest model, and a test runs every model.
 
 Each is a predicate on graphs, so that what triggers it is left out without a run. It is asked where a file is
 delivered, not for masks: a graph on the way is never run, and what a fusion matches reaches further than a match.
