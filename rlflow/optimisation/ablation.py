@@ -1,17 +1,17 @@
-"""Remove rewrites from a candidate: measure what each group of rewrites gains, and take back groups that gain nothing.
+"""Ablation of rewrites: find what each group of rewrites gains, and take back the groups that gain nothing.
 
-`Rewrites.without` repeats a candidate without some of its rewrites. Node and tensor ids are translated, and a
-rewrite that matched something that is no longer made is left out as well. Rewrites of one match class, wherever they
-are, form a group (`gelu ×12`).
+`Rewrites.without` repeats a candidate without some of its rewrites. It translates node and tensor ids, and leaves out
+rewrites that matched a node which is no longer made. Rewrites of one match class, wherever they are, form a group
+(`gelu ×12`).
 
-`pruned` takes a group back if the estimate rises by no more than its uncertainty, compared both with the graph that
-still has the group and with the graph that has all groups: otherwise many small losses would add up to a certain
-one. `settle` repeats the timings on which such a decision depends, the most uncertain first, because a search
-favours the graphs whose timings err most in their favour. Each repetition halves the variance.
+`pruned` takes a group back if the estimate then rises by no more than its uncertainty. It compares with the graph that
+still has the group and with the graph that has all groups, because many small losses could add up. `settle` repeats the
+timings that decide, the most uncertain first: a search favours graphs whose timings err in their favour. Each
+repetition halves the variance.
 
-`shares` estimates, and `measure_shares` measures, the delivered file against the file without one group. Leaving out
-a group also leaves out the rewrites that only the group made possible, so shares of dependent groups overlap and do
-not add up to the whole gain.
+`shares` estimates, and `measure_shares` measures, the delivered file against the file without one group. Rewrites that
+only the group made possible are left out with it. Shares of dependent groups therefore overlap and do not add up to the
+whole gain.
 """
 
 import time
@@ -30,10 +30,12 @@ from rlflow.rules.match import Match
 
 
 class Chain(NamedTuple):
-    """Rewrites of a candidate that can be made without others, and the states along them.
+    """Rewrites of a candidate that can be made without some others, and the states along them.
 
     Attributes:
-      steps: positions in the candidate.  actions: their (xfer_id, location) pairs here.  states: one more.
+      steps: positions of the rewrites in the candidate.
+      actions: their (xfer_id, location) pairs in this chain.
+      states: the initial state and the state after each rewrite.
     """
 
     steps: list[int]
@@ -42,22 +44,24 @@ class Chain(NamedTuple):
 
     @property
     def graph(self) -> Graph:
-        """The last one."""
+        """The graph of the last state."""
         return self.states[-1].graph
 
 
 class Rewrites:
-    """The rewrites of a candidate.
+    """The rewrites of a candidate, which can be repeated without some of them.
 
     Attributes:
-      actions: valid (xfer_id, location) pairs.  matches: what they are.  classes: of each match, equal for alike ones.
+      actions: valid (xfer_id, location) pairs.
+      matches: the match of each action.
+      classes: the match class of each match.
     """
 
     def __init__(self, task: Task, actions: Sequence[tuple[int, int]]):
         self.task, self.actions = task, [(int(xfer_id), int(location)) for xfer_id, location in actions]
         self.matches: list[Match] = []
         self.classes: list[tuple] = []
-        self._first_ids: list[int] = []  # of what each rewrite makes
+        self._first_ids: list[int] = []  # first id of the nodes and tensors that each rewrite makes
         state = task.initial
         for xfer_id, location in self.actions:
             match = state.table.location(xfer_id, location)
@@ -67,7 +71,7 @@ class Rewrites:
             state = state.follow(match)
 
     def without(self, steps: Container[int]) -> Chain:
-        """The candidate without these, and without what matched something that is not made any more."""
+        """Repeat the candidate without these steps, and without the rewrites that matched something made by them."""
         chain = Chain([], [], [self.task.initial])
         now: dict[int, int] = {}  # id of a node or tensor that the candidate made → its id here
         for step, match in enumerate(self.matches):
@@ -86,7 +90,7 @@ class Rewrites:
         return chain
 
     def _same_match(self, state: RewriteState, match: Match, now: dict[int, int]) -> int | None:
-        """The location at which the match is found in a state of other ids."""
+        """Return the location of the match in a state with other ids; None if it is not there."""
         made_by_rules = self.task.graph.next_id
 
         def here(number: int) -> int | None:
@@ -105,18 +109,24 @@ class Rewrites:
         return None
 
 
-SETTLED_SHARE = 0.5  # of a difference: so much of it may stay uncertain, and
-NEGLIGIBLE_SHARE = 0.001  # of the whole graph's runtime
+SETTLED_SHARE = 0.5  # uncertainty at which a difference is settled, as a share of the difference
+NEGLIGIBLE_SHARE = 0.001  # uncertainty that is always accepted, as a share of the graph's runtime
 
 
 def settle(cost: CostModel, graph: Graph, other: Graph, end: float) -> tuple[int, int]:
-    """(by how many picoseconds the other graph takes longer, by how many that may be off) as they are known at the end.
+    """Repeat timings until the difference of two graphs is certain enough or the time is over.
 
-    Nothing is timed where nothing may be off, and never in the place of another machine. States whose costs were
-    counted before are of other timings then: `rlflow.env.state.Task.forget_costs`.
+    Nothing is timed if the difference is certain already or the timings belong to another machine. The costs of earlier
+    states are outdated after this call: see `rlflow.env.state.Task.forget_costs`.
 
     Args:
+      cost: the cost of the task.
+      graph: the graph to compare with.
+      other: the graph that is compared.
       end: the clock (time.monotonic()) after which no timing begins.
+
+    Returns:
+      By how many picoseconds `other` takes longer, and the uncertainty of this number in picoseconds.
     """
     timed_here = hasattr(cost, "time_again") and target_of(cost) is None
     while True:
@@ -130,11 +140,13 @@ def settle(cost: CostModel, graph: Graph, other: Graph, end: float) -> tuple[int
 
 
 def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float, again: bool = True) -> list[tuple[int, int]]:
-    """The actions without the groups of rewrites that do not pay; those that gained least are tried first.
+    """Return the actions without the groups of rewrites that gain nothing; groups of the lowest gain are tried first.
 
     Args:
-      actions: valid (xfer_id, location) pairs.  seconds: after which nothing more is tried.
-      again: whether timings may be taken again. They are others then: `Task.forget_costs`.
+      task: the opened task.
+      actions: valid (xfer_id, location) pairs.
+      seconds: time limit.
+      again: whether timings may be repeated; call `Task.forget_costs` afterwards.
     """
     end, rewrites, out = time.monotonic() + seconds, Rewrites(task, actions), set()
     whole = kept = rewrites.without(out)
@@ -157,7 +169,15 @@ def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float, again
 
 
 def groups(rewrites: Rewrites, chain: Chain) -> list[set[int]]:
-    """The rewrites of a chain, those of one class together, as positions in the candidate; first what gained least."""
+    """Return the rewrites of a chain grouped by match class, lowest gain first.
+
+    Args:
+      rewrites: the rewrites of the candidate.
+      chain: the rewrites that are grouped.
+
+    Returns:
+      Sets of positions in the candidate.
+    """
     alike: dict[tuple, set[int]] = {}
     gains: dict[tuple, int] = {}
     for step, before, after in zip(chain.steps, chain.states, chain.states[1:], strict=False):
@@ -168,21 +188,27 @@ def groups(rewrites: Rewrites, chain: Chain) -> list[set[int]]:
 
 
 def _pays_nothing(task: Task, rest: Chain, beside: Chain, until: float) -> bool:
-    """Whether the rest takes longer by no more than may be chance."""
+    """Return whether `rest` takes longer than `beside` by no more than the uncertainty."""
     longer, off = settle(task.cost, beside.graph, rest.graph, until)
     return longer <= off
 
 
-MOST_GROUPS = 25  # groups that are listed
-ESTIMATE_SECONDS = 5.0  # for all estimates
+MOST_GROUPS = 25  # largest number of listed groups
+ESTIMATE_SECONDS = 5.0  # time limit of all estimates together
 OTHERS = "all others"
 
 
 def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
-    """The groups of its rewrites, what is estimated of each, and the graph without it; what gains most first.
+    """Estimate the gain of each group of rewrites of the delivered candidate.
 
-    Of each: rule, or OTHERS, and its family, or None; count; gain_ps, by which the file's estimate is lower than
-    without the group; off_ps, by how much that may be off; measured: None.
+    Args:
+      task: the opened task.
+      delivered: the candidate.
+
+    Returns:
+      (share, state without the group) pairs, highest gain first. A share holds `rule` (or OTHERS), `family` (or None),
+        `count`, `gain_ps` (estimate without the group minus estimate with it), `off_ps` (its uncertainty) and
+        `measured` (None).
     """
     rewrites, state, result = Rewrites(task, delivered.actions), delivered.state, []
     few = groups(rewrites, rewrites.without(()))[::-1]
@@ -209,11 +235,13 @@ def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
 def measure_shares(
     known: list[tuple[dict, RewriteState]], measured: Callable[[RewriteState, float], dict], needed: float, end: float
 ) -> None:
-    """Adds to each share what is measured of the delivered file beside the one without the group, until time is up.
+    """Measure the delivered file against the file without each group, and store the result in the shares.
 
     Args:
-      measured: of such a graph, in so many seconds: what `rlflow.costs.measured.measure` says, that graph first.
-      needed: seconds that one takes at least.  end: the clock (time.monotonic()) after which none begins.
+      known: the result of `shares`.
+      measured: measures a state against the delivered file in a number of seconds (`rlflow.costs.measured.measure`).
+      needed: seconds that one measurement takes at least.
+      end: the clock (time.monotonic()) after which no measurement begins.
     """
     for number, (share, without) in enumerate(known):
         left = end - time.monotonic()
@@ -224,7 +252,7 @@ def measure_shares(
 
 
 def measured_families(shares: Sequence[Mapping]) -> Iterator[tuple[str, Ratio]]:
-    """(family, latency with the group's rewrites of that without them) of the groups that were measured."""
+    """Yield (family, latency with the group divided by the latency without it) for each measured group."""
     for share in shares:
         if share["measured"] is not None and share["family"] is not None:
             yield share["family"], Ratio(share["measured"]["ratio"], *share["measured"]["interval"])

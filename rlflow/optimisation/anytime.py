@@ -1,15 +1,15 @@
 """The searches of `optimise` under a time budget, and the best candidate of each search so far, kept on disk.
 
-Greedy search, beam search and annealing reach the proved optimum of nearly all models within seconds, so each gets
-an equal share of the time that the searches before it left. Each of them must know the gain of every match before
-its first step, so on first use all time would go into timing. Two searches therefore run before them: `descent`
-tries matches in the order of the gains that the analytic cost promises and applies the first one that gains, and
-`grasp` draws descents by the analytic cost and times only what lies on the way to the best of them.
+Greedy search, beam search and annealing reach the proved optimum of nearly all models within seconds. Each gets an
+equal share of the time that the searches before it left. Each needs the gain of every match before its first step,
+which costs much timing on first use. Two more searches need fewer timings. `descent` tries matches by decreasing gain
+in the analytic cost and applies the first one that gains. `grasp` draws descents by the analytic cost and times only
+the path to the best result.
 
-A cost that times operators has a deadline: at most the timing that has begun is finished. `BestSoFar` writes
-best-so-far.json as soon as a better candidate is known, so the same command continues after it was stopped or
-killed. A search that ended is not repeated unless its options changed or it is given more seconds; a search that was
-cut is repeated from the original. `until_faster` and `first_equal` decide how many candidates are checked.
+If the cost times operators, its timings stop at the deadline. `BestSoFar` writes best-so-far.json for every better
+candidate, so the same command continues after it was stopped or killed. A finished search is repeated only with other
+options or more seconds. A search that was stopped is repeated from the original. `until_faster` and `first_equal`
+decide how many candidates are checked.
 """
 
 import math
@@ -35,14 +35,22 @@ BEST_SO_FAR_FILE = "best-so-far.json"  # its name in the folder of a run
 
 
 class BestSoFar:
-    """The best candidate of each search (or controller) so far; a file holds them at any moment.
+    """The best candidate of each search (or controller) so far, kept in a file at any moment.
 
-    A search that had ended, with these options and within no more seconds, is not repeated. The best of one that was
-    stopped or killed stays until it comes to something better.
+    A search that ended with the same options and at least as many seconds is not repeated. The best result of a stopped
+    or killed search stays until a better one is found.
     """
 
     def __init__(self, task: Task, file: Path):
-        """Raises RLFlowError if the file is there and is damaged, or of another task."""
+        """Read the file if it exists.
+
+        Args:
+          task: the opened task.
+          file: the path of the file.
+
+        Raises:
+          RLFlowError: the file is damaged or belongs to another task.
+        """
         self.task, self.file = task, file
         self.records: dict[str, dict] = read_json(file) if file.exists() else {}
         try:
@@ -51,7 +59,7 @@ class BestSoFar:
             raise RLFlowError(f"{file} is damaged ({error}); delete it, and what it held is searched again") from error
 
     def recount(self) -> None:
-        """Follows all of them again, since the task's costs are others than they were."""
+        """Repeat the actions of all records, after the costs of the task have changed."""
         self._candidates = {name: self._read(name, record) for name, record in self.records.items()}
 
     def _read(self, name: str, record: dict) -> Candidate:
@@ -62,10 +70,12 @@ class BestSoFar:
         )  # fmt: skip
 
     def offer(self, candidate: Candidate, stop: str | None = None, asked: Mapping | None = None) -> None:
-        """Keeps a candidate unless its search had a better one already.
+        """Store a candidate unless its search already has a better one.
 
         Args:
-          stop: why its search ended; None while it goes on.  asked: its options, and the `seconds` that it was given.
+          candidate: the new candidate.
+          stop: the reason why its search ended; None while the search runs.
+          asked: the options of the search, with `seconds`, its time limit.
         """
         before = self._candidates.get(candidate.name)
         if before is None or candidate.state.objective <= before.state.objective:
@@ -79,7 +89,12 @@ class BestSoFar:
         write_json(self.file, self.records)
 
     def ended(self, name: str, asked: Mapping) -> bool:
-        """Whether this search, run again, would come to no more than it has."""
+        """Return whether a stored search needs no repetition with these options and seconds.
+
+        Args:
+          name: the name of the search.
+          asked: the options of the search, with `seconds`, its time limit.
+        """
         record = self.records.get(name, {})
         stop, before = record.get("stop"), record.get("asked", {})
         if stop in (None, "interrupted") or _but_seconds(asked) != _but_seconds(before):
@@ -87,11 +102,11 @@ class BestSoFar:
         return stop != "seconds" or before["seconds"] >= asked["seconds"]
 
     def candidates(self) -> list[Candidate]:
-        """The cheapest first."""
+        """Return all candidates, cheapest first."""
         return sorted(self._candidates.values(), key=lambda candidate: candidate.state.objective)
 
     def gain(self, candidate: Candidate) -> float:
-        """Percent by which its estimate is below the original's."""
+        """Return by how many percent the candidate's estimate is below the original's."""
         return improvement(runtime_ms(self.task.original_cost), candidate.state.runtime_ms)
 
     def __str__(self) -> str:
@@ -105,20 +120,27 @@ def _but_seconds(options: Mapping) -> dict:
     return {key: value for key, value in options.items() if key != "seconds"}
 
 
-METHODS = ("descent", "greedy", "grasp", "beam", "annealing")  # in the order in which they find most a second
-SHORT_MEASUREMENT = 3.0  # seconds, where somebody waits
-LOOK_EVERY = 1.0  # seconds between two looks at a running search, at least,
-SPARE = 20.0  # and so many times what a look takes: a path is followed again to number its rewrites
+METHODS = ("descent", "greedy", "grasp", "beam", "annealing")  # by decreasing gain per second
+SHORT_MEASUREMENT = 3.0  # seconds, after the user has stopped the search
+LOOK_EVERY = 1.0  # smallest number of seconds between two looks at a running search
+SPARE = 20.0  # the same, in durations of a look, because a look repeats a whole path to number its rewrites
 
 
 class Watch:
-    """Looks at a running search now and then: shows and keeps its best so far.
+    """A progress bar for a running search that also stores the best candidate so far.
 
-    Every rewrite is reported to it, as to tqdm.
+    A search reports every rewrite through `update`, the interface of tqdm.
     """
 
     def __init__(self, best: BestSoFar, name: str, bar, left: Callable[[], float]):
-        """left: seconds that the searches still have."""
+        """Watch one search.
+
+        Args:
+          best: receives the candidates.
+          name: the name of the search.
+          bar: the progress bar.
+          left: returns the seconds that the searches still have.
+        """
         self.best, self.name, self.bar, self.left = best, name, bar, left
         self.search, self.kept, self.next_look = None, best.task.initial.objective, 0.0
 
@@ -135,12 +157,14 @@ class Watch:
         self.next_look = self.search.seconds + max(LOOK_EVERY, SPARE * (self.search.seconds - began))
 
     def set_postfix_str(self, *_, **__) -> None:
-        """What a search says of itself is part of `update`'s line."""
+        """Ignore the text of the search; `update` shows its own."""
 
 
 def methods(cost: CostModel) -> tuple[str, ...]:
-    """Those of METHODS that add something: by the analytic cost, or with other constants of it, the descent is greedy's
-    own."""
+    """Return the METHODS that are useful with this cost.
+
+    With the analytic cost, also with other constants, `descent` equals `greedy` and is left out.
+    """
     model = cost.model if isinstance(cost, AtSizes) else cost
     return METHODS[1:] if isinstance(model, AnalyticCost) else METHODS
 
@@ -148,20 +172,25 @@ def methods(cost: CostModel) -> tuple[str, ...]:
 def search_all(
     best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0
 ) -> dict:
-    """METHODS on the real graph, each with its share of what time the ones before it left.
+    """Run METHODS on the real graph; each gets an equal share of the time that the searches before it left.
 
-    The descent may take all of it: where that does not end, no other one comes to its first step, as these know all
-    neighbours before it.
+    Only `descent` may use all the time. If it does not finish, no later search reaches its first step either, because
+    those need the gains of all matches first.
 
     Args:
-      best: gets their best candidates as they come to them.
+      best: receives the best candidates of the searches while they run.
       options: the group `search` of configs/default.yaml.
-      seconds: for all of them, the timing of what the original needs included.  spent: of these, by what came before.
-        The same command asks for the same seconds whatever that took, so that a search that ended is not repeated.
-      deadline: the clock (time.monotonic()) after which no more of that is timed.
+      seconds: for all searches and the timing of the original. A repeated command passes the same number, so that ended
+        searches are recognised.
+      seed: decides every random choice.
+      deadline: the clock (time.monotonic()) after which the original is not timed any more.
+      spent: how many of the seconds earlier work has used.
 
-    Returns: {"methods": for each method its record, without the actions}.
-    Raises Stop as soon as one was interrupted, or if the original's cost was not known by the deadline.
+    Returns:
+      {"methods": {name: the record of the search, without its actions}}.
+
+    Raises:
+      Stop: a search was interrupted, or the original's cost was not known by the deadline.
     """
     end, names = time.monotonic() + seconds - spent, methods(best.task.cost)
     limits = {"interactions": options["interactions"], "memory_mb": options["memory_mb"]}
@@ -185,7 +214,7 @@ def search_all(
 
 
 def count_cost(task: Task, deadline: float) -> None:
-    """Times what the original needs. Raises Stop if that takes longer than to the deadline (time.monotonic())."""
+    """Time the kernels of the original. Raise Stop if that is not finished by the deadline (time.monotonic())."""
     try:
         with timing_until(task.cost, deadline):
             _ = task.initial
@@ -196,7 +225,7 @@ def count_cost(task: Task, deadline: float) -> None:
 def _search(
     best: BestSoFar, name: str, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch
 ) -> str:
-    """Searches, keeps what came out, and says why it ended."""
+    """Run one search, store its result and return the reason why it ended."""
 
     def watched(search: Search) -> str:
         watch.search = search
@@ -210,9 +239,10 @@ def _search(
 
 
 def until_faster(budget: Budget) -> Callable[[dict], bool]:
-    """`go_on` of `rlflow.optimisation.delivery.deliver`, where the cheapest candidates come first.
+    """Return a `go_on` function for `rlflow.optimisation.delivery.deliver` that ends at the first faster candidate.
 
-    The first that is measured to be faster is the one to deliver. Without one the next is checked if the time allows.
+    Candidates are checked in order of their estimates, so the first one that is measured to be faster is delivered.
+    Otherwise the next candidate is checked if the time allows.
     """
     began = time.monotonic()
 
@@ -228,5 +258,5 @@ def until_faster(budget: Budget) -> Callable[[dict], bool]:
 
 
 def first_equal(result: dict) -> bool:
-    """`go_on` where somebody waits: the cheapest that is equal is enough."""
+    """Return whether no candidate is equal yet: the `go_on` function after the user has stopped the search."""
     return not any(one["equal"] for one in result.values())

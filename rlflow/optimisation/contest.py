@@ -1,18 +1,17 @@
-"""Measured choice: several different candidates compete end to end with the original by successive halving.
+"""Measured choice: different candidates are compared end to end with the original by successive halving.
 
-Estimates are sums of kernels that were timed alone, and their errors depend on the kind of rule. `contenders`
-therefore enters the cheapest candidate after pruning, the candidate that is cheapest by the roofline (which times
-nothing), the first candidate before pruning, variants without one rule family each, a variant without ONNX Runtime's
-own operators, and the results of the other searches. Families that slowed down files on this machine are left out
-first.
+Estimates are sums of kernels that were timed alone, and their errors depend on the kind of rule. `contenders` therefore
+enters candidates that differ in their rewrites: the cheapest one after pruning, the cheapest by the roofline (which
+needs no timings), the first one before pruning, and the results of the other searches. Variants of the first contender
+lack one rule family each, or the operators that only ONNX Runtime has. Variants without a family that slowed down files
+on this machine come first.
 
 `halve` measures all contenders in a short heat, drops the slower half and repeats until one is left (successive
-halving), so most time is spent on contenders that are hard to tell apart.
+halving; Jamieson and Talwalkar, AISTATS 2016). Most time is thus spent on contenders that are hard to tell apart.
 
-`compete` ranks the contenders. The winner is checked and measured again in other runs (`rlflow.optimisation.delivery`);
-the others take its place, in order, if it is not equal or not faster. The measured effect of each rule family is
-kept with the timings of this machine and decides which families are left out first next time. It never decides what
-is delivered.
+`compete` ranks the contenders. The delivery checks and measures the winner again in other runs, and takes the next
+contender if the winner is not equal or not faster. The measured effects of rule families are stored with the timings of
+this machine. They order the variants of later contests and never decide what is delivered.
 """
 
 import tempfile
@@ -40,21 +39,30 @@ from rlflow.optimisation.ablation import Rewrites, pruned
 from rlflow.optimisation.anytime import BestSoFar
 from rlflow.optimisation.candidates import Candidate, follow
 
-PRUNED = 2  # candidates, the cheapest: the others are there in case nothing of these is equal to the original
-WHOLE, WITHOUT, STANDARD = "whole", "without", "standard"  # in names
+PRUNED = 2  # number of cheapest candidates that are pruned; the others only replace candidates that are not equal
+WHOLE, WITHOUT, STANDARD = "whole", "without", "standard"  # parts of contenders' names
 
 
 class Contender(NamedTuple):
-    """without: the family of rules that the first contender has and this one has not."""
+    """A candidate in a contest.
+
+    Attributes:
+      candidate: the candidate.
+      without: the rule family that the first contender has and this one lacks; None if there is no such family.
+    """
 
     candidate: Candidate
     without: str | None = None
 
 
 def without_what_does_not_pay(best: BestSoFar, seconds: float) -> list[Candidate]:
-    """What each search came to, the cheapest first; PRUNED of them without the groups of rewrites that do not pay.
+    """Return the different candidates, cheapest first; remove from the PRUNED cheapest the rewrites that gain nothing.
 
-    Timings that decided are taken again for it, so that all costs are counted anew.
+    The decisive timings are repeated for this, so all costs are counted again.
+
+    Args:
+      best: the candidates of all searches.
+      seconds: time limit.
     """
     task, end = best.task, time.monotonic() + seconds
     apart = different(best.candidates())
@@ -75,11 +83,13 @@ def without_what_does_not_pay(best: BestSoFar, seconds: float) -> list[Candidate
 def contenders(
     task: Task, candidates: Sequence[Candidate], whole: Sequence[Candidate], measured: Mapping[str, float]
 ) -> list[Contender]:
-    """Those that are worth a measurement, all different and estimated to gain; those first that are worth it most.
+    """Return different candidates that are estimated to gain, ordered by the value of measuring them, highest first.
 
     Args:
-      candidates: the cheapest first, by the task's cost.  whole: what they were before something was taken back.
-      measured: family → what it was measured to do to files on this machine: above 1 they were slower with it.
+      task: the opened task.
+      candidates: cheapest first by the task's cost.
+      whole: the same candidates before rewrites were taken back.
+      measured: rule family → its measured effect on this machine; above 1, files with the family were slower.
     """
     first, second = candidates[0], _cheapest_by_roofline(task, candidates)
     before = next(candidate for candidate in whole if candidate.name == first.name)
@@ -113,7 +123,13 @@ def _cheapest_by_roofline(task: Task, candidates: Sequence[Candidate]) -> Candid
 
 
 def tidied(task: Task, winner: Candidate, seconds: float) -> Candidate:
-    """The winner of a contest without what only served the family that it was left without."""
+    """Remove from the winner the rewrites that only prepared the family which it was left without.
+
+    Args:
+      task: the opened task.
+      winner: the winner of the contest.
+      seconds: time limit.
+    """
     if winner.name.endswith(f"-{WHOLE}"):
         return winner
     actions = pruned(task, winner.actions, seconds, again=False)
@@ -121,24 +137,27 @@ def tidied(task: Task, winner: Candidate, seconds: float) -> Candidate:
 
 
 def different(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The first of those that have the same graph."""
+    """Return the candidates without later ones that have the same graph."""
     of_graph: dict[str, Candidate] = {}
     for candidate in candidates:
         of_graph.setdefault(candidate.state.hash, candidate)
     return list(of_graph.values())
 
 
-MOST_DRAWS = 8  # a heat: more would be surer than a whole measurement is
+MOST_DRAWS = 8  # largest number of draws of a heat; more would be more precise than a whole measurement
 
 
 def halve(count: int, draw: Callable[[list[int]], list[float]], end: float) -> tuple[list[int], list[list[float]]]:
-    """(contenders, the best first; of each what its draws gave).
+    """Rank contenders by successive halving.
 
     Args:
-      count: of contenders, which are numbered from 0; those that are equally good stay in this order.
-      draw: measures some of them and the original: what is lower is better.
-      end: the clock (time.monotonic()) by which all is over; no draw begins later, nor, but for the first, one that
-        would last longer.
+      count: the number of contenders, which are numbered from 0. Equally good contenders keep this order.
+      draw: measures the contenders of a list against the original; lower is better.
+      end: the clock (time.monotonic()) at the end. No draw begins later. A draw that would not finish in time begins
+        only if it is the first of its heat.
+
+    Returns:
+      The contenders, best first, and for each contender the results of its draws.
     """
     results: list[list[float]] = [[] for _ in range(count)]
     left, dropped, side = list(range(count)), [], 0.0
@@ -159,20 +178,20 @@ def halve(count: int, draw: Callable[[list[int]], list[float]], end: float) -> t
     return left + dropped, results
 
 
-DRAW_SECONDS = 0.1  # seconds of runs of each side of a draw, at each of the sizes
+DRAW_SECONDS = 0.1  # seconds of runs of each file in a draw, at each size
 SIDES_PER_CONTENDER = (
-    2.5  # so many sides there are for each contender: n + n/2 + …, and the original beside them each time
+    2.5  # files measured per contender in all heats: n + n/2 + … contenders, and the original in each heat
 )
 
 
 class Contest(NamedTuple):
-    """What a contest came to.
+    """The result of a contest.
 
     Attributes:
-      ranked: the best first; those that there was no time for last.
-      families: family → latency with its rewrites, of that without them.
-      measured: those that were in two draws or more, and their share of the original's latency.
-      table: JSON-able, of those that competed: name, draws, ratio (of the original's latency).
+      ranked: the candidates, best first; those without a measurement last.
+      families: rule family → latency with its rewrites, divided by the latency without them.
+      measured: the candidates of two or more draws, with their latency relative to the original.
+      table: JSON-able rows of the measured candidates: name, draws, ratio (to the original's latency).
     """
 
     ranked: list[Candidate]
@@ -184,11 +203,15 @@ class Contest(NamedTuple):
 def compete(
     source: Path, contenders: Sequence[Contender], sizes: Mapping[str, Mapping], threads: int, seed: int, end: float
 ) -> Contest:
-    """The contenders compete, as many of them as the time allows.
+    """Compare as many contenders as the time allows, end to end.
 
     Args:
-      source: the original.  contenders: those first that are worth it most; those without a family are variants of the
-        first.  sizes: see `rlflow.costs.measured.measure`.  end: the clock (time.monotonic()) by which all is over.
+      source: the file of the original.
+      contenders: ordered by the value of measuring them. Contenders with `without` are variants of the first.
+      sizes: input shapes of each typical size, see `rlflow.costs.measured.measure`.
+      threads: threads of ONNX Runtime.
+      seed: of the inputs and the confidence intervals.
+      end: the clock (time.monotonic()) at the end of the contest.
     """
     inputs = [random_inputs(source, seed, shapes) for shapes in sizes.values()]
     competing = list(contenders)[: _affordable_contenders(source, inputs, threads, end)] if len(contenders) > 1 else []
@@ -197,7 +220,7 @@ def compete(
         try:
             order, ratios = _ranked_by_halving(source, competing, inputs, threads, end)
             order[:2] = _smaller_first(order[:2], competing, ratios, seed)
-        except RLFlowError as error:  # the checks say which of them is refused
+        except RLFlowError as error:  # the checks of the delivery find the candidate that ONNX Runtime refuses
             say(f"the candidates cannot be compared with one another: {error}")
     ranked = [competing[index].candidate for index in order]
     ranked += [contender.candidate for contender in contenders[len(competing) :]]
@@ -213,7 +236,7 @@ def compete(
 
 
 def _affordable_contenders(source: Path, inputs: list, threads: int, end: float) -> int:
-    """Of them the time and the memory are enough for."""
+    """Return how many contenders can be compared in the time and memory available."""
     began = time.monotonic()
     ratios_in_turns(source, [], inputs, threads, 0.0, 0)
     now = time.monotonic()
@@ -224,7 +247,7 @@ def _affordable_contenders(source: Path, inputs: list, threads: int, end: float)
 def _ranked_by_halving(
     source: Path, competing: Sequence[Contender], inputs: list, threads: int, end: float
 ) -> tuple[list[int], list[list[float]]]:
-    """See `halve`."""
+    """Export the contenders and rank them; see `halve` for the result."""
     draws = 0
 
     def draw(left: list[int]) -> list[float]:
@@ -240,7 +263,7 @@ def _ranked_by_halving(
 
 
 def _smaller_first(finalists: list[int], competing: Sequence[Contender], ratios: list, seed: int) -> list[int]:
-    """Of the last two that has fewer rewrites, unless the other one is shown to be faster."""
+    """Put the finalist with fewer rewrites first, unless the other one is shown to be faster."""
     better, other = finalists
     pairs = [[a / b] for a, b in zip(ratios[better], ratios[other], strict=True)]
     shown = len(pairs) > 1 and ratio_of(pairs, seed).high < 1
@@ -249,7 +272,7 @@ def _smaller_first(finalists: list[int], competing: Sequence[Contender], ratios:
 
 
 def _family_ratios(competing: Sequence[Contender], ratios: list[list[float]], seed: int) -> dict[str, Ratio]:
-    """Of those that were in two draws or more, beside the first one."""
+    """Return the effect of each family whose variant was in at least two draws, relative to the first contender."""
     result = {}
     for contender, without in zip(competing, ratios, strict=True):
         pairs = [[a / b] for a, b in zip(ratios[0], without, strict=False)]
@@ -259,12 +282,19 @@ def _family_ratios(competing: Sequence[Contender], ratios: list[list[float]], se
 
 
 def keep_contest(measurements: Measurements, task: Task, contest: Contest) -> None:
+    """Store the measured ratios of a contest in the database."""
     for candidate, ratio in contest.measured:
         measurements.keep(task.original, candidate.state.graph, task.sizes, ratio)
 
 
 def keep_delivery(measurements: Measurements, task: Task, outcome: Mapping) -> None:
-    """outcome: see `rlflow.optimisation.delivery.deliver`."""
+    """Store the measurements of a delivery in the database.
+
+    Args:
+      measurements: the database.
+      task: the opened task.
+      outcome: see `rlflow.optimisation.delivery.deliver`.
+    """
     for name, one in outcome["candidates"].items():
         measured = one["measured"]
         if measured is not None and one["same_as"] is None:

@@ -199,7 +199,7 @@ def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
 
 
 def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) -> str | None:
-    """Return the name of an earlier candidate, or "original", that has the same graph; None if there is none."""
+    """Return the name of an earlier candidate, or "original", that has the same graph, or None."""
     graph_hash = candidate.state.graph.hash
     if graph_hash == task.original.hash:
         return "original"
@@ -313,7 +313,7 @@ def copy_with_receipt(outcome: dict, out: Path) -> None:
 
 
 def copy_fault_report(outcome: dict, out: Path) -> None:
-    """Copy the fault report to the place beside `out`, or delete an earlier one if there is none."""
+    """Copy the fault report to the place beside `out`, or delete an earlier report if there is nothing to report."""
     beside = out.with_suffix(".fault-report.md")
     if outcome["fault_report"] is None:
         beside.unlink(missing_ok=True)

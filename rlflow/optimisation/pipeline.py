@@ -91,7 +91,7 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
       The results of the completed stages by name, and whether the search was stopped early.
 
     Raises:
-      RLFlowError: the task or its cost is not that of `optimise`, or a stage fails.
+      RLFlowError: the task or the cost does not suit `optimise`, or a stage fails.
     """
     check_rewriting(run, "optimise")
     if out is not None:
@@ -202,7 +202,7 @@ def _compete(run: Run, entered: list[Contender], end: float) -> Contest:
 
 
 def _deliver(run: Run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:
-    """Deliver one of the candidates; `options` are those of `rlflow.optimisation.delivery.deliver`."""
+    """Deliver one of the candidates; `options` are further arguments of `rlflow.optimisation.delivery.deliver`."""
     seconds = min(run.config.eval.measure_seconds, measure_seconds)
     outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config, seconds, **options)
     return outcome | {"dreamt": []}

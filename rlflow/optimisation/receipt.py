@@ -1,12 +1,11 @@
-"""Receipts: repeat a result bit for bit, or carry its rewrites over to a similar model.
+"""Receipts: repeat a result bit for bit, or apply its rewrites to a similar model.
 
 A receipt names the original (its hash), the rule set (its hash), the list of actions, the result and the versions of
-the packages. `replay` repeats the actions on the same model and checks that the result has the same bytes, so nobody
-has to trust the receipt.
+the packages. `replay` repeats the actions on the same model and checks that the result has the same bytes.
 
-`carried_over` applies the rewrites to another model of the same kind, at another size or with other weights. A
-rewrite is applied where its rule has a location of the recorded number and is left out otherwise. The result is
-always correct, because every rule is proved; at worst nothing is gained.
+`carried_over` applies the rewrites to another model of the same kind, at another size or with other weights. A rewrite
+is applied if its rule has a location of the recorded number, and left out otherwise. The result is always correct,
+because every rule is proved; at worst nothing is gained.
 """
 
 from collections import deque
@@ -32,11 +31,11 @@ from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import PREPARING_FAMILY, MatchTable
 
 FORMAT = 2
-FIXED = 1  # the format of receipts before symbolic sizes, which were all bound: what they say means the same today
+FIXED = 1  # the format of receipts without symbolic sizes, which are still read
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that decide what a replay gives."""
+    """Return the versions of the packages that decide the result of a replay."""
     return {"numpy": np.__version__, "onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
 
 
@@ -44,16 +43,21 @@ def make_receipt(
     original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, costs: dict,
     shapes: Mapping | None = None, exact: bool = False, sizes: Sequence[Mapping[str, int]] = ({},),
 ) -> dict:  # fmt: skip
-    """The receipt of a result.
+    """Make the receipt of a result.
 
     Args:
-      original, result: the graphs before and after; a replay must reach the bytes that `result` is exported to.
+      original: the graph before the actions.
+      rules: the rule set of the actions.
       families: the rule families that `rules` was loaded from (empty: all).
-      actions: (xfer_id, location) pairs that lead from one to the other.
-      costs: figures to state; a replay does not check them.
+      actions: (xfer_id, location) pairs that lead from `original` to `result`.
+      result: the graph after the actions; a replay must export the same bytes.
+      costs: figures to record; a replay does not check them.
       shapes: the sizes that `original` was bound to; its other symbols stay open.
-      sizes: the typical sizes of these, at which `costs` were estimated and measured.
-      exact: whether `rules` are only the exact ones of the families.
+      exact: whether `rules` holds only the exact rules of the families.
+      sizes: the typical sizes of the open symbols, at which `costs` were estimated and measured.
+
+    Returns:
+      A JSON-able dictionary.
     """
     return {
         "format": FORMAT,
@@ -76,7 +80,9 @@ def make_receipt(
 
 
 def shapes_of(receipt: dict) -> dict[str, object]:
-    """The sizes that the model was bound to, as `load_graph` takes them. Raises RLFlowError if the receipt is none."""
+    """Return the sizes that the model was bound to, in the form of `load_graph`. Raise RLFlowError if this is no
+    receipt.
+    """
     try:
         shapes = {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
     except (KeyError, TypeError, AttributeError) as error:
@@ -88,7 +94,7 @@ def shapes_of(receipt: dict) -> dict[str, object]:
 
 
 def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
-    """Symbol → its typical sizes, as `typical_sizes` takes them. Raises RLFlowError if the receipt is none."""
+    """Return symbol → typical sizes, in the form of `typical_sizes`. Raise RLFlowError if this is no receipt."""
     try:
         combinations = receipt["sizes"] if receipt["format"] != FIXED else []
         sizes: dict[str, dict[int, None]] = {}
@@ -103,7 +109,7 @@ def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
 
 
 def rewrites_of(receipt: dict) -> list[tuple[str, int]]:
-    """(name of the rule, location) of each action. Raises RLFlowError if the receipt is none."""
+    """Return (rule name, location) of each action. Raise RLFlowError if this is no receipt."""
     try:
         return [(str(action["rule"]), int(action["location"])) for action in receipt["actions"]]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -115,9 +121,14 @@ def _malformed(error: Exception) -> RLFlowError:
 
 
 def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
-    """Repeats the actions of a receipt on the model it speaks of; the graph is exported to the same bytes.
+    """Repeat the actions of a receipt; the returned graph is exported to the same bytes as the recorded result.
 
-    Raises RLFlowError if the model or the rules are others, an action is not valid, or the result differs.
+    Args:
+      receipt: see `make_receipt`.
+      source: the original model.
+
+    Raises:
+      RLFlowError: the model or the rules differ from the receipt's, an action is not valid, or the result differs.
     """
     graph = deque(retrace(receipt, source), maxlen=1).pop()
     check_result(receipt, graph)
@@ -125,14 +136,19 @@ def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
 
 
 def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet | None = None) -> Iterator[Graph]:
-    """The model's graph, then the one after each action. Raises RLFlowError as `replay` does, but not of the result.
+    """Yield the model's graph, then the graph after each action.
 
     Args:
-      rules: the set that the receipt was made with, where it is not of the shipped families.
+      receipt: see `make_receipt`.
+      source: the original model.
+      rules: the rule set of the receipt, if it is not made of shipped families.
+
+    Raises:
+      RLFlowError: as for `replay`, but the result is not checked.
     """
     shapes, actions = shapes_of(receipt), rewrites_of(receipt)
     try:
-        families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # the first receipts lack it
+        families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # absent in old receipts
         rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
         _ = receipt["result_hash"], receipt["model_sha256"]
         symbols = {} if format_ == FIXED else dict(receipt["symbols"])
@@ -159,7 +175,15 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
 
 
 def check_result(receipt: dict, graph: Graph) -> None:
-    """Raises RLFlowError if a graph is not the one that the receipt ends at, or is not exported to the same bytes."""
+    """Check that a graph is the result of a receipt.
+
+    Args:
+      receipt: see `make_receipt`.
+      graph: the graph after the last action.
+
+    Raises:
+      RLFlowError: it is another graph, or it is exported to other bytes.
+    """
     if graph.hash != receipt["result_hash"]:
         raise RLFlowError("the replay ends at another graph than the receipt says")
     if model_hash(graph) != receipt["model_sha256"]:
@@ -170,8 +194,15 @@ def check_result(receipt: dict, graph: Graph) -> None:
 
 
 class CarriedOver(NamedTuple):
-    """actions: (xfer_id, location) pairs up to the cheapest state on the way, which is `state`. carried_out: rewrites
-    in all. left_out: those that had no such location. interrupted: the time was up before the last one."""
+    """The result of applying a receipt's rewrites to another model.
+
+    Attributes:
+      actions: (xfer_id, location) pairs that lead to `state`.
+      state: the cheapest state on the way.
+      carried_out: number of applied rewrites.
+      left_out: number of rewrites without a location of the recorded number.
+      interrupted: whether the time was over before the last rewrite.
+    """
 
     actions: list[tuple[int, int]]
     state: RewriteState
@@ -184,12 +215,12 @@ class CarriedOver(NamedTuple):
 
 
 def carried_over(task: Task, rewrites: Sequence[tuple[str, int]]) -> CarriedOver:
-    """Carries out the rewrites of a receipt from the task's initial state on.
+    """Apply the rewrites of a receipt, beginning at the task's initial state.
 
     Args:
-      rewrites: (name of a rule, location), see `rlflow.optimisation.receipt.rewrites_of`. Leading ones that prepare
-      a model
-        are passed over: the task has made its own preparation.
+      task: the opened task.
+      rewrites: (rule name, location) pairs, see `rewrites_of`. Leading rewrites that prepare a model are skipped,
+        because the task has made its own preparation.
     """
     xfer_ids = {rule.name: xfer_id for xfer_id, rule in enumerate(task.rules)}
     preparing = {rule.name for rule in task.rules if rule.family == PREPARING_FAMILY}

@@ -1,11 +1,10 @@
-"""A candidate that is not equal to the original: which rewrites are to blame, and what is left without them.
+"""Repair a candidate that is not equal to the original: find the rewrites at fault and leave them out.
 
-A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out,
-and the rest is made again, ids translated: what matched what it made is left out with it. Rules are proved, so most
-often ONNX Runtime is at fault: then outputs part only with its own optimisations. What it is known to do wrong is seen
-in the graph, without a run (`rlflow.optimisation.validate.known_faults`). A report beside the file says which
-rewrite, whose
-fault, and with what error. If nothing is left, the original is returned, with exit status 0.
+A rewrite is at fault if the graph before it is equal to the original and the graph after it is not. Bisection finds it.
+The candidate is then repeated without it and without the rewrites that matched its nodes. Rules are proved, so mostly
+ONNX Runtime is at fault: outputs then differ only with its own optimisations. Known faults of ONNX Runtime are
+recognised in the graph, without a run (`rlflow.optimisation.validate.known_faults`). A report beside the file names
+each rewrite, the program at fault and the error. If no rewrite is left, the original is delivered, with exit status 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +20,8 @@ from rlflow.optimisation.validate.findings import Findings
 from rlflow.optimisation.validate.known_faults import ONNXRUNTIME, known_faults, named
 from rlflow.rules.language import RuleSet
 
-MOST = 8  # rewrites that are found by runs; then what is known to be equal is kept
-TWICE = 2  # so often a rule is to blame before its other rewrites are left out too
+MOST = 8  # largest number of faults found by runs; after that only the rewrites known to be equal are kept
+TWICE = 2  # number of faulty rewrites of a rule after which all its rewrites are left out
 SAME_RULE = "its rule was to blame twice"
 
 
@@ -31,9 +30,11 @@ class LeftOut:
     """A rewrite that was left out.
 
     Attributes:
-      step: its position among the candidate's rewrites, counted from 0.  rule, location: what it was.
-      blame: "rule", "onnxruntime", or "needed" for what matched what another one had made.
-      message: what was wrong after it.
+      step: its position among the candidate's rewrites, counted from 0.
+      rule: the name of its rule.
+      location: its location.
+      blame: "rule" or "onnxruntime", the one at fault; "needed" for a rewrite that needed a left-out rewrite.
+      message: the error after it.
     """
 
     step: int
@@ -44,7 +45,14 @@ class LeftOut:
 
 
 class Repaired(NamedTuple):
-    """actions: the (xfer_id, location) pairs that are left; state: where they lead; findings: of that."""
+    """A repaired candidate.
+
+    Attributes:
+      actions: the remaining (xfer_id, location) pairs.
+      state: the state after them.
+      findings: the comparison of this state with the original.
+      left_out: the rewrites that were left out.
+    """
 
     actions: list[tuple[int, int]]
     state: RewriteState
@@ -53,11 +61,12 @@ class Repaired(NamedTuple):
 
 
 def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[RewriteState], Findings]) -> Repaired:
-    """What is left of a candidate without the rewrites after which it is not equal.
+    """Leave out the rewrites that make a candidate unequal to the original.
 
     Args:
+      task: the opened task.
       actions: valid (xfer_id, location) pairs.
-      compare: what comparing a state's model with the original gives.
+      compare: compares the model of a state with the original.
     """
     repair = _Repair(task, actions)
     chain = repair.without_known_faults()
@@ -93,16 +102,16 @@ class _Repair:
         self.known = known_faults(task.graph, task.sizes)
 
     def chain(self) -> Chain:
-        """The candidate without what is left out."""
+        """Return the candidate without the rewrites that are left out."""
         return self.rewrites.without(self.out)
 
     def without_known_faults(self) -> Chain:
-        """The chain whose last graph triggers no known fault more often than the original does."""
+        """Return the chain whose last graph triggers no known fault more often than the original."""
         while True:
             chain = self.chain()
             step = len(chain.steps)
             while self._known_fault(chain.states[step]):
-                step -= 1  # ends at the original
+                step -= 1  # ends at the original, which has no additional fault
             if step == len(chain.steps):
                 return chain
             self._leave_out(chain.steps[step], "onnxruntime", self._known_fault(chain.states[step + 1]))
@@ -112,7 +121,7 @@ class _Repair:
         return "; ".join(f"{name} of ONNX Runtime {ONNXRUNTIME}: {named(name).what}" for name in sorted(new))
 
     def blame(self, step: int, blame: str, message: str) -> None:
-        """Leaves out a rewrite, and every other one of its rule if that is to blame again and again."""
+        """Leave out a rewrite, and all rewrites of its rule if the rule is at fault repeatedly."""
         self._leave_out(step, blame, message)
         actions = self.rewrites.actions
         xfer_id = actions[step][0]
@@ -123,7 +132,7 @@ class _Repair:
                     self._leave_out(other, blame, SAME_RULE)
 
     def keep(self, count: int, chain: Chain, message: str) -> None:
-        """Leaves out all but the first rewrites of a chain."""
+        """Leave out all but the first `count` rewrites of a chain."""
         for step in chain.steps[count:]:
             if step not in self.out:
                 self._leave_out(step, "needed", message)
@@ -143,11 +152,15 @@ class _Repair:
 def write_fault_report(
     path: Path, model: str, machine: str, versions: dict[str, str], candidates: dict[str, dict], rules: RuleSet
 ) -> None:
-    """What a maintainer needs to know, without the model: to be read, and sent.
+    """Write a report for maintainers, without the model, that can be read and sent.
 
     Args:
-      candidates: name → what `rlflow.optimisation.delivery.deliver` says of it; those without anything left out are not
-        spoken of.
+      path: the Markdown file.
+      model: the name of the model.
+      machine: a description of the machine.
+      versions: package → version.
+      candidates: `candidates` of `rlflow.optimisation.delivery.deliver`; those without left-out rewrites are skipped.
+      rules: the rule set.
     """
     lines = [f"# Rewrites after which {model} was not equal", ""]
     lines += [
