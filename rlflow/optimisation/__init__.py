@@ -8,4 +8,3 @@ is delivered in most cases. `receipt` records the result so that anyone can repl
 
 `validate` lies in this package because the delivery needs its checks. The command `validate` runs the same checks.
 """
-

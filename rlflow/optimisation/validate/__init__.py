@@ -1,15 +1,17 @@
-"""Is the candidate the same model as the original? Structure, interface, numerics and the receipt, each on its own.
+"""Check that a candidate computes the same as the original: structure, interface, numerics and receipt.
 
-A candidate is judged as it is written, and as ONNX Runtime optimises it, since a run with optimisations alone hides
-faults (numerics.py). Special values are compared too (inputs.py), with a limit that comes from the original; where that
-compares nothing, a finding says so. What enters a last Softmax is compared less its maximum, since Softmax is blind to
-a common shift. A weight that is nearly what it was under its name is damaged, whether an output shows it or not. A
-candidate that the checker refuses, or in which a tensor lost all its elements, is not run: ONNX Runtime may end the
-process over it.
+Numerics: the candidate is compared as it is written and as ONNX Runtime optimises it, because a run with optimisations
+alone hides faults (numerics.py). Special input values are compared too (inputs.py), with a limit derived from the
+original. If the limit is too wide to show anything, a finding says so. The input of a last Softmax is compared after
+its maximum is subtracted, because Softmax does not depend on a common shift.
 
-Where sizes are symbols, equality at one size shows little: a rewrite may have taken `seq` for the 128 that it was seen
-at. So the two are compared at the named sizes and at five more, a candidate must run wherever the original does, and at
-a size at which that does not run itself, or for which there is no time or memory, nothing is said to be equal.
+Structure: a weight that differs slightly from the original weight of the same name counts as damaged, even if no output
+shows it. A candidate that the ONNX checker refuses, or in which a tensor lost all its elements, is not run: ONNX
+Runtime may end the process.
+
+With symbolic sizes, equality at one size shows little: a rewrite may have taken `seq` for its typical size 128. Both
+models are therefore run at the named sizes and at five more, and the candidate must run wherever the original does.
+Sizes at which the original does not run, or that need too much time or memory, are reported as not compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,34 +40,43 @@ def validate(
     rules: RuleSet | None = None,
     fix: bool = False,
 ) -> Findings:
-    """Compares two models; every check leaves a finding, and what could not be compared leaves one too.
+    """Compare two models. Every check leaves a finding, also if it could not compare anything.
 
-    Structure: the ONNX checker (with shape inference where the original passes it) and ONNX Runtime accept
-    the candidate, no tensor lost all its elements, and weights that are nearly those of the original under the same
-    name are so within the tolerance. Interface: names, types, shapes and order of inputs and outputs, names of
-    symbolic dimensions included; with `fix` one may have become the size that `shapes` gives it. Numerics: both run in
-    ONNX Runtime as they are written, on ordinary draws and special values (`inputs.py`), and as it optimises them, on
-    the ordinary draws, and at other sizes too where dimensions are symbolic (`sizes.py`); the relative error of an
-    output is max |candidate − original| / max |original| (the absolute error where the original is all zero; on special
-    values no less than an ordinary output is divided by). NaN and infinity must stand at the same
-    indices with the same sign; integers, booleans and strings must be equal. Where an output comes from Softmax,
-    LogSoftmax, Sigmoid or Tanh (through views), the tensor before it is compared too: saturated outputs hide errors.
-    Receipt: it can be repeated on the original and leads to the candidate; where outputs part, the first rewrite after
-    which they do is named.
+    Structure: the ONNX checker (with shape inference if the original passes it) and ONNX Runtime accept the candidate.
+    No tensor lost all its elements. Weights that are nearly equal to the original's of the same name are equal within
+    the tolerance.
+
+    Interface: names, types, shapes and order of inputs and outputs are equal, names of symbolic dimensions included.
+    With `fix` a symbolic dimension may have become the size in `shapes`.
+
+    Numerics: both models run in ONNX Runtime as they are written, on ordinary and special inputs (`inputs.py`), and as
+    ONNX Runtime optimises them, on ordinary inputs. With symbolic dimensions they also run at other sizes. The relative
+    error of an output is max |candidate − original| / max |original|. The error is absolute if the original is zero
+    everywhere. On special inputs the divisor is at least that of an ordinary output. NaN and infinity must stand at the
+    same indices with the same sign; integers, booleans and strings must be equal. If an output comes from Softmax,
+    LogSoftmax, Sigmoid or Tanh (through views), the tensor before it is compared too, because saturated outputs hide
+    errors.
+
+    Receipt: its rewrites can be repeated on the original and lead to the candidate. If outputs differ, the first
+    rewrite after which they differ is named.
 
     Args:
-      original, candidate: paths, or models; above 2 GB paths.
+      original: a path or a model; a path if it is above 2 GB.
+      candidate: a path or a model; a path if it is above 2 GB.
       seeds: of the inputs.
-      tolerance: the largest relative error of a float output that passes; 0 asks for equality bit for bit. An original
-        in half precision is run in float32 too: an output may be as far from that as ONNX Runtime's own sessions of the
-        original are, times `OWN_MARGIN`, where that is more; one that is quantised, from itself as it is written.
-      shapes: the sizes of symbolic dimensions at which the two are compared, as `typical_sizes` takes them; five more
-        come on top, and a candidate must run wherever the original does.
-      optimise: whether both are compared as ONNX Runtime rewrites them for a user, too; it rounds as it likes where it
-        does.
-      receipt: of the candidate, as `make_receipt` gives it.
-      rules: the set that the receipt was made with; the shipped one if None.
-      fix: whether the candidate may take the sizes of `shapes` alone.
+      tolerance: the largest accepted relative error of a float output; 0 requires equality bit for bit. A
+        half-precision original is also run in float32: an output may differ from that result by `OWN_MARGIN` times the
+        error of ONNX Runtime's own sessions of the original, if that is more. A quantised original is compared with
+        itself as it is written.
+      shapes: the sizes of symbolic dimensions, in the form of `typical_sizes`; five more sizes are added.
+      threads: threads of ONNX Runtime.
+      optimise: whether the models are also compared as ONNX Runtime optimises them, which may change roundings.
+      receipt: the receipt of the candidate, see `make_receipt`.
+      rules: the rule set of the receipt; None for the shipped one.
+      fix: whether the candidate may accept only the sizes in `shapes`.
+
+    Returns:
+      All findings.
 
     Raises:
       RLFlowError: the original cannot be read or run, or its inputs cannot be made.

@@ -1,8 +1,8 @@
 """Compare one original with any number of candidates, and a candidate with its receipt.
 
 `Comparison` runs the original once and keeps its outputs. If the original has symbolic sizes, it is run at the named
-sizes with ordinary inputs, at the first of them with special inputs too, and then at sizes that the user did not
-name (`inputs.py`) with ordinary inputs of one seed each.
+sizes with ordinary inputs, and at the first of them with special inputs too. Then it is run at sizes that the user did
+not name (`inputs.py`), with ordinary inputs of one seed each.
 
 `receipt_findings` checks that a receipt can be repeated on the original and leads to the candidate. If outputs
 differ, it names the first rewrite after which they do.
@@ -27,19 +27,21 @@ from rlflow.optimisation.validate.onnx_model import Model
 from rlflow.optimisation.validate.structure import interface, kept_weights, structure
 from rlflow.rules.language import RuleSet
 
-ONE_BY_ONE = 64  # rewrites; of more, halves are looked at, since each is a file and a session
+ONE_BY_ONE = 64  # largest number of rewrites that are tried in order; above, bisection: each needs a file and a session
 
 
 def receipt_findings(
     receipt: dict, left: Model, right: Model | None, expected: Sequence[Expected], equal: bool, rules: RuleSet | None
 ) -> Iterator[Finding]:
-    """What a receipt says about two models.
+    """Yield the findings about a receipt and two models.
 
     Args:
-      right: the candidate; None if it is refused. Its weights may then lie in any file, or one without end.
+      receipt: see `make_receipt`.
+      left: the original.
+      right: the candidate; None if it is refused, because its weights may then point to any file.
       expected: the outputs of the original, as written and as ONNX Runtime optimises it.
-      equal: whether the candidate was found to give them.
-      rules: the set that the receipt was made with; the shipped one if None.
+      equal: whether the candidate has the same outputs.
+      rules: the rule set of the receipt; None for the shipped one.
     """
     try:
         graphs = list(retrace(receipt, left.source, rules))
@@ -79,13 +81,13 @@ def _exported(graph: Graph, folder: Path) -> Model:
 
 
 def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Expected]) -> Finding:
-    """The first rewrite after which the outputs are not the original's.
+    """Find the first rewrite after which the outputs differ from the original's.
 
-    Of very many, one before which they are and after which they are not.
+    Above ONE_BY_ONE rewrites, find one such rewrite by bisection.
     """
 
     def parting(step: int) -> Finding | None:
-        """What is wrong with the graph after `step` rewrites."""
+        """Return a failed finding about the graph after `step` rewrites, or None."""
         with TemporaryDirectory() as folder:
             model = _exported(graphs[step], Path(folder))
             return next((f for each in expected for f in each.against(model) if not f.ok), None)
@@ -109,15 +111,15 @@ def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Ex
     return Finding("receipt", False, f"{where}, outputs part: {result.message}", result.value)
 
 
-MOST_BYTES = 1 << 30  # of one tensor: where nobody named a size, none is taken at which one is larger
+MOST_BYTES = 1 << 30  # largest tensor, in bytes, at a size that the user did not name
 OPTIMISED_SIZES = (
-    2  # sizes that nobody named; what ONNX Runtime makes of a graph with symbols is the same for all sizes
+    2  # further sizes compared with optimisations; ONNX Runtime optimises a symbolic graph once for all sizes
 )
 UNSAFE = "not compared: a model of such a structure is not run, since ONNX Runtime may end this process over it"
 
 
 class Comparison:
-    """What `validate` does with the original, kept for all candidates; arguments and errors are those of `validate`."""
+    """The original of a validation, run once for all candidates; see `validate` for arguments and errors."""
 
     def __init__(
         self, original: onnx.ModelProto | Path | str, seeds: Sequence[int], tolerance: float,
@@ -139,12 +141,12 @@ class Comparison:
         if optimise:
             others = Others([(sizes,) for sizes in written.elsewhere[:OPTIMISED_SIZES]], self.sizes, self.draw)
             self.expected.append(Expected(self.left, ordinary, [], tolerance, threads, True, precise, others))
-        self.graph = None  # whose weights are let go
+        self.graph = None  # frees its weights
 
     def draw(self, sizes: Mapping[str, int]) -> InputSet:
-        """Ordinary inputs of these sizes. The seed, and the shift with it, differs from size to size.
+        """Draw ordinary inputs at these sizes, with a seed and a shift that depend on the sizes.
 
-        Raises RLFlowError where nobody named the sizes and a tensor would be too large.
+        Raise RLFlowError if the user did not name the sizes and a tensor would be too large.
         """
         largest = self.largest_tensor(sizes)
         if sizes not in self.sizes and largest > MOST_BYTES:
@@ -153,7 +155,7 @@ class Comparison:
         return drawn[sum(sizes.values()) % len(drawn)].at(sizes)
 
     def largest_tensor(self, sizes: Mapping[str, int]) -> int:
-        """In bytes, as far as shapes of the original are known."""
+        """Return the bytes of the original's largest tensor at these sizes, among tensors of known shape."""
         if self.graph is None:
             return 0
         types = self.graph.at(sizes).types
@@ -162,7 +164,13 @@ class Comparison:
     def against(
         self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None
     ) -> Findings:
-        """All findings about one candidate."""
+        """Compare the original with one candidate.
+
+        Args:
+          candidate: a path or a model.
+          receipt: the receipt of the candidate, see `make_receipt`.
+          rules: the rule set of the receipt; None for the shipped one.
+        """
         result = Findings()
         try:
             right = Model.read(candidate)

@@ -1,4 +1,4 @@
-"""The result of a validation: one finding for everything that was looked at."""
+"""Findings: the result of a validation, one finding for each check."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,14 +14,17 @@ KINDS = get_args(Kind)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-      value: the relative error of an output where one was measured.
-      optimised: whether it was seen with ONNX Runtime's own optimisations on.
-      compared: False where nothing was compared, so that nothing was shown either, though nothing failed.
-      fixed: symbolic dimensions that the candidate takes at one size only, "batch = 1".
-      sizes: symbol → size at which it was seen; empty where the model has no symbols, or for what no size matters to.
+      kind: the part of the validation.
+      ok: whether nothing failed.
+      message: the result in words.
+      value: the relative error of an output, if it was measured.
+      optimised: whether ONNX Runtime's own optimisations were on.
+      compared: False if the check could not compare anything, so that it neither failed nor showed equality.
+      fixed: symbolic dimensions that the candidate accepts at one size only, such as "batch = 1".
+      sizes: symbol → size of the check; empty for a model without symbols or a check that does not depend on sizes.
     """
 
     kind: Kind
@@ -44,12 +47,12 @@ class Findings:
 
     @property
     def max_error(self) -> float | None:
-        """The largest relative error measured; None if nothing could be compared."""
+        """The largest measured relative error; None if nothing could be compared."""
         return max((f.value for f in self.findings if f.value is not None), default=None)
 
     @property
     def compared(self) -> bool:
-        """Whether an output was compared at all."""
+        """True if at least one output was compared."""
         return any(f.kind == "numerics" and f.compared for f in self.findings)
 
     def failures(self) -> list[Finding]:
@@ -57,17 +60,19 @@ class Findings:
 
     @property
     def blames_onnxruntime(self) -> bool:
-        """Whether all failures are only with ONNX Runtime's optimisations, and there are some: those are wrong then."""
+        """True if there are failures, and all of them occur only with ONNX Runtime's own optimisations."""
         return not self.ok and all(finding.optimised for finding in self.failures())
 
     def to_dict(self) -> dict:
-        """JSON-able: an infinite error becomes the text "inf". `sizes` says of each size how it went there."""
+        """Return a JSON-able dictionary; an infinite error becomes the text "inf", and `sizes` holds the verdict at
+        each size.
+        """
         findings = [asdict(f) | {"value": json_number(f.value)} for f in self.findings]
         sizes = [each | {"max_error": json_number(each["max_error"])} for each in self.at_sizes()]
         return {"ok": self.ok, "max_error": json_number(self.max_error), "sizes": sizes, "findings": findings}
 
     def at_sizes(self) -> list[dict]:
-        """For each size, in the order in which they were looked at: its `sizes`, `verdict` and `max_error`."""
+        """Return for each size, in the order of the checks, its `sizes`, `verdict` and `max_error`."""
         seen: dict[str, Findings] = {}
         for finding in self.findings:
             if finding.sizes:
@@ -79,7 +84,7 @@ class Findings:
         return result
 
     def in_short(self) -> str:
-        """A line for each kind, and for each finding that failed."""
+        """Return one line for each kind of finding and one for each failure."""
         lines = []
         for kind in KINDS:
             of_kind = [finding for finding in self.findings if finding.kind == kind]
@@ -92,35 +97,36 @@ class Findings:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        """A line each, those of a kind together, those that failed marked."""
+        """Return one line for each finding, ordered by kind, with its verdict."""
         ordered = sorted(self.findings, key=lambda finding: KINDS.index(finding.kind))
         return "\n".join(f"{f.kind:10}  {verdict(asdict(f)):12}  {f.message}" for f in ordered)
 
 
 def verdict(finding: Mapping) -> str:
-    """ok, FAILED or not compared. Results of earlier versions do not say what was compared: all of it, then."""
+    """Return "ok", "FAILED" or "not compared". Results of earlier versions lack `compared`; they compared everything.
+    """
     if not finding["ok"]:
         return "FAILED"
     return "ok" if finding.get("compared", True) else "not compared"
 
 
 def checks_text(findings: Sequence[Mapping], what: str = "checks") -> str:
-    """How many passed, and how many could not be compared."""
+    """Return how many checks passed and how many could not be compared, as text."""
     verdicts = [verdict(finding) for finding in findings]
     passed, left = verdicts.count("ok"), verdicts.count("not compared")
     return f"{passed} {what} passed" + (f", {left} could not be compared" if left else "")
 
 
 def fixed_text(findings: Sequence[Mapping]) -> str:
-    """Which sizes alone the candidate takes; empty where it takes all that the original does."""
+    """Return the sizes to which the candidate is restricted, as text; empty if it accepts all sizes of the original."""
     fixed = dict.fromkeys(size for finding in findings for size in finding.get("fixed", ()))
     return f"takes {', '.join(fixed)} only" if fixed else ""
 
 
 def equal_sizes_text(findings: Sequence[Mapping]) -> str:
-    """At which sizes outputs were equal, and at how many nothing was compared; empty for a model without symbols.
+    """Return at which sizes outputs were equal and at how many nothing was compared; empty for a model without symbols.
 
-    "equal at 6 sizes (batch x seq): 1x128, 1x1, …".
+    Example: "equal at 6 sizes (batch x seq): 1x128, 1x1, …".
     """
     there: dict[tuple, list[Mapping]] = {}
     for finding in findings:
@@ -140,5 +146,5 @@ def equal_sizes_text(findings: Sequence[Mapping]) -> str:
 
 
 def json_number(value: float | None) -> float | str | None:
-    """The number; where JSON has none for it, "inf" or "nan"."""
+    """Return the number, or "inf" or "nan" as text, because JSON has no such numbers."""
     return value if value is None or np.isfinite(value) else str(value)

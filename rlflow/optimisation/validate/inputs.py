@@ -1,15 +1,15 @@
 """Inputs and sizes at which two models are compared.
 
-Ordinary inputs are random draws, shifted by 0, 1 and −1. Special inputs show errors that random draws hide: zeros
-leave only biases, ones sum up a weight, negative values meet what a ReLU cuts off, tiny values meet epsilons, large
-values meet clamps, and mixed values combine all of these with subnormal numbers. NaN and infinity are not used:
+Ordinary inputs are random draws, shifted by 0, 1 and −1. Special inputs show errors that random draws hide.
+Zeros leave only biases, ones sum up a weight, and negative values reach the part that a ReLU cuts off. Tiny values
+depend on epsilons, large values on clamps. Mixed values combine all of these with subnormal numbers. NaN and infinity are not used:
 proofs are about real numbers, and a sound rewrite may spread NaN differently (0 · ∞ where a product was dropped).
 
 A model with symbolic sizes is also compared at sizes that the user did not name, because a rewrite may be right at
 the typical size only. `ladders` proposes 1, primes that differ from symbol to symbol, twice the typical size, a
 batch above 1, and small sizes. The original may reject some of them, for example because images must be whole blocks
-of pixels or two symbols must be equal, so each ladder lists alternatives and the first one that the original runs at
-is used.
+of pixels or two symbols must be equal. Each ladder therefore lists alternatives, and the first one that the original
+accepts is used.
 """
 
 import time
@@ -24,16 +24,18 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.graph.typical import sizes_text
 
-SHIFTS = (0, 1, -1)  # an average over noise of mean zero washes out a wrong weight
+SHIFTS = (0, 1, -1)  # an average over noise with mean zero would hide a wrong weight
 TINY, LARGE = 1e-3, 100.0
 LAST_DIGITS = 2  # units in the last place
 
 
 class InputSet(NamedTuple):
-    """Values of all inputs, under a name for people.
+    """Values of all inputs, with a name for messages.
 
     Attributes:
-      sizes: symbol → size, of the symbols of the model.
+      name: the name.
+      arrays: input → value.
+      sizes: symbol → size, for the symbols of the model.
     """
 
     name: str
@@ -41,13 +43,19 @@ class InputSet(NamedTuple):
     sizes: Mapping[str, int] = MappingProxyType({})
 
     def at(self, sizes: Mapping[str, int]) -> "InputSet":
-        """The same set, known to be of these sizes."""
+        """Return the set with these sizes, which are also part of its name."""
         return self._replace(name=f"{sizes_text(sizes)}: {self.name}" if sizes else self.name, sizes=dict(sizes))
 
 
 def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mapping[str, object]) -> list[InputSet]:
-    """`random_inputs` of every seed, the floats shifted by 0, 1 and −1 in turn."""
-    drawn = [random_inputs(model, seed, shapes) for seed in seeds]  # np.asarray below: sums of scalars are no arrays
+    """Draw random inputs, with the floats shifted by 0, 1 and −1 in turn.
+
+    Args:
+      model: the model.
+      seeds: one set of inputs is drawn from each.
+      shapes: input → shape.
+    """
+    drawn = [random_inputs(model, seed, shapes) for seed in seeds]  # np.asarray below: a shifted scalar is no array
     return [
         InputSet(
             f"seed {seed}",
@@ -58,7 +66,13 @@ def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mappin
 
 
 def special_inputs(model: onnx.ModelProto, seed: int, shapes: Mapping[str, object]) -> list[InputSet]:
-    """One set for every special value, those that say the same left out."""
+    """Make one set of inputs for each special value, without duplicates.
+
+    Args:
+      model: the model.
+      seed: of the inputs that are changed.
+      shapes: input → shape.
+    """
     rng, drawn, sets = np.random.default_rng(seed), random_inputs(model, seed, shapes), []
     for name, of in SPECIAL.items():
         arrays = {key: np.asarray(of(array, rng)) for key, array in drawn.items()}
@@ -69,7 +83,12 @@ def special_inputs(model: onnx.ModelProto, seed: int, shapes: Mapping[str, objec
 
 
 def nudged(arrays: Mapping[str, np.ndarray], sign: int) -> dict[str, np.ndarray]:
-    """The inputs with their floats moved in the last digits, by the same for either sign but the other way."""
+    """Move the floats of the inputs by a few units in the last place, in opposite directions for opposite signs.
+
+    Args:
+      arrays: input → value.
+      sign: 1 or -1.
+    """
     rng, moved = np.random.default_rng(0), dict(arrays)
     for name, array in arrays.items():
         if array.dtype.kind == "f":
@@ -106,7 +125,7 @@ def _mixed(array: np.ndarray, rng) -> np.ndarray:
     if array.dtype.kind != "f":
         return array
     values = [0.0, 1.0, -1.0, 8 * float(np.finfo(array.dtype).smallest_subnormal), TINY, LARGE, -LARGE]
-    chosen = rng.integers(0, 2 * len(values), array.shape)  # about half stay as they were drawn
+    chosen = rng.integers(0, 2 * len(values), array.shape)  # about half of the elements stay as drawn
     return np.where(chosen < len(values), np.array(values, array.dtype)[chosen % len(values)], array)
 
 
@@ -117,21 +136,22 @@ Sizes = Mapping[str, int]  # symbol → size
 Ladder = Sequence[dict[str, int]]
 Result = TypeVar("Result")
 
-MORE_SIZES = 5  # sizes beside the named ones
-BLOCK = 32  # pixels that the deepest features of image models are apart
+MORE_SIZES = 5  # number of sizes besides the named ones
+BLOCK = 32  # stride in pixels of the deepest features of image models
 PRIMES = (5, 13, 7, 11, 17, 19)
 FEW_BLOCKS = (3, 5, 2)  # blocks
 BATCH = 3
 SMALL = (2, 4, 8, 16, 32, 64)
-PATIENCE = 30.0  # seconds for the five, at least; and as long as the named sizes took
+PATIENCE = 30.0  # smallest time limit of the further sizes; at most as long as the named sizes took, if that is more
 
 
 class Elsewhere(NamedTuple):
-    """One size that nobody named.
+    """A size that the user did not name.
 
     Attributes:
-      result: what the original gave; None where it was not run.
-      why_not: why it was not.
+      sizes: symbol → size.
+      result: the result of the original; None if it was not run.
+      why_not: the reason why it was not run.
     """
 
     sizes: dict[str, int]
@@ -140,12 +160,12 @@ class Elsewhere(NamedTuple):
 
 
 class Others(NamedTuple):
-    """Where to look beside the named sizes.
+    """The sizes to compare at besides the named ones.
 
     Attributes:
-      ladders: as `ladders` gives them.
-      named: the sizes that are looked at anyway.
-      draw: the inputs of a size; RLFlowError where a run at it would take too much memory.
+      ladders: see the function `ladders`.
+      named: the named sizes, which are compared anyway.
+      draw: makes the inputs at a size; raises RLFlowError if a run would need too much memory.
     """
 
     ladders: Sequence[Ladder]
@@ -154,25 +174,25 @@ class Others(NamedTuple):
 
 
 def ladders(least: Sizes, typical: Sizes) -> Iterator[Ladder]:
-    """The sizes to try, of each ladder the first that the original runs at.
+    """Yield ladders of alternative sizes; only the first size of a ladder that the original accepts is used.
 
     Args:
-      least: symbol → the least size that it may have.
-      typical: symbol → the size that was named.
+      least: symbol → its smallest allowed size.
+      typical: symbol → the named size.
     """
     batch = [name for name, size in typical.items() if size == 1]
     rest = [name for name in typical if name not in batch] or batch
 
     def of(size: Callable[[int], int], names: Sequence[str] = tuple(typical)) -> dict[str, int]:
-        """Sizes that follow from the typical ones, so that symbols alike in these stay alike."""
+        """Return sizes computed from the typical ones; equal typical sizes stay equal."""
         return dict(typical) | {name: max(least[name], size(typical[name])) for name in names}
 
     def blocks(sizes: Sizes) -> dict[str, int]:
-        """The next whole blocks of pixels, where the typical size is some."""
+        """Round sizes up to whole blocks of pixels if the typical size is a multiple of a block."""
         return {name: size if typical[name] % BLOCK else -(-size // BLOCK) * BLOCK for name, size in sizes.items()}
 
     def primes(first: int) -> Ladder:
-        """Others for every symbol, the same for symbols alike, and so for whole blocks."""
+        """Return four alternatives: different or equal primes, and different or equal numbers of blocks."""
         drawn = {name: PRIMES[(first + k) % len(PRIMES)] for k, name in enumerate(typical)}
         alike = {size: drawn[name] for name, size in typical.items()}
         whole = {name: BLOCK * FEW_BLOCKS[(first + k) % len(FEW_BLOCKS)] for k, name in enumerate(typical)}
@@ -198,12 +218,13 @@ def ladders(least: Sizes, typical: Sizes) -> Iterator[Ladder]:
 def elsewhere(
     ladders: Iterable[Ladder], named: Sequence[Sizes], run: Callable[[dict[str, int]], Result], seconds: float
 ) -> Iterator[Elsewhere]:
-    """Up to FIVE sizes at which the original runs, and those between at which it does not.
+    """Yield up to MORE_SIZES sizes at which the original runs, and the refused sizes between them.
 
     Args:
-      named: sizes that are looked at anyway.
-      run: runs the original at the sizes; RLFlowError where it cannot be.
-      seconds: after so many no other size is begun.
+      ladders: see `ladders`.
+      named: sizes that are compared anyway.
+      run: runs the original at the sizes; raises RLFlowError if that is impossible.
+      seconds: time limit after which no other size is tried.
     """
     began, known, count = time.monotonic(), [dict(sizes) for sizes in named], 0
     for ladder in ladders:
