@@ -84,9 +84,9 @@ def fidelity(
 
     "ranks": see `_ranks`. "calibration": the result of `WorldModel.calibration`.
     """
-    every = _all(episodes, copies)
-    anywhere, first = _spread(every), _first(every)
-    ranked = _drawn(_long(every, rank_steps), seed), _long(first, rank_steps)
+    every = _all_stretches(episodes, copies)
+    anywhere, first = _evenly_spaced(every), _first_stretches(every)
+    ranked = _random_sample(_with_steps_left(every, rank_steps), seed), _with_steps_left(first, rank_steps)
     longest = max(map(len, episodes))
     means = _rule_means(training or episodes)
     parts = _compare(model, episodes, means, (anywhere, first, *ranked), min(longest, max(*horizons, rank_steps)))
@@ -114,7 +114,7 @@ def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
       {"real", "predicted": one sum of rewards per episode (`relative`: percent of the initial cost), "relative_error":
       mean absolute difference divided by the mean absolute real sum, or None if all real sums are 0}.
     """
-    stretches = _first(_all(episodes, copies=True))
+    stretches = _first_stretches(_all_stretches(episodes, copies=True))
     longest = int(stretches.left.max())
     replays = happened(episodes, stretches, longest), model.replay(episodes, stretches.rows, stretches.starts, longest)
     within = np.arange(longest) < stretches.left[:, None]
@@ -162,34 +162,34 @@ def _steps(episode: Episode, start: int, horizon: int, field: str) -> np.ndarray
 # -- stretches -------------------------------------------------------------------------------------
 
 
-def _all(episodes: Sequence[Episode], copies: bool) -> Stretches:
+def _all_stretches(episodes: Sequence[Episode], copies: bool) -> Stretches:
     length = np.array([len(episode) for episode in episodes])
     starts = [np.arange(0 if copies else episode.copied, len(episode)) for episode in episodes]
     rows, starts = np.repeat(np.arange(len(length)), list(map(len, starts))), np.concatenate(starts)
     return Stretches(rows, starts, length[rows] - starts)
 
 
-def _spread(every: Stretches) -> Stretches:
+def _evenly_spaced(every: Stretches) -> Stretches:
     size = len(every.rows)
-    return _chosen(every, np.unique(np.linspace(0, size - 1, min(MOST_STARTS, size)).astype(int)))
+    return _subset(every, np.unique(np.linspace(0, size - 1, min(MOST_STARTS, size)).astype(int)))
 
 
-def _first(every: Stretches) -> Stretches:
-    return _chosen(every, np.flatnonzero(every.starts == 0))
+def _first_stretches(every: Stretches) -> Stretches:
+    return _subset(every, np.flatnonzero(every.starts == 0))
 
 
-def _long(stretches: Stretches, steps: int) -> Stretches:
+def _with_steps_left(stretches: Stretches, steps: int) -> Stretches:
     """Return the stretches with at least this number of steps left."""
-    return _chosen(stretches, np.flatnonzero(stretches.left >= steps))
+    return _subset(stretches, np.flatnonzero(stretches.left >= steps))
 
 
-def _drawn(stretches: Stretches, seed: int) -> Stretches:
+def _random_sample(stretches: Stretches, seed: int) -> Stretches:
     """Return at most RANKED stretches, drawn at random."""
     order = np.random.default_rng(seed).permutation(len(stretches.rows))
-    return _chosen(stretches, np.sort(order[:RANKED]))
+    return _subset(stretches, np.sort(order[:RANKED]))
 
 
-def _chosen(stretches: Stretches, which: np.ndarray) -> Stretches:
+def _subset(stretches: Stretches, which: np.ndarray) -> Stretches:
     return Stretches(*(part[which] for part in stretches))
 
 
@@ -265,8 +265,8 @@ def _errors(real: Replay, predicted: Replay, rows: np.ndarray, horizon: int) -> 
     """Return ERRORS over the stretches in rows, bool [S]."""
     if not rows.any():
         return dict.fromkeys(ERRORS)
-    returns, said = (replay.rewards[rows, :horizon].sum(axis=1) for replay in (real, predicted))
-    error, size = np.abs(said - returns).mean(), np.abs(returns).mean()
+    returns, predicted_returns = (replay.rewards[rows, :horizon].sum(axis=1) for replay in (real, predicted))
+    error, size = np.abs(predicted_returns - returns).mean(), np.abs(returns).mean()
     reward, expected = (replay.rewards[rows, horizon - 1] for replay in (real, predicted))
     counts, shown = (replay.counts[rows, horizon - 1] for replay in (real, predicted))
     ended, ends = (replay.terminated[rows, horizon - 1] for replay in (real, predicted))
@@ -304,43 +304,43 @@ def _ranks(part: Compared, steps: int, seed: int) -> dict:
     returns = part.real.rewards[:, :steps].sum(axis=1)
     result = {"sequences": len(returns), "steps": steps, "real": returns.tolist()}
     for name in ("model", "rule_mean"):
-        said = part.predicted[name].rewards[:, :steps].sum(axis=1)
+        predicted_returns = part.predicted[name].rewards[:, :steps].sum(axis=1)
         correlation, interval = None, None
-        if len(said):
-            correlation, interval = _rank_correlation(returns, said, part.stretches.rows, seed)
+        if len(predicted_returns):
+            correlation, interval = _rank_correlation(returns, predicted_returns, part.stretches.rows, seed)
         result[name] = {
-            "returns": said.tolist(),
+            "returns": predicted_returns.tolist(),
             "correlation": correlation,
             "interval": interval,
-            "concordance": _concordance(returns, said),
+            "concordance": _concordance(returns, predicted_returns),
         }
     return result
 
 
 def _rank_correlation(
-    real: np.ndarray, said: np.ndarray, rows: np.ndarray, seed: int
+    real: np.ndarray, predicted_returns: np.ndarray, rows: np.ndarray, seed: int
 ) -> tuple[float | None, list[float] | None]:
     """Return Spearman's correlation with ties, and its interval by a bootstrap over the episodes, rows int [S]."""
-    real, said = _with_ties(real), _with_ties(said)
-    correlation = _spearman(real, said)
+    real, predicted_returns = _with_ties(real), _with_ties(predicted_returns)
+    correlation = _spearman(real, predicted_returns)
     if correlation is None:
         return None, None
     random, members = np.random.default_rng(seed), [np.flatnonzero(rows == row) for row in np.unique(rows)]
     draws = []
     for _ in range(DRAWS):
         drawn = np.concatenate([members[i] for i in random.integers(len(members), size=len(members))])
-        draws.append(_spearman(real[drawn], said[drawn]))
+        draws.append(_spearman(real[drawn], predicted_returns[drawn]))
     known = [draw for draw in draws if draw is not None]
     tail = (1 - CONFIDENCE) / 2
     return correlation, np.quantile(known, [tail, 1 - tail]).tolist() if known else None
 
 
-def _concordance(real: np.ndarray, said: np.ndarray) -> float | None:
+def _concordance(real: np.ndarray, predicted_returns: np.ndarray) -> float | None:
     if not len(real):
         return None
-    real, said = _with_ties(real), _with_ties(said)
+    real, predicted_returns = _with_ties(real), _with_ties(predicted_returns)
     greater = real[:, None] > real
-    ahead = np.sign(said[:, None] - said)[greater]
+    ahead = np.sign(predicted_returns[:, None] - predicted_returns)[greater]
     return _ratio((ahead + 1).sum() / 2, len(ahead))
 
 
@@ -348,8 +348,8 @@ def _with_ties(returns: np.ndarray) -> np.ndarray:
     return np.round(returns / max(np.abs(returns).max(), np.finfo(float).tiny), DIGITS)
 
 
-def _spearman(real: np.ndarray, said: np.ndarray) -> float | None:
-    ranks = _ranked(real), _ranked(said)
+def _spearman(real: np.ndarray, predicted_returns: np.ndarray) -> float | None:
+    ranks = _ranked(real), _ranked(predicted_returns)
     if any(np.ptp(rank) == 0 for rank in ranks):
         return None
     return float(np.corrcoef(*ranks)[0, 1])

@@ -25,7 +25,7 @@ EPISODES_A_GRAPH, STATES_A_GRAPH = 32, 64  # sampled at equal distances
 MATCHES_A_CLASS = 4  # evaluated matches per class, each in its own copy of a state
 
 
-def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[np.ndarray, np.ndarray]:
+def learn_class_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[np.ndarray, np.ndarray]:
     """Return the median class rewards in the data.
 
     Args:
@@ -48,7 +48,7 @@ def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[n
     return usual, np.array([bool(gains) for gains in earned], bool)
 
 
-def with_predicted(model, training: TrainingSet, rewritten: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def with_predicted_rewards(model, training: TrainingSet, rewritten: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fill in the rewards of classes without data.
 
     A class has the median of the predicted gains in evaluated states. A class that occurs in no evaluated state has the
@@ -62,24 +62,24 @@ def with_predicted(model, training: TrainingSet, rewritten: np.ndarray) -> tuple
     Returns:
       The rewards, float32 [K]; and which of them are a class's own rather than its rule's, bool [K].
     """
-    usual, said = model.usual_rewards.astype(np.float64), rewritten.copy()
+    usual, has_own = model.usual_rewards.astype(np.float64), rewritten.copy()
     predicted: dict[int, list[float]] = defaultdict(list)
     for own, numbers in training.by_grounding.items():
         index = model.groundings.of(training.logs[numbers[0]].edits[0])
         states = []
         for k in evenly_drawn(numbers, EPISODES_A_GRAPH):
             states += evenly_drawn(ground_episode(index, training.logs[k]).nodes, STATES_A_GRAPH // EPISODES_A_GRAPH)
-        classes, gains = _gains_of_classes(model, index, states, ~said)
+        classes, gains = _gains_of_classes(model, index, states, ~has_own)
         per_ps = model.rewards.of(training.initial_runtime(own)).per_ps
         for of_class, gain in zip(classes.tolist(), (per_ps * gains).tolist(), strict=True):
             predicted[of_class].append(gain)
     for of_class, gains in predicted.items():
-        usual[of_class], said[of_class] = np.median(gains), True
-    for xfer_id in np.unique(model.match_classes[~said]).tolist():
+        usual[of_class], has_own[of_class] = np.median(gains), True
+    for xfer_id in np.unique(model.match_classes[~has_own]).tolist():
         of_rule = model.match_classes == xfer_id
-        if said[of_rule].any():
-            usual[of_rule & ~said] = np.median(usual[of_rule & said])
-    return usual.astype(np.float32), said
+        if has_own[of_rule].any():
+            usual[of_rule & ~has_own] = np.median(usual[of_rule & has_own])
+    return usual.astype(np.float32), has_own
 
 
 def _gains_of_classes(
@@ -132,16 +132,16 @@ class Met(NamedTuple):
     nodes: np.ndarray
 
 
-def meet_classes(model, training: TrainingSet, said: np.ndarray) -> None:
+def add_dreamt_classes(model, training: TrainingSet, has_own: np.ndarray) -> None:
     """Add match classes that first appear in imagined rollouts, with their predicted rewards.
 
     Args:
       model: the world model; receives the new classes.
       training: the training set; dreams start from GRAPHS of its initial graphs.
-      said: bool [K], the classes whose reward is their own.
+      has_own: bool [K], the classes whose reward is their own.
     """
     table = model.groundings.match_classes.table
-    own = {of_class for of_class, is_own in zip(table, said.tolist(), strict=True) if is_own}
+    own = {of_class for of_class, is_own in zip(table, has_own.tolist(), strict=True) if is_own}
     for number in range(REPEATS):
         rewards: dict[DreamtMatch, float] = {}
         for first, episodes in evenly_drawn(list(training.by_grounding.items()), GRAPHS):
@@ -170,7 +170,7 @@ class _Walk:
         self.index, self.simulator = index, model.simulator(index, [nodes] * DREAMS)
         self.met: dict[DreamtMatch, Met] = {}
         others = [of_class not in own for of_class in index.match_classes.table]
-        self._unsaid = others | index.match_classes.is_last(np.arange(len(others)))
+        self._is_unknown_class = others | index.match_classes.is_last(np.arange(len(others)))
         self._seen, self._waiting = 0, np.zeros(0, np.int64)
         usual = model.usual_rewards[model.usual_rewards > 0]
         self._logits = SHARPNESS * np.arcsinh(model.usual_rewards / (np.median(usual) if len(usual) else 1.0))
@@ -187,7 +187,7 @@ class _Walk:
         index, states = self.index, self.simulator.states
         states.grow()
         new = np.arange(self._seen, index.rule.size)
-        new = new[self._unsaid[index.match_class.values[new]]]
+        new = new[self._is_unknown_class[index.match_class.values[new]]]
         self._seen, waiting = index.rule.size, np.concatenate([self._waiting, new])
         there = states.open[:, waiting] == 0
         for k in np.flatnonzero(there.any(axis=0)).tolist():

@@ -80,7 +80,7 @@ class NodeCosts:
         nearness = np.exp(-np.abs(logs - wanted).sum(axis=1))
         weights = (nearness + 1e-9) / (nearness + 1e-9).sum()
         base, level = weights @ logs, weights @ runtimes
-        slopes = np.full(len(signature), _usual_slope(base))
+        slopes = np.full(len(signature), _prior_slope(base))
         inputs, left = logs - base, runtimes - level - (logs - base) @ slopes
         gram = (inputs * weights[:, None]).T @ inputs + SLOPE_RIDGE * np.eye(len(signature))
         slopes = slopes + np.linalg.solve(gram, (inputs * weights[:, None]).T @ left)
@@ -123,7 +123,7 @@ class NodeCosts:
         return cls(known, sizes)
 
 
-def _usual_slope(log_sizes: np.ndarray) -> float:
+def _prior_slope(log_sizes: np.ndarray) -> float:
     """Return the prior slope of the log runtime over each log size, float64 [S].
 
     The slope is ½. If all relevant sizes are equal, it is one over their number, at most ½. Without relevant sizes it
@@ -283,8 +283,8 @@ class RewriteGains:
           pattern: the number of the pattern; None if unknown.
           size: elements of the replaced tensor, which scale the gain; None if unknown.
         """
-        others = self._others(1, pattern) if pattern is not None else ()
-        others = others if len(others) else self._others(0, xfer_id)
+        others = self._samples_of(1, pattern) if pattern is not None else ()
+        others = others if len(others) else self._samples_of(0, xfer_id)
         if not len(others):
             return 0.0, 0.0
         gains = others[:, 3] * (size / others[:, 2] if size else 1.0)
@@ -301,7 +301,7 @@ class RewriteGains:
         never = most < least
         return GainBounds(np.where(never, 0.0, least), np.where(never, 0.0, most), largest)
 
-    def _others(self, column: int, number: int) -> np.ndarray:
+    def _samples_of(self, column: int, number: int) -> np.ndarray:
         if (column, number) not in self._of:
             self._of[column, number] = self.samples[self.samples[:, column] == number]
         return self._of[column, number]

@@ -155,7 +155,7 @@ def with_solved_costs(training: TrainingSet) -> TrainingSet:
         for k in numbers:
             runtimes = []
             for nodes, _ in grounded[k].runtimes:
-                solved = [costs.get(_costed(index, node), 0.0) for node in nodes.tolist()]
+                solved = [costs.get(_cost_key(index, node), 0.0) for node in nodes.tolist()]
                 runtimes.append((nodes, np.array(solved)))
             grounded[k] = grounded[k]._replace(runtimes=runtimes)
     return replace(training, grounded=grounded)
@@ -199,7 +199,7 @@ class _Equations:
     def extend(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
         """Add nodes to the last row."""
         for node in nodes.tolist():
-            column = self.unknowns.setdefault(_costed(index, node), len(self.unknowns))
+            column = self.unknowns.setdefault(_cost_key(index, node), len(self.unknowns))
             self._cells.append((self._rows - 1, column, sign))
 
     def matrix(self):
@@ -207,5 +207,5 @@ class _Equations:
         return coo_array((values, (rows, columns)), shape=(self._rows, len(self.unknowns))).tocsr()
 
 
-def _costed(index: GroundingIndex, node: int) -> Costed:
+def _cost_key(index: GroundingIndex, node: int) -> Costed:
     return (index.grounding.first.sizes, *index.grounding.operator_signature(node))

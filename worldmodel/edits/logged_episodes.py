@@ -206,17 +206,17 @@ def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -
     first = log.edits[0]
     follower = EpisodeFollower(index.grounding, first)
     runtime = {record.id: record.runtime_ps for record in first.nodes}
-    matches, nodes, gains, runtimes = [], [_nodes(follower)], [], [_runtimes(follower, first)]
+    matches, nodes, gains, runtimes = [], [_present_nodes(follower)], [], [_new_runtimes(follower, first)]
     for edit, taken in zip(log.edits[1:], log.taken, strict=True):
-        matches.append(_number(follower, taken))
+        matches.append(_match_number(follower, taken))
         follower.follow(edit, taken)
-        nodes.append(_nodes(follower))
+        nodes.append(_present_nodes(follower))
         gain = sum(runtime.pop(node) for node in edit.removed)
         for record in edit.nodes:
             gain += runtime.get(record.id, 0) - record.runtime_ps
             runtime[record.id] = record.runtime_ps
         gains.append(gain)
-        runtimes.append(_runtimes(follower, edit))
+        runtimes.append(_new_runtimes(follower, edit))
     index.update()
     xfer_ids = [NO_OP if match is None else match.xfer_id for match in log.taken]
     return GroundedEpisode(
@@ -225,19 +225,19 @@ def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -
     )  # fmt: skip
 
 
-def _number(follower: EpisodeFollower, taken: MatchRecord | None) -> int:
+def _match_number(follower: EpisodeFollower, taken: MatchRecord | None) -> int:
     if taken is None:
         return NO_OP
     number = follower.match(taken)
     return UNKNOWN_MATCH if number is None else number
 
 
-def _runtimes(follower: EpisodeFollower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:
+def _new_runtimes(follower: EpisodeFollower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:
     nodes = np.array([follower.nodes[record.id] for record in edit.nodes], np.int64)
     return nodes, np.array([record.runtime_ps for record in edit.nodes], np.float64)
 
 
-def _nodes(follower: EpisodeFollower) -> np.ndarray:
+def _present_nodes(follower: EpisodeFollower) -> np.ndarray:
     return np.array(list(follower.nodes.values()), np.int64)
 
 

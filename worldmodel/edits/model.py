@@ -159,7 +159,7 @@ class EditsWorldModel:
         parts = restored_parts(config, spec, arrays, learnt, FORMAT)
         nodes = {int(sizes): NodeCosts.from_json(of_nodes) for sizes, of_nodes in learnt["costs"]}
         model = cls(spec, config, parts.rules, CostModel.of(nodes, arrays, REACH), *parts[1:])
-        check_usual_rewards(model)
+        check_class_rewards(model)
         return model
 
 
@@ -203,7 +203,7 @@ def restored_parts(
     return Parts(rules, latents, rewards, arrays["usual_rewards"], best)
 
 
-def check_usual_rewards(model: EditsWorldModel) -> None:
+def check_class_rewards(model: EditsWorldModel) -> None:
     """Raise ValueError unless the model has a finite reward for each match class."""
     known = checked_array({"usual_rewards": model.usual_rewards}, "usual_rewards", np.float32, len(model.match_classes))
     if not np.isfinite(known).all():

@@ -8,7 +8,7 @@ import numpy as np
 from rlflow.collect.edits import pack
 from rlflow.collect.episodes import Episode
 from rlflow.common.task import EncodingSpec
-from worldmodel.edits.class_rewards import learn_usual_rewards, meet_classes, with_predicted
+from worldmodel.edits.class_rewards import add_dreamt_classes, learn_class_rewards, with_predicted_rewards
 from worldmodel.edits.cost_training import learn_costs, with_solved_costs
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.node_values import MAX_LATENT_STATES, Latents
@@ -29,7 +29,7 @@ def train(
     training, held_out = split_episodes(source, config.holdout, seed)
     model = fit(config, spec, training)
     model.save(folder)
-    results = {"interactions": sum(episode.interactions for episode in source)} | _sizes_of(model)
+    results = {"interactions": sum(episode.interactions for episode in source)} | _knowledge_counts(model)
     if log is not None:
         log(1, {name: float(value) for name, value in results.items()})
     if progress is not None:
@@ -37,7 +37,7 @@ def train(
     return Trained(model, held_out, results)
 
 
-def _sizes_of(model: EditsWorldModel) -> dict[str, int]:
+def _knowledge_counts(model: EditsWorldModel) -> dict[str, int]:
     """Return the numbers of learned patterns, of signatures with which they apply, and of signatures with a known
     effect.
     """
@@ -61,11 +61,11 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     training = supervised(TrainingSet.of(episodes, spec.n_rules), config.supervision)
     costs = learn_costs(training, spec.n_rules)
     latents = learn_latents(training, config.latent)
-    usual_rewards, rewritten = learn_usual_rewards(training, rewards)
+    usual_rewards, rewritten = learn_class_rewards(training, rewards)
     rules, best = training.groundings.rules, best_trajectories(training)
     model = EditsWorldModel(spec, config, rules, costs, latents, rewards, usual_rewards, best)
-    model.usual_rewards, said = with_predicted(model, training, rewritten)
-    meet_classes(model, training, said)
+    model.usual_rewards, has_own = with_predicted_rewards(model, training, rewritten)
+    add_dreamt_classes(model, training, has_own)
     return model
 
 

@@ -16,7 +16,7 @@ from worldmodel.base import Replay
 from worldmodel.edits.cost_model import REACH, RewriteGains
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.model import EditsWorldModel, check_usual_rewards, restored_parts
+from worldmodel.edits.model import EditsWorldModel, check_class_rewards, restored_parts
 from worldmodel.edits.node_values import Latents
 from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.graph_mdn.effects import Menu
@@ -114,7 +114,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
         table = SignatureTable.of(arrays)
         model = cls(spec, config, parts.rules, table, learnt["reach"], gains, CostLaws.of(arrays), *parts[1:])
-        check_usual_rewards(model)
+        check_class_rewards(model)
         for number, network in enumerate(model.match_networks):
             restore_arrays(network, arrays, cls.arrays_file, MATCH.format(number))
         restore_arrays(model.node_network, arrays, cls.arrays_file, NODE)

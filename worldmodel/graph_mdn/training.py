@@ -8,7 +8,7 @@ from rlflow.collect.edits import SignatureFeatures
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EncodingSpec
-from worldmodel.edits.class_rewards import learn_usual_rewards, meet_classes, with_predicted
+from worldmodel.edits.class_rewards import add_dreamt_classes, learn_class_rewards, with_predicted_rewards
 from worldmodel.edits.cost_model import REACH
 from worldmodel.edits.cost_training import learn_gains, learn_node_costs
 from worldmodel.edits.reward_scales import RewardScales
@@ -53,7 +53,7 @@ def train(
         raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing. Collect more")
     table = observed(training)
     _, spread = learn_node_costs(learnt)
-    usual_rewards, rewritten = learn_usual_rewards(learnt, rewards)
+    usual_rewards, rewritten = learn_class_rewards(learnt, rewards)
     model = GraphMDNWorldModel(
         spec, config, learnt.groundings.rules, table, REACH if spread > 0 else 0, learn_gains(learnt),
         CostLaws.unknown(), learn_latents(learnt, config.latent), rewards, usual_rewards, best_trajectories(learnt),
@@ -62,8 +62,8 @@ def train(
     networks = _Networks(model, Path(folder), description, seed, log, progress)
     interactions = sum(episode.interactions for episode in source)
     results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
-    model.usual_rewards, said = with_predicted(model, learnt, rewritten)
-    meet_classes(model, learnt, said)
+    model.usual_rewards, has_own = with_predicted_rewards(model, learnt, rewritten)
+    add_dreamt_classes(model, learnt, has_own)
     model.save(folder)
     return Trained(model, held_out, results)
 

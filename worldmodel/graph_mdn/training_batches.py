@@ -106,21 +106,21 @@ class MatchBatches:
         menu, vocabulary = Menu(self.vocabulary, self.table), self.vocabulary
         happened = np.array([vocabulary.number_of(effect) for effect in effects], np.int32)
         for owner, (match, effect) in enumerate(zip(asked, effects, strict=False)):
-            some = partial(self._some, random, effect, happened[owner])
+            some = partial(self._offered_fillings, random, effect, happened[owner])
             menu.add(owner, match, vocabulary.candidates(match[0]), some)
         choices = menu.choices()
         structures = choices.structures == happened[choices.structure_owners]
         slots, true = structures[choices.slot_structures], np.zeros(len(choices.fillings), np.float32)
         ends = np.searchsorted(choices.filling_owners, np.arange(len(slots) + 1))
         for slot in np.flatnonzero(slots).tolist():
-            stood = self._stood(choices.slots[slot], effects[choices.slot_owners[slot]])
+            stood = self._observed_filling(choices.slots[slot], effects[choices.slot_owners[slot]])
             true[ends[slot] + menu.named[slot][1].index(stood)] = 1.0
         return Batch(
             match_batch(asked, self.table), choices, Table.of(self.table),
             np.array(applies, np.float32), structures.astype(np.float32), true,
         )  # fmt: skip
 
-    def _some(
+    def _offered_fillings(
         self, random: np.random.Generator, effect: Effect, happened: int, slot: int, named: list[int]
     ) -> list[int]:
         """Return the fillings to offer for a slot: the observed one and random others.
@@ -131,11 +131,11 @@ class MatchBatches:
             return []
         if len(named) <= FILLINGS:
             return named
-        stood = named.index(self._stood(slot, effect))
+        stood = named.index(self._observed_filling(slot, effect))
         others = random.choice(len(named) - 1, FILLINGS - 1, replace=False)
         return [named[k] for k in sorted([stood, *(others + (others >= stood)).tolist()])]
 
-    def _stood(self, slot: int, effect: Effect) -> int:
+    def _observed_filling(self, slot: int, effect: Effect) -> int:
         """Return the signature in a slot of the observed structure."""
         _, is_tensor, k = self.vocabulary.slots[slot]
         return effect.made[k][1] if is_tensor else effect.added[k][0]

@@ -22,7 +22,7 @@ from tests.toys.systems import (
 )
 from tests.toys.tiny import tiny_task
 from worldmodel.edits import learned_rules as module
-from worldmodel.edits.class_rewards import with_predicted
+from worldmodel.edits.class_rewards import with_predicted_rewards
 from worldmodel.edits.learned_rules import MatchClasses
 from worldmodel.edits.rule_learning import TrainingSet
 from worldmodel.latent_env import LatentEnv
@@ -130,7 +130,7 @@ def test_of_classes_that_nobody_rewrote_it_says_what_their_matches_gain():
                 gained[int(index.match_class.values[match])].append(gain)
     blank = copy(model)
     blank.usual_rewards = np.zeros_like(model.usual_rewards)
-    said, own = with_predicted(blank, training, np.zeros(len(model.match_classes), bool))
+    said, own = with_predicted_rewards(blank, training, np.zeros(len(model.match_classes), bool))
     assert len(gained) > 4
     for number, gains in gained.items():
         assert min(gains) - 1e-4 <= said[number] <= max(gains) + 1e-4 and said[number] != 0 and own[number]

@@ -14,7 +14,7 @@ from tests.toys.systems import SIGNS_AND_PRODUCTS, played, random_episodes, said
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
 from worldmodel.dream import DreamVectorEnv
-from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
+from worldmodel.edits.class_rewards import learn_class_rewards, with_predicted_rewards
 from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.rule_learning import TrainingSet, new_moves
@@ -71,7 +71,7 @@ def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
     blank = copy(model)
     blank.usual_rewards = np.zeros_like(model.usual_rewards)
     nothing = np.zeros(len(model.match_classes), bool)
-    (said, _), near = with_predicted(blank, training, nothing), 0.02 * np.abs(model.usual_rewards).max()
+    (said, _), near = with_predicted_rewards(blank, training, nothing), 0.02 * np.abs(model.usual_rewards).max()
     assert len(gained) > 4
     for of_class, gains in gained.items():
         assert min(gains) - near <= said[of_class] <= max(gains) + near
@@ -83,10 +83,10 @@ def test_what_was_rewritten_and_gained_nothing_in_the_median_is_known(trained):
     model, _ = trained
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     training = TrainingSet.of(random_episodes(task, 60, 8), task.encoding_spec.n_rules)
-    usual, rewritten = learn_usual_rewards(training, model.rewards)
+    usual, rewritten = learn_class_rewards(training, model.rewards)
     same = copy(model)
     same.usual_rewards = np.zeros_like(usual)
-    said, _ = with_predicted(same, training, rewritten)
+    said, _ = with_predicted_rewards(same, training, rewritten)
     assert (usual[rewritten] != 0).any() and (said[rewritten] == 0).all()
 
 
