@@ -1,4 +1,4 @@
-"""The options of controllers and of how they learn. Imports no TensorFlow, so that a config can be read without."""
+"""Options of the controllers and of their training. Imports no TensorFlow, so that a config can be read without it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,42 +31,44 @@ class IterationOptions:
 
     count: int = option(
         1,
-        "after the first one a controller learns in the dream so far and plays the real graph, for the model to learn "
-        "from",
+        "number of iterations; from the second on, a controller trains in the dream and plays real episodes for "
+        "the world model",
     )
     interactions: int = option(
         10_000,
-        "steps of the real environment in all iterations together, those of `collect` included; no step counts twice",
+        "largest number of real steps in all iterations together, including `collect`; each step counts once",
     )
 
 
 @dataclass(frozen=True)
 class ControllerOptions:
-    """Who acts."""
+    """The controller"""
 
     groups: ClassVar[Registry] = CONFIGS
 
     name: str = option(
         "planner",
-        "planner, ppo, cma-es, random or xrlflow; linear-scores for one-shot tasks, topoformer for orders",
+        "planner, ppo, cma-es, random or xrlflow; for one-shot tasks linear-scores, for orders topoformer",
     )
-    max_steps: int = option(500, "steps after which its episode on the real graph is cut")
+    max_steps: int = option(500, "steps after which an episode on the real graph is truncated")
     train_on: str = option(
-        "dream", "dream, or real: on the real graph itself, without learning from dreams (the model-free baseline)",
+        "dream", "environment of the training: dream, or real (the real graph: the model-free baseline)",
         choices=("dream", "real"),
     )  # fmt: skip
     interactions: int = option(
-        10_000, "real: steps of the real environment at most, all copies and evaluations together"
+        10_000, "real: largest number of real steps in all environments and evaluations together"
     )
     measurement_seconds: float | None = option(
-        None, "real: seconds of measurement at most (env.reward=measured), each graph once; null: any number"
+        None, "real: largest number of seconds of measurement (env.reward=measured), each graph once; null: no limit"
     )
 
 
 class LearnerConfig:
-    """What the options of any controller say besides.
+    """The base class of the options of a controller.
 
-    needs: what it imports of the extra `learn`.  observes: what it is shown.
+    Attributes:
+      needs: packages of the extra `learn` that the controller imports.
+      observes: the kind of its observations.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
@@ -75,10 +77,10 @@ class LearnerConfig:
 
 @dataclass(frozen=True)
 class RandomConfig(LearnerConfig):
-    """Every valid action alike."""
+    """Uniform choice among valid actions."""
 
     dreams: int = option(64, "episodes whose mean return is reported")
-    max_steps: int = option(200, "steps after which an unfinished one is cut")
+    max_steps: int = option(200, "steps after which an episode is truncated")
 
     def __post_init__(self):
         check(self, "random")
@@ -91,23 +93,23 @@ class CMAESConfig(LearnerConfig):
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "cma")
 
     generations: int = option(
-        40, "budget; after a new start with twice as many individuals each counts as 2, then 4, …"
+        40, "budget in generations; each restart doubles the individuals, so that a generation counts as 2, then 4, …"
     )
-    popsize: int = option(32, "individuals in a generation of the first start", at_least=4)
-    dreams: int = option(4, "episodes whose mean return is an individual's fitness")
+    popsize: int = option(32, "individuals in a generation before the first restart", at_least=4)
+    dreams: int = option(4, "episodes of an individual; their mean return is its fitness")
     policy: str = option(
-        "linear", "priorities (of match classes, whatever the state), linear (in z and h) or mlp (one hidden layer)",
+        "linear", "priorities (one for each match class), linear (in z and h) or mlp (one hidden layer)",
         choices=("priorities", "linear", "mlp"),
     )  # fmt: skip
-    hidden: int = option(16, "units of mlp's layer")
+    hidden: int = option(16, "mlp: hidden units")
     priorities_first: int = option(
-        20, "linear, mlp: generations that search through priorities, from where the others go on", at_least=0
+        20, "linear, mlp: first generations, which search priorities; the others continue from their best", at_least=0
     )
-    sigma0: float = option(0.1, "standard deviation of the first generation's weights; scores begin in ±1")
-    full_covariance: int = option(100, "weights up to which all covariances are learnt; of more, the variances alone")
-    evaluate_every: int = option(5, "generations between evaluations of the mean and of the best individual")
-    max_steps: int = option(200, "steps after which an unfinished episode is cut")
-    patience: int = option(10, "generations of equal fitness that are tolerated")
+    sigma0: float = option(0.1, "standard deviation of the weights in the first generation; initial scores lie in ±1")
+    full_covariance: int = option(100, "largest number of weights with learned covariances; above, only variances")
+    evaluate_every: int = option(5, "generations between two evaluations of the mean and the best individual")
+    max_steps: int = option(200, "steps after which an episode is truncated")
+    patience: int = option(10, "generations of equal fitness before a restart")
 
     def __post_init__(self):
         check(self, "cma-es")
@@ -115,40 +117,40 @@ class CMAESConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class PPOConfig(LearnerConfig):
-    """Gradients of the policy."""
+    """Proximal policy optimisation."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
 
     policy: str = option(
         "match-classes",
-        "match-classes (chooses among those that are there) or two-stage (the paper's: a rule, then a location)",
+        "match-classes (choose a valid match class) or two-stage (the paper's: choose a rule, then a location)",
         choices=("match-classes", "two-stage"),
     )
     greedy_prior: float = option(
         5.0,
-        "match-classes: logits by which it prefers, before it learns, one of middling usual reward to NO-OP",
+        "match-classes: initial logit by which a match class of medium median reward exceeds NO-OP",
         at_least=0,
     )
-    updates: int = option(60, "budget")
-    envs: int = option(32, "environments played side by side")
+    updates: int = option(60, "number of updates")
+    envs: int = option(32, "number of parallel environments")
     steps: int = option(64, "steps of each environment between two updates")
-    epochs: int = option(4, "passes over those transitions")
-    minibatches: int = option(4, "parts of a pass, one gradient step each")
-    learning_rate: float = option(0.001, "Adam's, at the first update")
-    anneal: bool = option(True, "let the learning rate fall linearly to 0")
+    epochs: int = option(4, "passes over the transitions of an update")
+    minibatches: int = option(4, "minibatches of a pass, one gradient step each")
+    learning_rate: float = option(0.001, "learning rate of Adam at the first update")
+    anneal: bool = option(True, "whether the learning rate decays linearly to 0")
     gamma: float = option(0.995, "discount per step", at_least=0, at_most=1)
     gae_lambda: float = option(
-        0.95, "of the generalised advantage estimate; 1 is Monte Carlo, 0 one-step", at_least=0, at_most=1
+        0.95, "λ of generalised advantage estimation; 1: Monte Carlo, 0: one step", at_least=0, at_most=1
     )
     clip: float = option(0.2, "the probability ratio is clipped to 1 ± clip")
-    entropy_weight: float = option(0.003, "of the bonus for the entropy (of both stages), in nats", at_least=0)
-    value_weight: float = option(0.5, "of the squared error of the value head", at_least=0)
-    max_gradient_norm: float = option(0.5, "global norm that gradients are clipped to")
-    hidden: int = option(128, "units of the trunk's two layers and of the two-stage location head")
-    embedding: int = option(32, "size of the rule embedding that this location head sees")
+    entropy_weight: float = option(0.003, "weight of the entropy bonus (of both stages), per nat", at_least=0)
+    value_weight: float = option(0.5, "weight of the squared error of the value head", at_least=0)
+    max_gradient_norm: float = option(0.5, "largest global norm of a gradient")
+    hidden: int = option(128, "units of the two hidden layers; two-stage: also of the location head")
+    embedding: int = option(32, "two-stage: size of the rule embedding in the location head")
     evaluate_every: int = option(5, "updates between evaluations (and checkpoints); divides `updates`")
-    evaluation_dreams: int = option(8, "episodes of a greedy evaluation; the best policy by its mean return is kept")
-    max_steps: int = option(200, "steps after which an unfinished evaluation episode is cut")
+    evaluation_dreams: int = option(8, "episodes of a greedy evaluation; the policy of the best mean return is kept")
+    max_steps: int = option(200, "steps after which an evaluation episode is truncated")
 
     def __post_init__(self):
         check(self, "ppo")
@@ -158,12 +160,12 @@ class PPOConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class PlannerConfig(LearnerConfig):
-    """The searches of the groups search.beam and search.annealing, in the dream."""
+    """Search in the dream, with the options of search.beam and search.annealing."""
 
-    steps: int = option(10_000, "rewrites that may be tried in the dream")
-    annealing: float = option(0.5, "share of them for annealing, after beam search", at_least=0, at_most=1)
+    steps: int = option(10_000, "largest number of rewrites tried in the dream")
+    annealing: float = option(0.5, "share of these rewrites for annealing, after beam search", at_least=0, at_most=1)
     uncertainty_limit: float = option(
-        0.25, "steps of which the world model is more uncertain are not planned", at_least=0
+        0.25, "steps with a higher uncertainty of the world model are not planned", at_least=0
     )
     beam_search: BeamOptions = options_from("search.beam", BeamOptions)
     annealing_search: AnnealingOptions = options_from("search.annealing", AnnealingOptions)
@@ -174,49 +176,49 @@ class PlannerConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class XRLflowConfig(LearnerConfig):
-    """X-RLflow: a graph network sees the graph and all candidates, on the real graph alone."""
+    """X-RLflow: a graph network that observes the graph and all candidates, on the real graph only."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
     observes: ClassVar[Observes] = Observes.CANDIDATES
 
     encoding: str = option(
         "local",
-        "local (of each candidate what it changes, as far as the network looks) or whole (each candidate from end to "
-        "end, as in the paper): the same numbers, in other time and memory",
+        "local (only the part of each candidate that its change can influence) or whole (the whole candidate, as in "
+        "the paper): equal results, with different time and memory",
         choices=("local", "whole"),
     )
     head: str = option(
         "each",
-        "each (one head scores every candidate) or flattened (the paper's: all candidates end to end into one layer)",
+        "each (one head scores every candidate) or flattened (the paper's: one layer for all candidates, concatenated)",
         choices=("each", "flattened"),
     )
-    padding: int = option(500, "flattened: candidates that it can choose, the first ones")
+    padding: int = option(500, "flattened: number of candidates that can be chosen, the first ones")
     gains: bool = option(
         False,
-        "each: the estimated gain of each candidate is shown, and the policy begins as a draw among those that gain; "
-        "for an agent that acts on models that it never saw",
+        "each: the estimated gain of each candidate is observed, and the initial policy draws among the candidates "
+        "that gain; for agents that act on new models",
     )
     also: tuple[str, ...] = option(
-        (), "further models (paths or zoo names) that it learns on, in turn; also train-controller --models"
+        (), "further models (paths or zoo names) of the training, in turn; also train-controller --models"
     )
     imitate: int = option(
-        0, "passes over what beam search did on the models that it learns on, before it learns from rewards", at_least=0
+        0, "passes of imitation over beam search's actions, before learning from rewards", at_least=0
     )
-    updates: int = option(100, "budget; 0 for imitation alone", at_least=0)
-    episodes: int = option(10, "sampled episodes between two updates; after an update a greedy one judges the policy")
-    epochs: int = option(4, "passes over their transitions at most")
+    updates: int = option(100, "number of updates; 0: only imitation", at_least=0)
+    episodes: int = option(10, "sampled episodes between two updates; a greedy one evaluates each update")
+    epochs: int = option(4, "largest number of passes over the transitions of an update")
     batch: int = option(16, "transitions of a gradient step")
-    target_kl: float = option(0.05, "an update ends with the pass in which the policy moved farther than that")
-    learning_rate: float = option(0.0005, "Adam's")
+    target_kl: float = option(0.05, "KL divergence from the old policy after which an update makes no further pass")
+    learning_rate: float = option(0.0005, "learning rate of Adam")
     gamma: float = option(0.99, "discount per step", at_least=0, at_most=1)
-    gae_lambda: float = option(0.95, "of the generalised advantage estimate", at_least=0, at_most=1)
+    gae_lambda: float = option(0.95, "λ of generalised advantage estimation", at_least=0, at_most=1)
     clip: float = option(0.2, "the probability ratio is clipped to 1 ± clip")
-    entropy_weight: float = option(0.01, "of the bonus for the entropy, in nats", at_least=0)
-    value_weight: float = option(0.5, "of the squared error of the value head", at_least=0)
-    max_gradient_norm: float = option(0.5, "global norm that gradients are clipped to")
-    layers: int = option(5, "of attention: so many edges a node looks back")
-    width: int = option(64, "of a node in all layers")
-    global_width: int = option(32, "of a graph, and of what a candidate changes")
+    entropy_weight: float = option(0.01, "weight of the entropy bonus, per nat", at_least=0)
+    value_weight: float = option(0.5, "weight of the squared error of the value head", at_least=0)
+    max_gradient_norm: float = option(0.5, "largest global norm of a gradient")
+    layers: int = option(5, "attention layers; a node is influenced over this many edges")
+    width: int = option(64, "width of a node in all layers")
+    global_width: int = option(32, "width of a graph, and of the change by a candidate")
 
     def __post_init__(self):
         check(self, "xrlflow")
@@ -231,10 +233,10 @@ class LinearScoresConfig(LearnerConfig):
     needs: ClassVar[tuple[str, ...]] = ("cma",)
     observes: ClassVar[Observes] = Observes.GRAPH
 
-    generations: int = option(60, "budget; after a new start with twice as many individuals each is twice as large")
-    popsize: int = option(16, "individuals in a generation of the first start", at_least=4)
+    generations: int = option(60, "number of generations; each restart doubles the individuals of a generation")
+    popsize: int = option(16, "individuals in a generation before the first restart", at_least=4)
     sigma0: float = option(0.5, "standard deviation of the first generation's weights")
-    patience: int = option(10, "generations of equal fitness that are tolerated")
+    patience: int = option(10, "generations of equal fitness before a restart")
 
     def __post_init__(self):
         check(self, "linear-scores")
@@ -242,35 +244,36 @@ class LinearScoresConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class TopoformerConfig(LearnerConfig):
-    """REINFORCE on new graphs: priorities of nodes, for the task ordering. In brackets what the paper has."""
+    """REINFORCE on new graphs: priorities of nodes, for the task ordering (values of the paper in brackets)."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
     observes: ClassVar[Observes] = Observes.GRAPH
 
     start: str | None = option(
-        None, "folder of a trained one to begin with, or shipped: RLFlow's own; with epochs=0 it orders as it is"
+        None, "initial network: a folder, or shipped (the one of RLFlow); with epochs=0 it is used without training"
     )
-    epochs: int = option(325, "budget (325)", at_least=0)
+    epochs: int = option(325, "number of epochs (325)", at_least=0)
     steps: int = option(125, "gradient steps of an epoch (125)")
-    batch: int = option(8, "new graphs of a step (8)")
-    nodes: tuple[int, ...] = option((100,), "of these graphs, in turns (500)", distinct=True)
-    orders: int = option(8, "drawn of each graph (1)")
+    batch: int = option(8, "new graphs of a gradient step (8)")
+    nodes: tuple[int, ...] = option((100,), "numbers of nodes of the graphs, in turn (500)", distinct=True)
+    orders: int = option(8, "orders drawn for each graph (1)")
     baseline: str = option(
         "mean",
-        "what they are compared with: mean (of the orders of that graph) or greedy (the best network's greedy one, as "
-        "in the paper)",
+        "baseline of the return: mean (of the orders of the same graph) or greedy (greedy order of the best network, "
+        "as in the paper)",
         choices=("mean", "greedy"),
     )
-    learning_rate: float = option(0.001, "Adam's, in the first epoch (0.0001)")
-    decay: float = option(0.99, "of the learning rate, by epoch (0.996)", at_most=1)
-    evaluation_graphs: int = option(200, "on which networks are compared after each epoch", at_least=2)
-    width: int = option(64, "of a node's embedding (256)")
-    layers: int = option(3, "of attention (4)")
-    heads: int = option(2, "of attention, for each graph that it goes along (10)")
-    head_size: int = option(16, "numbers of a head (64)")
+    learning_rate: float = option(0.001, "learning rate of Adam in the first epoch (0.0001)")
+    decay: float = option(0.99, "factor of the learning rate after each epoch (0.996)", at_most=1)
+    evaluation_graphs: int = option(200, "graphs on which networks are compared after each epoch", at_least=2)
+    width: int = option(64, "width of a node's embedding (256)")
+    layers: int = option(3, "attention layers (4)")
+    heads: int = option(2, "attention heads for each of the attended graphs (10)")
+    head_size: int = option(16, "size of a head (64)")
     attends: str = option(
         "seven",
-        "seven (the paper's graphs), both-ways (the edges), forward (from sources alone), all (pairs alike) or none",
+        "attended graphs: seven (the paper's), both-ways (edges in both directions), forward (edges from sources), all "
+        "(all pairs) or none",
         choices=("seven", "both-ways", "forward", "all", "none"),
     )
     beam: int = option(16, "width of the beams (16)")
@@ -278,11 +281,11 @@ class TopoformerConfig(LearnerConfig):
     def __post_init__(self):
         check(self, "topoformer")
         if self.baseline == "mean" and self.orders == 1:
-            raise RLFlowError("topoformer: the mean of one order is no baseline; say baseline=greedy, or more orders")
+            raise RLFlowError("topoformer: the mean of one order is no baseline. Set baseline=greedy or orders=2")
 
 
 def controller_config(config: Mapping):
-    """The options of the controller that a whole config names, with those of other groups that it takes."""
+    """Return the options of the controller named in a config, with the options that it takes from other groups."""
     name = config["controller"]["name"]
     kind = CONFIGS.get(name)
     others = {}

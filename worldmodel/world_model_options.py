@@ -36,7 +36,7 @@ class WorldModelConfig:
         choices=("offline", "online"),
     )
     holdout: float = option(0.1, "fraction of the episodes kept for the fidelity table", at_least=0, at_most=0.9)
-    checkpoint_seconds: float = option(30.0, "a checkpoint is written this often")
+    checkpoint_seconds: float = option(30.0, "seconds between two checkpoints")
     threads: int = option(0, "TensorFlow's threads inside one operator; 0 leaves the choice to TensorFlow", at_least=0)
 
     def __post_init__(self):
@@ -53,14 +53,14 @@ class WorldModelConfig:
 
 @dataclass(frozen=True)
 class MDNRNNConfig(WorldModelConfig):
-    """The paper's, with its value where it states one (sections 3.3, 4.7)."""
+    """The paper's recurrent mixture-density network, with the paper's values (sections 3.3, 4.7)."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet", "graph_nets")
 
     name: str = "mdn-rnn"
     latent: int = option(32, "Z, dimensions of the latent state z")
-    encoder_hidden: int = option(32, "width of the graph network")
-    message_passing_steps: int = option(5, "message passing of the graph network (paper: 5)")
+    encoder_hidden: int = option(32, "width of the encoder, a graph network")
+    message_passing_steps: int = option(5, "rounds of message passing in the encoder (paper: 5)")
     hidden: int = option(256, "H, units of the LSTM (paper: 256)")
     gaussians: int = option(8, "K, components of the mixture of each latent dimension (paper: 8)")
     sigma_temperature: bool = option(
@@ -99,8 +99,8 @@ class MDNRNNConfig(WorldModelConfig):
         40,
         "steps that gradients flow through; a longer episode gives a random window, warmed up by the steps before it",
     )
-    learning_rate: float = option(0.002, "at the start of each phase")
-    final_learning_rate: float = option(0.00001, "at its end", at_least=0)
+    learning_rate: float = option(0.002, "learning rate at the start of each phase")
+    final_learning_rate: float = option(0.00001, "learning rate at the end of each phase", at_least=0)
     decay_power: float = option(2.0, "power of the polynomial decay between the two (paper: 2)", at_least=0)
     gradient_clip: float = option(1.0, "largest global norm of a gradient")
     evaluate_every: int = option(50, "steps between two evaluations of the held-out loss, if patience is not 0")
@@ -161,17 +161,17 @@ class GraphMDNConfig(WorldModelConfig):
 
     name: str = "graph-mdn"
     latent: int = option(32, "dimensions of the latent state z")
-    width: int = option(64, "of embeddings and hidden layers")
-    message_passing_steps: int = option(2, "message passing of the graph network over a match")
+    width: int = option(64, "width of embeddings and hidden layers")
+    message_passing_steps: int = option(2, "rounds of message passing around a match")
     gaussians: int = option(
         1, "components of the mixture for a node's cost; use several if equal nodes may have different costs"
     )
     match_networks: int = option(
         2, "networks that judge matches; where they disagree, a dream is uncertain"
     )
-    match_steps: int = option(1000, "gradient steps of each of them")
+    match_steps: int = option(1000, "gradient steps of each of these networks")
     node_steps: int = option(2500, "gradient steps of the network that predicts costs of nodes")
-    learning_rate: float = option(0.002, "at the start of each network's training; it falls along a cosine")
+    learning_rate: float = option(0.002, "initial learning rate of each network; it decays along a cosine")
     supervision: str = option("nodes", SUPERVISION, choices=("nodes", "scalar"))
 
     def __post_init__(self):
@@ -191,10 +191,10 @@ class DreamOptions:
     """The dream that controllers learn in."""
 
     temperatures: tuple[float, ...] = option(
-        (1.0,), "one controller is trained in the dream at each of these", at_least=0, distinct=True
+        (1.0,), "temperatures of the dream; one controller is trained at each", at_least=0, distinct=True
     )
     max_steps: int = option(
-        100, "steps after which a dream is cut; where the world model's errors add up (mdn-rnn), 20 is better"
+        100, "steps after which a dream is truncated; 20 is better if the world model's errors accumulate (mdn-rnn)"
     )
     uncertainty_limit: float | None = option(
         0.25,

@@ -271,7 +271,7 @@ class CostOptions:
     )
     threads: int | None = option(
         None,
-        "ONNX Runtime's threads, in estimates and measurements; null: as many as it would take by itself, of the cores "
-        "that this process may use; a run keeps the number",
+        "threads of ONNX Runtime in estimates and measurements; null: one for each core that this process may use; a "
+        "run keeps the number",
     )
-    database: str | None = option(None, "SQLite file of the profiled cost; null for ~/.cache/rlflow/costs.sqlite")
+    database: str | None = option(None, "SQLite file with the timings; null: ~/.cache/rlflow/costs.sqlite")

@@ -16,48 +16,48 @@ from dataclasses import dataclass
 from rlflow.common.options import option
 from rlflow.optimisation.candidates import Candidate
 
-FASTER, EQUAL = "faster", "equal"  # what is accepted: what is shown to be faster; also what is no different
+FASTER, EQUAL = "faster", "equal"  # values of eval.accept
 
 
 @dataclass(frozen=True)
 class OptimiseOptions:
-    """`python run.py optimise`."""
+    """Options of the command `optimise`"""
 
-    seconds: float | None = option(None, "for the whole command; null: 120, and 900 where it learns")
-    learn: bool = option(False, "after the searches a controller learns in the dream and acts on the real graph")
+    seconds: float | None = option(None, "time limit of the whole command in seconds; null: 120, or 900 with learning")
+    learn: bool = option(False, "after the searches, train a controller in the dream and let it act on the real graph")
     receipt: str | None = option(
-        None, "receipt of the same model at another size or with other weights: its rewrites are carried out first"
+        None, "receipt of the same model at another size or with other weights; its rewrites are applied first"
     )
     controller: str | None = option(
-        None, "folder of a trained controller that sees candidates, whatever model it learnt on: it acts first"
+        None, "folder of a controller that observes candidates, trained on any models; it acts first"
     )
 
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """Acting on the real graph, its controls, and the check of what comes out."""
+    """Acting on the real graph, its controls, and the check of the result."""
 
-    samples: int = option(8, "sampled episodes on the real graph besides the greedy one", at_least=0)
-    greedy_steps: int = option(500, "rewrites that the greedy control may apply", at_least=0)
-    greedy_seconds: float = option(60.0, "and for how long", at_least=0)
-    measure_seconds: float = option(10.0, "end-to-end timing of each candidate; 0 leaves it out", at_least=0)
-    sessions: int = option(6, "pairs of ONNX Runtime sessions")
+    samples: int = option(8, "number of sampled episodes on the real graph, in addition to the greedy one", at_least=0)
+    greedy_steps: int = option(500, "largest number of rewrites of the greedy control", at_least=0)
+    greedy_seconds: float = option(60.0, "time limit of the greedy control in seconds", at_least=0)
+    measure_seconds: float = option(10.0, "seconds of end-to-end measurement of each candidate; 0: none", at_least=0)
+    sessions: int = option(6, "number of pairs of ONNX Runtime sessions in a measurement")
     accept: str = option(
         FASTER,
-        "what is delivered: faster (what is shown to be faster, or else to need less memory or a smaller file) or "
-        "equal (also that of which no difference in speed is shown); never what is shown to be slower",
+        "which result is delivered: faster (measured faster, or no slower with less memory or a smaller file) or equal "
+        "(also without a measured difference in speed); a result that is measured slower is never delivered",
         choices=(FASTER, EQUAL),
     )
     seeds: tuple[int, ...] = option(
-        (0, 1, 2), "seeds of the inputs that outputs are compared on", at_least=0, distinct=True
+        (0, 1, 2), "seeds of the inputs on which outputs are compared", at_least=0, distinct=True
     )
-    tolerance: float = option(0.0001, "largest relative error of an output, in units of its largest value")
+    tolerance: float = option(0.0001, "largest accepted error of an output, relative to its largest value")
 
 
 FAULT_REPORT = "fault-report.md"
-LEAST_SAVING = 0.05  # of the memory or of the file; less is nobody's reason, nor are
-LEAST_FILE_BYTES = 100_000  # bytes on disk,
-LEAST_MEMORY_BYTES = 4_000_000  # or of memory: processes that run one file differ by 1.6 MB
+LEAST_SAVING = 0.05  # smallest share of memory or file size that justifies delivering a file
+LEAST_FILE_BYTES = 100_000  # smallest saving on disk
+LEAST_MEMORY_BYTES = 4_000_000  # smallest saving of memory: processes that run the same file differ by 1.6 MB
 
 
 def choose(
@@ -67,14 +67,17 @@ def choose(
     accept: str,
     target: str | None = None,
 ) -> tuple[str, str]:
-    """(name of the candidate or "original", why).
+    """Choose the candidate that is delivered.
 
     Args:
       original: `objective`, the estimate in picoseconds, and `file_bytes`.
-      candidates: those that were checked.
-      result: by name what is known of each: `equal`, `left_out`, `measured`, `file_bytes`.
+      candidates: the checked candidates.
+      result: by name the entries `equal`, `left_out`, `measured` and `file_bytes` of each candidate.
       accept: see `eval.accept`.
-      target: the other machine that the estimates are for, where nothing was measured.
+      target: the other machine whose timings the estimates use, if nothing was measured.
+
+    Returns:
+      The name of the candidate, or "original", and the reason.
     """
     better = [one for one in candidates if one.state.objective < original["objective"]]
     equal = sorted((one for one in better if result[one.name]["equal"]), key=lambda one: one.state.objective)
@@ -107,27 +110,29 @@ def choose(
 
 
 def is_faster(measured: Mapping) -> bool:
-    """Whether a file that was measured so is shown to be faster, and at no size to be slower."""
+    """Return whether a measured file is shown to be faster overall and slower at no size."""
     return measured["verdict"] == "faster" and not losses(measured)
 
 
 def losses(measured: Mapping) -> list[str]:
-    """The names of the sizes at which the whole interval lies above 1; "" is all of them, or the only one."""
-    figures = {"": measured} | measured.get("at", {})  # older results lack it
+    """Return the names of the sizes at which the whole interval lies above 1; "" stands for all sizes together."""
+    figures = {"": measured} | measured.get("at", {})  # older results lack "at"
     return [name for name, there in figures.items() if there["interval"][0] > 1]
 
 
 def savings(original_file_bytes: int, result: Mapping) -> list[str]:
-    """What else is shown to be better, with its figures; empty where memory or file are worse.
+    """Return the savings of memory and file size, with figures; an empty list if memory or file size is worse.
 
-    result: of a candidate that was measured, see `choose`.
+    Args:
+      original_file_bytes: size of the original on disk, in bytes.
+      result: entries of a measured candidate, see `choose`.
     """
     measured = result["measured"]
     memory = measured["original_memory_bytes"], measured["candidate_memory_bytes"], LEAST_MEMORY_BYTES
     file = original_file_bytes, result["file_bytes"], LEAST_FILE_BYTES
     saved = []
     for what, (before, after, least) in {"less memory while it runs": memory, "a smaller file": file}.items():
-        if before is None or after is None:  # the system does not say
+        if before is None or after is None:  # the system does not report memory
             continue
         least = max(LEAST_SAVING * before, least)
         if after - before > least:

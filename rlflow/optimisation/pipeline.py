@@ -176,7 +176,7 @@ def _carry_out(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) 
 
 
 def _choose(run: Run, best, budget: Budget) -> dict:
-    """Run the stage `eval` without a controller: prune the candidates, compare them, check and measure the best ones."""
+    """Run the stage `eval` without a controller: prune the candidates, compare, check and measure the best ones."""
     candidates = without_what_does_not_pay(best, PRUNING * budget.left)
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
         return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget))

@@ -36,8 +36,8 @@ PAGE = CONFIGS / "default.yaml"
 INDENT, COMMENTS, WIDTH = 2, 28, 120  # of a group; the column in which comments begin; of a line
 HEADER = """\
 # Every option of RLFlow with its default. A small YAML file (--config FILE) or `key=value` on the command
-# line changes some of them, e.g. `env.max_steps=50`. An unknown key is refused. Numbers are above 0, where
-# nothing else is said. This page is written from the dataclasses of the options: python -m rlflow.runs.config
+# line changes some of them, e.g. `env.max_steps=50`. An unknown key is refused. Numbers are above 0 unless
+# a range is given. This page is written from the dataclasses of the options: python -m rlflow.runs.config
 """
 GROUPS = Registry(
     "group of options",
@@ -66,12 +66,12 @@ class RunOptions:
     model: str | None = option(None, "a zoo name (`python run.py zoo` lists them) or the path of an ONNX file")
     shapes: dict = option(
         {},
-        "typical sizes of symbolic dimensions: {dimension: 128}, several {dimension: [16, 128]}, or those of the axes "
-        "of an input {input: [1, 128]}; also --shape",
+        "typical sizes of symbolic dimensions: one {dimension: 128}, several {dimension: [16, 128]}, or the shape of "
+        "an input {input: [1, 128]}; also --shape",
     )
-    fix: bool = option(False, "freeze these sizes: the model takes no others then; also --fix")
+    fix: bool = option(False, "freeze these sizes, so that the model accepts no others; also --fix")
     seed: int = option(0, "decides every random choice of every stage", at_least=0, at_most=2**31 - 1)
-    workers: int = option(2, "environment processes of `collect`")
+    workers: int = option(2, "number of environment processes of `collect`")
 
 
 class Group(NamedTuple):

@@ -20,5 +20,6 @@ class TaskOptions:
 
     name: str = option(
         "rewriting",
-        "rewriting (an ONNX model by proved rules), ordering (its nodes, for less memory) or yours (docs/EXTENDING.md)",
+        "rewriting (an ONNX model, by proved rules), ordering (of its nodes, for less memory) or a task of your own "
+        "(docs/EXTENDING.md)",
     )

@@ -2,8 +2,10 @@
 
 Ordinary inputs are random draws, shifted by 0, 1 and −1. Special inputs show errors that random draws hide.
 Zeros leave only biases, ones sum up a weight, and negative values reach the part that a ReLU cuts off. Tiny values
-depend on epsilons, large values on clamps. Mixed values combine all of these with subnormal numbers. NaN and infinity are not used:
-proofs are about real numbers, and a sound rewrite may spread NaN differently (0 · ∞ where a product was dropped).
+depend on epsilons, large values on clamps. Mixed values combine all of these with subnormal numbers.
+
+NaN and infinity are not used. Proofs are about real numbers, and a sound rewrite may spread NaN differently (0 · ∞
+where a product was dropped).
 
 A model with symbolic sizes is also compared at sizes that the user did not name, because a rewrite may be right at
 the typical size only. `ladders` proposes 1, primes that differ from symbol to symbol, twice the typical size, a
