@@ -1,28 +1,29 @@
-"""RLFlow makes ONNX models faster by proved rules, and learns how in a dream.
+"""RLFlow makes ONNX models faster with proved rewrite rules, and learns world models of the rewriting.
 
     import rlflow
 
     result = rlflow.optimise("model.onnx", seconds=60)   # or an onnx.ModelProto, or a zoo name
-    print(result)                                         # how much faster, how sure that is
-    result.save("faster.onnx")                            # and the receipt beside it
+    print(result)                                         # the measured gain and its confidence interval
+    result.save("faster.onnx")                            # and the receipt in the same folder
 
     task = rlflow.load_task("model.onnx", cost="analytic")                   # states, matches, rewrites
     env = gymnasium.make("rlflow/GraphRewrite-v0", model="model.onnx")       # the same as an environment
 
-This is the front door, and belongs to the roof: what it offers is imported when it is asked for. The rooms by floors,
-each of which imports only lower ones (docs/ARCHITECTURE.md); without the roof they know no TensorFlow:
+This module is the front door: it imports each name on first use. `rlflow.optimize` is another spelling. The packages
+follow from the lowest floor to the roof (docs/ARCHITECTURE.md). Below the roof none of them imports TensorFlow.
 
-  common              errors, files, progress, registries, options; and tasks/base.py, the contract of a task
+  common              errors, files, messages, registries, options, the contract of a task
   graph, zoo          the immutable graph, ONNX in and out; models without downloads
-  rules               rules as text, matches, rewrites; prover/, generator/
-  costs               what a graph costs: estimated, or measured
+  rules               rules as text, matches, rewrites
+  costs, proving      the cost of a graph, estimated or measured; the prover, which runs offline
   env                 states, rewards, the real environment
-  search, collect     a cheaper graph without learning; episodes for learning
-  deliver             checks (validate/), the choice, receipts
+  search, collect     cheaper graphs without learning; episodes for learning
+  optimisation        from a model to a checked, measured file with a receipt
+  memory              less peak memory
   reports             pages about runs
   tasks               one file a task
-  runs                options, configs, the folder of a run; sweeps/
-  cli                 one file a command; library.py: optimise and load_task
+  runs                configs, run folders, sweeps
+  cli, library.py     the command line; the functions of this module
 """
 
 from typing import TYPE_CHECKING
@@ -30,12 +31,13 @@ from typing import TYPE_CHECKING
 from rlflow.common.errors import RLFlowError
 from rlflow.env import registration
 
-if TYPE_CHECKING:  # what an editor sees of what `__getattr__` gives
+if TYPE_CHECKING:  # for editors, which do not run `__getattr__`
     from rlflow.library import Optimised, load_task, optimise
+    from rlflow.library import optimise as optimize
 
     __version__: str
 
-__all__ = ["Optimised", "RLFlowError", "load_task", "optimise"]
+__all__ = ["Optimised", "RLFlowError", "load_task", "optimise", "optimize"]
 
 registration.register()
 

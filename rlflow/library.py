@@ -37,17 +37,18 @@ Shapes = Mapping[str, int | Sequence[int]]
 
 
 class Optimised:
-    """What `rlflow.optimise` came to.
+    """The result of `rlflow.optimise`.
 
     Attributes:
-      delivered: who came to the model: the name of a search, "controller", or "original": nothing better was found.
-      reason: why this one, in words.
-      path: its file: in the folder of the run, or the original's own.  run: that folder.
-      outcome: all that is known of all candidates: what `rlflow optimise --json` writes under "eval".
+      delivered: the name of the search that found the model, "controller", or "original" if nothing better was found.
+      reason: why this candidate was chosen, in words.
+      path: the file of the model, in the folder of the run, or the file of the original.
+      run: the folder of the run.
+      outcome: everything that is known of all candidates; `rlflow optimise --json` writes it under "eval".
     """
 
     def __init__(self, source: Path, run: Path, outcome: dict):
-        self.source, self.run = source.absolute(), run  # in whichever folder the caller works later
+        self.source, self.run = source.absolute(), run  # the caller may change the working directory later
         self.outcome = outcome | {"optimised": str(Path(outcome["optimised"]).absolute())}
         self.delivered: str = outcome["delivered"]
         self.reason: str = outcome["reason"]
@@ -55,48 +56,48 @@ class Optimised:
 
     @property
     def is_original(self) -> bool:
-        """Whether the model is the original, since nothing better was found."""
+        """True if nothing better than the original was found."""
         return self.delivered == "original"
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        """The model, with all its weights."""
+        """The model with all its weights."""
         return onnx.load(self.path)
 
     @cached_property
     def receipt(self) -> dict | None:
-        """From which `rlflow replay` makes the same file again; None for the original."""
+        """The receipt from which `rlflow replay` makes the same file again; None for the original."""
         return None if self.is_original else read_json(self.path.with_name("receipt.json"))
 
     @property
     def report(self) -> Path | None:
-        """The HTML page about the run; None where it could not be written, or there was nothing to say."""
+        """The path of the HTML report; None if there is no report."""
         page = self.run / PAGE
         return page if page.exists() else None
 
     @property
     def estimated_gain_percent(self) -> float:
-        """Percent by which the estimated latency is below the original's."""
+        """The estimated gain in percent of the original's estimated latency."""
         return 0.0 if self.is_original else self._chosen["estimated_improvement_percent"]
 
     @property
     def measured(self) -> dict | None:
-        """All of the measurement (`rlflow.costs.measured.measure`); None for the original, or if none was wanted."""
+        """The result of `rlflow.costs.measured.measure`; None for the original or without a measurement."""
         return None if self.is_original else self._chosen["measured"]
 
     @property
     def ratio(self) -> float | None:
-        """Measured latency as a share of the original's: below 1 is faster."""
+        """The measured latency relative to the original; below 1 is faster."""
         return self.measured and self.measured["ratio"]
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """In which the ratio lies with 95 % confidence."""
+        """The 95 % confidence interval of the ratio."""
         return self.measured and tuple(self.measured["interval"])
 
     @property
     def verdict(self) -> str:
-        """What the interval says: "faster", "no difference shown" or "slower"; "not measured"."""
+        """The verdict of the interval: "faster", "no difference shown", "slower" or "not measured"."""
         return self.measured["verdict"] if self.measured else "not measured"
 
     @property
@@ -104,9 +105,12 @@ class Optimised:
         return self.outcome["candidates"][self.delivered]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the model to `path`; beside it FILE.receipt.json, and FILE.fault-report.md if rewrites were left out.
+        """Write the model to `path`, and its receipt to FILE.receipt.json in the same folder.
 
-        Weights above 2 GB lie in FILE.onnx.data. Raises RLFlowError where that cannot be written, or the original lies.
+        If rewrites were left out, FILE.fault-report.md says which. Weights above 2 GB go to FILE.onnx.data.
+
+        Raises:
+          RLFlowError: the file cannot be written, or `path` is the file of the original.
         """
         check_apart(self.source, path, "save")
         copy_with_receipt(self.outcome, Path(path))
@@ -144,40 +148,43 @@ def optimise(
     options: Mapping[str, object] | None = None,
     quiet: bool = False,
 ) -> Optimised:
-    """Makes a model faster: what the command `rlflow optimise` does.
+    """Make a model faster, as the command `rlflow optimise` does.
 
-    Searches for a cheaper graph, checks that it computes the same, measures it against the original and gives what is
-    shown to be faster; the original, where nothing is shown. Ctrl-C ends it with the best so far, checked and measured
-    in short. In another thread than the main one it cannot be ended, neither by Ctrl-C nor, where it learns,
-    by the seconds.
+    The function searches for a cheaper graph, checks that the graph computes the same, and measures it against the
+    original. It returns a model that is shown to be faster, or else the original. Ctrl-C stops the search; the best
+    result so far is then checked and measured briefly. Outside the main thread, Ctrl-C does not stop the search, and
+    the time limit does not stop training.
 
     Args:
-      model: the path of an ONNX file, a zoo name (`rlflow zoo` lists them) or a model in memory, which stays as it is.
-      seconds: for all of it; by default 120, and 900 where it learns. A check that has begun is finished.
-      threads: of ONNX Runtime inside one operator, in estimates and measurements; by default as many as it takes by
-        itself, of the cores that this process may use.
-      shapes: typical sizes of symbolic dimensions, at which the model is measured: {"seq": 128}, or several
-        {"seq": (16, 128)}, to be slower at none; or those of an input's axes {"input_ids": (1, 128)}. By default 1 of
-        each first axis, 224 of the sides of images, 128 of all else. The result takes every size that the model takes.
-      fix: freezes these sizes: the result may take no others then, and more rules apply.
-      exact: only rules that change no rounding, so that the result is equal bit for bit.
-      standard_operators_only: no operators of ONNX Runtime's own, so that the model stays portable.
-      receipt: the file of one of the same model at another size, or with other weights: its rewrites are carried out
-        before the searches, those that have no place here left out.
-      controller: the folder of a controller that learnt on other models: before the searches it acts on this one.
-        Needs the extra `learn`.
-      learn: after the searches a world model learns from random episodes, and a controller in its dream. Those that
-        are neural networks need the extra `learn` (pip install 'rlflow[learn]').
-      accept: "faster", the default: what is shown to be faster, or else to need less memory or a smaller file; "equal":
-        also that of which no difference in speed is shown. Never what is measured to be slower.
-      seed: decides every random choice; by default 0.
-      run: a folder for all that is known of the run, its report among it; called again with it, the run goes on.
-        By default a temporary one, which lives as long as the result.
+      model: the path of an ONNX file, a zoo name (`rlflow zoo` lists them), or a model in memory, which is not changed.
+      seconds: the time limit of the whole call; 120 by default, 900 with `learn`. A check that has begun is finished.
+      threads: threads of ONNX Runtime within an operator, for estimates and measurements. The default is the number
+        that ONNX Runtime would choose, limited to the cores that this process may use.
+      shapes: typical sizes of symbolic dimensions at which the model is measured: {"seq": 128}, several sizes
+        {"seq": (16, 128)}, or the sizes of an input's axes {"input_ids": (1, 128)}. By default 1 for a first axis, 224
+        for the sides of an image and 128 otherwise. The result accepts every size that the model accepts.
+      fix: freeze these sizes. More rules apply then, but the result may accept no other sizes.
+      exact: use only rules that keep every bit of the outputs.
+      standard_operators_only: use no operators of ONNX Runtime's own, so that the model stays portable.
+      receipt: the receipt file of an earlier result, for this model at another size or with other weights. Its rewrites
+        are carried out before the searches; rewrites that no longer match are left out.
+      controller: the folder of a controller that was trained on other models. It acts on this model before the
+        searches. Needs the extra `learn`.
+      learn: after the searches, train a world model on random episodes and a controller in its dream. Neural world
+        models and controllers need the extra `learn` (pip install 'rlflow[learn]').
+      accept: "faster" (the default) accepts a result that is shown to be faster, or else to need less memory or a
+        smaller file; "equal" also accepts a result without a measured difference. A slower result is never accepted.
+      seed: decides every random choice; 0 by default.
+      run: a folder for the report and all other files of the run. A second call with the same folder continues the
+        run. By default a temporary folder, which is deleted together with the result.
       options: further options by their names in configs/default.yaml: {"search.beam.width": 4}.
-      quiet: shows no progress, which otherwise goes to standard error.
+      quiet: suppress the progress, which otherwise goes to standard error.
+
+    Returns:
+      The result: the model, its receipt and its measurements.
 
     Raises:
-      RLFlowError: in one line, what is wrong with the model, an option or the folder.
+      RLFlowError: the model, an option or the folder is not valid; the message is one line.
     """
     started, folder = time.monotonic(), Path(run or tempfile.mkdtemp(prefix="rlflow-")).absolute()
     overrides = [setting(key, value) for key, value in (options or {}).items()]
@@ -206,22 +213,26 @@ def optimise(
     return result
 
 
+optimize = optimise  # the American spelling
+
+
 def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = None, **options) -> Task:
-    """A model as a rewriting task, opened.
+    """Open a model as a rewriting task.
 
         state = rlflow.load_task("tiny_resnet18", cost="analytic").initial
         match = state.matches[0]             # where a rule applies: state.task.rules[match.xfer_id]
-        state = state.follow(match)          # the state after it; the one before stays as it was
-        state.runtime_ms, state.graph        # its estimate; rlflow.graph.onnx_writer.save_graph writes it
+        state = state.follow(match)          # the state after the rewrite; the previous state is unchanged
+        state.runtime_ms, state.graph        # the estimate; rlflow.graph.onnx_writer.save_graph writes the graph
 
     Args:
-      model, shapes: see `optimise`.
-      cost: analytic (the same everywhere), roofline, profiled (operators timed on this machine; the default),
+      model: see `optimise`.
+      shapes: see `optimise`.
+      cost: analytic (the same on every machine), roofline, profiled (operators timed on this machine; the default),
         learned, or memory (bytes at the peak).
       options: of `rlflow.env.graph_rewrite.EnvSpec`, e.g. rules=("fusion",), exact=True, threads=2, fix=True.
 
     Raises:
-      RLFlowError: in one line, what is wrong with the model or the cost.
+      RLFlowError: the model or the cost is not valid; the message is one line.
     """
     if cost is not None:
         options["cost"] = cost
@@ -232,9 +243,9 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
 
 
 def _say(run, outcome: dict, with_files: bool) -> None:
-    """Writes the pages and says the result. What goes wrong with them takes nothing from what is delivered.
+    """Write the report and print the result. A failure to write the report does not affect the delivered file.
 
-    with_files: whether to say where files lie; a temporary folder is soon gone.
+    with_files: whether to print paths; the files of a temporary folder are deleted soon.
     """
     try:
         lines = pages(run, outcome)
@@ -246,7 +257,7 @@ def _say(run, outcome: dict, with_files: bool) -> None:
 
 
 def _plain(shapes: Shapes | None) -> dict[str, int | list[int]]:
-    """As a config says it. Raises RLFlowError for what is no size."""
+    """Return sizes as a config states them. Raises RLFlowError for a value that is not a size."""
     if not isinstance(shapes or {}, Mapping):
         raise RLFlowError(f"shapes map names to sizes, such as {{'batch': 1}}, not {type(shapes).__name__}")
     plain = {}
@@ -262,12 +273,12 @@ def _plain(shapes: Shapes | None) -> dict[str, int | list[int]]:
 
 
 def _number(value):
-    """Python's own, where it is one of NumPy's, or an array of them."""
+    """Return a NumPy number or array as Python numbers, and any other value unchanged."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _name(model: Model, folder: Path) -> str:
-    """What the command line would say. A model in memory is written into the folder, named after its content."""
+    """Return the name of a model for a config. A model in memory is written to a file named by its content."""
     if isinstance(model, str | PathLike):
         return str(model)
     if not isinstance(model, onnx.ModelProto):
