@@ -130,9 +130,11 @@ class CMAES(Controller):
             tf.TensorSpec([None, s.h], tf.float32),
             tf.TensorSpec([None, reachable.sum()], tf.int32),
         ]
-        self.mode = tf.function(lambda *x: policy(*x).mode(), input_signature=inputs)
+        self.mode = tf.function(lambda *x: policy(*x).mode(), input_signature=inputs, autograph=False)
         self.sample = tf.function(
-            lambda *x: policy(*x[:-1]).sample(x[-1]), input_signature=[*inputs, tf.TensorSpec([2, 2], tf.int64)]
+            lambda *x: policy(*x[:-1]).sample(x[-1]),
+            input_signature=[*inputs, tf.TensorSpec([2, 2], tf.int64)],
+            autograph=False,
         )
 
     def act(self, observation, greedy=True, rng=None):

@@ -9,6 +9,8 @@ A *choice* is an element of the distribution: (xfer_id, location), int32 [B, 2],
 [B], with NO-OP last. z and h need no scaling: the world model standardises z, and h lies within ±1.
 """
 
+from functools import partial
+
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
@@ -54,9 +56,11 @@ class Policy(snt.Module):
             tf.TensorSpec([None, shapes.h], tf.float32),
             tf.TensorSpec([None, self.counted], tf.int32),
         ]
-        self.mode = tf.function(self._mode, input_signature=observation)
-        self.sample = tf.function(self._sample, input_signature=[*observation, tf.TensorSpec([2, 2], tf.int64)])
-        self.value = tf.function(self._value, input_signature=observation[:2])
+        # AutoGraph would translate the source of every layer, which takes seconds and changes nothing.
+        compiled = partial(tf.function, autograph=False)
+        self.mode = compiled(self._mode, input_signature=observation)
+        self.sample = compiled(self._sample, input_signature=[*observation, tf.TensorSpec([2, 2], tf.int64)])
+        self.value = compiled(self._value, input_signature=observation[:2])
 
     def linear(self, inputs: int, outputs: int, gain: float, name: str) -> snt.Linear:
         layer = snt.Linear(outputs, w_init=Orthogonal(self.rng, gain), name=name)

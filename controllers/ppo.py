@@ -223,6 +223,7 @@ class PPO(ActorCritic, Controller):
         s = self.shapes
         self.update = tf.function(
             self._update,
+            autograph=False,
             input_signature=[
                 {
                     "z": tf.TensorSpec([None, s.z], tf.float32),

@@ -49,8 +49,8 @@ class Network:
 
     def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
         self.module = Priorities(sizes, attends, rng)
-        self.compiled = tf.function(self.module.__call__, SEEN)
-        self.log_probabilities = tf.function(log_probabilities, DRAWN)
+        self.compiled = tf.function(self.module.__call__, SEEN, autograph=False)
+        self.log_probabilities = tf.function(log_probabilities, DRAWN, autograph=False)
 
     def priorities(self, seen: Observation) -> tf.Tensor:
         return self.compiled(seen.features, seen.relations, seen.sizes)
@@ -88,7 +88,7 @@ class Reinforce(snt.Module):
         self.modules = {"learner": learner.module, "best": best.module}
         adam = snt.optimizers.Adam(tf.Variable(0.0, trainable=False))
         self.optimiser = with_slots(adam, learner.module.trainable_variables)
-        self.apply = tf.function(self._apply)
+        self.apply = tf.function(self._apply, autograph=False)
 
     def step(self, batch: Batch, config: TopoformerConfig, rate: float, rng: np.random.Generator) -> dict[str, float]:
         """Sample orders of each graph and make a gradient step.

@@ -92,9 +92,11 @@ class XRLflow(ActorCritic):
         self.scale = RewardScale(config.gamma)
         number = tf.TensorSpec([None], tf.float32)
         self.update = tf.function(
-            self._update, input_signature=[SPEC, tf.TensorSpec([None], tf.int32), number, number, number]
+            self._update,
+            input_signature=[SPEC, tf.TensorSpec([None], tf.int32), number, number, number],
+            autograph=False,
         )
-        self.clone = tf.function(self._clone, input_signature=[SPEC, tf.TensorSpec([None], tf.int32)])
+        self.clone = tf.function(self._clone, input_signature=[SPEC, tf.TensorSpec([None], tf.int32)], autograph=False)
 
     # -- acting ------------------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class Network(snt.Module):
         self.policy_head = _Head(rng, seen, outputs, 0.01, "policy_head")
         self.value_head = _Head(rng, seen, 1, 1.0, "value_head")
         self.gain_weight = tf.Variable(GAIN_WEIGHT, name="gain_weight") if config.gains else None
-        self.compiled = tf.function(self._log_probs_and_values, input_signature=[SPEC])
+        self.compiled = tf.function(self._log_probs_and_values, input_signature=[SPEC], autograph=False)
 
     def __call__(self, graph: MetaGraph) -> tuple[MaskedCategorical, tf.Tensor]:
         """Return the distribution over candidates [B, largest count] and the values float32 [B]."""
