@@ -29,7 +29,7 @@ from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.runs.config import load_config
 from rlflow.search.base import Limits
 
-SHOWN = ("squeezenet1_1", "bert_base", "light_densenet121")
+SHOWN = ("squeezenet1_1", "bert_base")
 WORLD_MODELS = ("graph-mdn", "mdn-rnn", "edits")
 ACTING_IN = "graph-mdn"  # the world model in whose dream the agents learn
 AGENTS = {  # name → options
@@ -134,26 +134,35 @@ class Learning:
 
 def fidelity_of(model: str, world_model: str, seed: int, interactions: int) -> dict:
     """Return the figures of `worldmodel.fidelity` on held-out episodes, and the seconds of learning."""
+    with TemporaryDirectory() as folder:
+        return judged(Learning(model, world_model, seed, Path(folder), interactions))
+
+
+def judged(learning: Learning) -> dict:
     from worldmodel.fidelity import fidelity
 
-    with TemporaryDirectory() as folder:
-        learning = Learning(model, world_model, seed, Path(folder), interactions)
-        held_out, training = learning.episodes
-        seconds = timed(lambda: learning.model)
-        return {"fidelity": fidelity(learning.model, held_out, training), "seconds": seconds}
+    held_out, training = learning.episodes
+    seconds = timed(lambda: learning.model)
+    return {"fidelity": fidelity(learning.load_model(), held_out, training), "seconds": seconds}
 
 
 def agents_of(model: str, seed: int, interactions: int) -> dict:
-    """Return the gains of all agents that learnt in the dream, of the untrained one and of the searches."""
+    """Return the gains of all agents that learnt in the dream, of the untrained one and of the searches.
+
+    The figures of `fidelity_of` for ACTING_IN are in the result, too, so that its world model is trained once.
+    """
     result = {}
     with TemporaryDirectory() as name:
         folder = Path(name)
         for label, options in AGENTS.items():
             learning = Learning(model, ACTING_IN, seed, folder, interactions, *options)
-            seconds = timed(lambda learning=learning: learning.model)  # collecting included, the first time
+            if label == "ppo":
+                collecting = timed(lambda learning=learning: learning.episodes)
+                fidelity = judged(learning)
+                first_seconds = collecting + fidelity["seconds"]
             agent = learning.agent()
             if label == "ppo":
-                result["untrained"], first_seconds = acted(learning, agent), seconds
+                result["untrained"] = acted(learning, agent)
             started = time.perf_counter()
             trained = agent.train(learning.dreams, learning.seed, folder / label.replace(", ", "-"))
             result[label] = acted(learning, agent) | {
@@ -164,7 +173,7 @@ def agents_of(model: str, seed: int, interactions: int) -> dict:
         searches = {method: search_gain(learning.spec, method, limit, seed) for method, limit in limits.items()}
         seconds = Limits(seconds=result["ppo"]["seconds"] + result["ppo"]["acting_seconds"], memory=4 * 2**30)
         searches["beam_same_seconds"] = search_gain(learning.spec, "beam", seconds, seed)
-    return {"agents": result, "searches": searches}
+    return {"agents": result, "searches": searches, "fidelity": fidelity}
 
 
 def acted(learning: Learning, agent) -> dict:
@@ -238,15 +247,18 @@ def main() -> int:
     record, models, seeds = Record("world_models", parsed), parsed.model or SHOWN, range(parsed.seeds)
     n = parsed.interactions
     calls = {f"{m}-agents-{seed}": (agents_of, m, seed, n) for m in models for seed in seeds}
-    calls |= {f"{m}-{kind}-{s}": (fidelity_of, m, kind, s, n) for m in models for kind in WORLD_MODELS for s in seeds}
+    others = [kind for kind in WORLD_MODELS if kind != ACTING_IN]
+    calls |= {f"{m}-{kind}-{s}": (fidelity_of, m, kind, s, n) for m in models for kind in others for s in seeds}
     figures = record.all_parts(calls, at_once=2)
 
     def of_seeds(name: str) -> list[dict]:
         return [figures[f"{name}-{seed}"] for seed in seeds if f"{name}-{seed}" in figures]
 
-    pairs = [(model, kind) for model in models for kind in WORLD_MODELS]
-    fidelity = {pair: runs for pair in pairs if (runs := of_seeds("-".join(pair)))}
-    agents = {model: runs for model in models if (runs := of_seeds(f"{model}-agents"))}
+    agents, fidelity = {model: runs for model in models if (runs := of_seeds(f"{model}-agents"))}, {}
+    for model in models:
+        fidelity[model, ACTING_IN] = [run["fidelity"] for run in agents.get(model, ())]
+        fidelity |= {(model, kind): of_seeds(f"{model}-{kind}") for kind in others}
+    fidelity = {pair: runs for pair, runs in fidelity.items() if runs}
     note = f"{n:,} interactions with the real environment for each world model. Two parts ran side by side."
     record.publish(tables(fidelity, agents), note)
     return record.status

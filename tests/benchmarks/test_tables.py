@@ -1,0 +1,105 @@
+"""The tables of all pages, from made-up figures, and the rules by which figures become cells."""
+
+import numpy as np
+import pytest
+
+from benchmarks import equal_seconds, first_use, memory, optimise, searches, speed, transfer, world_models
+from benchmarks.shared import MODELS, NOTHING, number, percent, ratio
+
+MEASURED = {
+    "ratio": 0.9, "interval": [0.85, 0.95], "verdict": "faster", "original_memory_bytes": 2e6,
+    "candidate_memory_bytes": 1e6,
+}  # fmt: skip
+
+
+def rows_of(tables: dict, name: str) -> list:
+    for table in tables.values():
+        assert table.markdown()
+    return [list(row) for row in tables[name].rows]
+
+
+def test_cells_say_what_was_not_measured():
+    assert number(None) == percent(None) == percent([]) == ratio(None) == NOTHING
+    assert number(1234.5, 0) == "1,234" and percent(2.0) == percent([2.0]) == "2.00 %"
+    assert percent([1.0, 2.0, 3.0]) == "2.00 ± 2.48 %"  # Student's t, two degrees of freedom
+    assert ratio(MEASURED, with_verdict=True) == "0.900 (0.850 to 0.950), faster"
+
+
+def test_a_kept_original_has_no_measurement():
+    found = {"seconds": 120.0, "equal": True, "nodes": [9, 8], "delivered": "beam"}
+    made = {"a": found | {"estimated": 5.0, "measured": MEASURED, "replayed": True},
+            "b": found | {"estimated": None, "measured": None, "replayed": None}}  # fmt: skip
+    one, other = rows_of(optimise.tables(made), "short")
+    assert one == ["a", "5.0 %", "0.900 (0.850 to 0.950)", "faster"]
+    assert other == ["b", NOTHING, NOTHING, "the original was kept"]
+    tables = first_use.tables({"a-10": made["a"], "a-30": made["b"]}, {"`make demo`": 90.0})
+    assert rows_of(tables, "found") == [["a", "0.900 (0.850 to 0.950)", "1", NOTHING]]
+    assert rows_of(tables, "clone") == [["`make demo`", "90"]]
+
+
+def test_gaps_are_shares_of_the_result_above_the_bound():
+    one = {"start_ps": 1000, "best_ps": 800, "seconds": 1.0, "interactions": 9}
+    figures = {"a": {"searches": dict.fromkeys(searches.METHODS, one), "bound_ps": 600, "scope": ""}}
+    row = rows_of(searches.tables(figures), "gaps")[0]
+    assert row[:3] == ["a", "40.00 %", "20.00 %, gap 25.00 %"]
+
+
+def test_agents_stand_beside_the_untrained_policy_and_the_searches():
+    agent = {"gain": 3.0, "greedy_episode": 2.0, "acting_seconds": 1.0, "dreamt": 2.5, "seconds": 9.0}
+    ways = dict.fromkeys(("greedy", "beam", "beam_same_seconds"), {"gain": 4.0})
+    run = {"agents": dict.fromkeys((*world_models.AGENTS, "untrained"), agent), "searches": ways}
+    fidelity = {"horizons": {"1": {"model": {"mask_exact": 0.5}}}}
+    tables = world_models.tables({("a", "edits"): [{"fidelity": fidelity, "seconds": 7.0}]}, {"a": [run, run]})
+    assert rows_of(tables, "fidelity") == [["a", "edits", 1, "50.0 %", *[NOTHING] * 5, "7"]]
+    (row,) = rows_of(tables, "agents")
+    assert row == ["a", 2, *["3.00 ± 0.00 %"] * 4, *["4.00 ± 0.00 %"] * 3, "9"]
+    assert rows_of(tables, "dreams")[0] == ["a", "ppo", "2.50 ± 0.00 %", "2.00 ± 0.00 %", "0.50 ± 0.00 %"]
+
+
+def test_the_folds_share_no_graph_and_no_agent_learns_on_a_graph_that_it_is_judged_on():
+    assert sorted(sum(transfer.FOLDS, ())) == sorted(MODELS) and set(transfer.LEARN_ON) <= set(MODELS)
+    acted, search = {"gain": 2.0, "greedy_episode": 1.0, "seconds": 0.5}, {"gain": 3.0}
+    one = {"learnt": acted, "untrained": acted, "greedy": search, "beam": search, "beam_same_seconds": search}
+    size = {"learnt": acted, "untrained": acted, "receipt": 2.5, "beam": search}
+    tables = transfer.tables([[{"a": one}], []], {"b": [{"64": size}]})
+    assert rows_of(tables, "models") == [
+        ["a", 1, "2.00 %", "1.00 %", "2.00 %", "3.00 %", "3.00 %", "3.00 %", "3.00 %", "0.5"]
+    ]
+    assert rows_of(tables, "sizes") == [["b at 64", 1, "2.00 %", "2.00 %", "3.00 %", "2.50 %"]]
+
+
+def test_an_order_is_proved_if_its_peak_is_the_bound():
+    one = {"usual": 4e6, "peak": 2e6, "bound": 2e6, "rewrites": 0, "added": [4e6, None], "latency": 1.0}
+    learned = {"methods": {m: {"peak": 110, "seconds": 1.0, "beam": 100, "random": 110} for m in memory.LEARNED}}
+    tables = memory.tables({"a": one, "b": one | {"bound": 1e6}}, {"a": one}, {"100-0": learned | {"bound": 55}})
+    proved, other, mean = rows_of(tables, "orders")
+    assert proved[3] == "yes" and other[3] == "≥ 1.00" and other[-1] == NOTHING and mean[4] == "0.500"
+    row = rows_of(tables, "learned")[0]
+    assert row == [100, "learned beam", 1, "+10.00 %", "+0.00 %", "+100.00 %", "1.00"]
+
+
+def test_growth_is_an_exponent():
+    sizes = {str(n): {"nodes": n, **dict.fromkeys(("step", "arrays"), {"median": n / 100})} for n in (100, 1000)}
+    dreams = {"edits": {"rates": {"64": 1e4, "256": 2e4, "1024": 3e4}, "single": {"median": 1, "p99": 2}}}
+    tables = speed.tables({}, sizes, dreams)
+    assert rows_of(tables, "growth")[0] == ["step", "1.00", "10.00", "1.00"]
+    assert rows_of(tables, "dreams") == [["edits", "10,000", "20,000", "30,000", "1.00", "2.00"]]
+
+
+def test_ratios_over_seeds_are_geometric_means():
+    runs = [{"ratio": value, "interval": [value / 2, value * 2]} for value in (0.5, 2.0)]
+    assert equal_seconds.together(runs)["ratio"] == pytest.approx(1.0)
+    one = {"ratio": 1.0, "interval": [1.0, 1.0], "seconds": 60.0, "probed": 3}
+    tables = equal_seconds.tables({"a": [dict.fromkeys(equal_seconds.METHODS, one)]})
+    assert rows_of(tables, "latency")[0][2] == "1.000 (1.000 to 1.000)"
+    assert rows_of(tables, "spent")[0][1] == "60 s, 3 graphs"
+
+
+def test_actions_end_at_the_cheapest_state_on_the_way(monkeypatch):
+    class Some:
+        rules = range(5)
+
+    costs = iter([9, 7, 8])
+    states = [type("State", (), {"objective": cost}) for cost in costs]
+    monkeypatch.setattr(equal_seconds, "states_along", lambda task, actions: states)
+    assert equal_seconds.cheapest(Some, np.array([[1, 0], [2, 0], [5, 0]])) == [(1, 0)]  # 5 is NO-OP
