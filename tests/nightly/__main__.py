@@ -24,6 +24,7 @@ CHECKS = {  # name → (module and arguments, seconds after which it is stopped)
     "replay": (["replay", "--seconds", "120"], 400),
     "faults": (["faults", "--seconds", "240"], 700),
     "kills": (["kills"], 1200),
+    "slow tests": (["slow_tests"], 3000),
     "large model": (["large_model"], 1200),
     "installation": (["installation"], 600),
 }
