@@ -137,6 +137,7 @@ def test_a_controller_that_gives_up_at_once_does_not_play_for_ever(task, tmp_pat
     assert len(play_iteration(player(task, Script([], task.no_op)), tmp_path, 1000, 9, (3, 2))) == 9
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [lambda task: None, Faithful])
 def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp_path, monkeypatch, kind):
     whole = play_iteration(player(task, kind(task)), tmp_path / "whole", 60, 100, (3, 2))

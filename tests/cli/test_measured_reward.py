@@ -48,6 +48,7 @@ def killed(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
     return folder, shards(folder / "run")
 
 
+@pytest.mark.nightly
 def test_a_killed_collection_keeps_what_it_has_and_goes_on_to_the_same_end(killed, capsys):
     folder, before = killed
     results = []

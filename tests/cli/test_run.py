@@ -252,6 +252,7 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     assert (folder / "eval.json").read_bytes() == (optimised / "run" / "eval.json").read_bytes()
 
 
+@pytest.mark.nightly
 def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path, capsys):
     """Online, without `collect`; the original comes back byte for byte, external weights included."""
     source, out = plain_model(tmp_path / "in", external=True), tmp_path / "out" / "same.onnx"

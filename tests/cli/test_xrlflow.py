@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.commands import ROOT, TINY, in_process
 
 FAITHFUL = ("--config", ROOT / "configs" / "xrlflow.yaml")
@@ -11,6 +13,7 @@ SHORT = (
 )  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_it_learns_and_acts_on_the_real_graph_without_a_world_model(tmp_path, capsys):
     run, database = tmp_path / "run", f"cost.database={tmp_path / 'costs.sqlite'}"
     options = "--model", "tiny_bert_base", *TINY, *FAITHFUL, *SHORT, database
@@ -41,6 +44,7 @@ def test_it_does_not_learn_from_dreams(tmp_path, capsys):
     assert "'xrlflow' observes candidates, which only the real graph has: controller.train_on=real" in done.error
 
 
+@pytest.mark.nightly
 def test_what_learnt_on_several_models_acts_on_one_that_it_never_saw(tmp_path, capsys):
     """Of every model it plays as many episodes; where it acts nothing is learnt."""
     trained = tmp_path / "trained"

@@ -229,6 +229,7 @@ def test_covariances_are_learnt_up_to_the_limit():
     assert abs(correlated(flat(2, 1))) < 0.3
 
 
+@pytest.mark.nightly
 def test_restarts_stay_within_the_budget_and_a_killed_training_goes_on_through_them(tmp_path):
     """On a task where all individuals are soon equal."""
     config = CMAESConfig(generations=64, popsize=4, dreams=1, sigma0=0.5, evaluate_every=4, patience=1)

@@ -177,6 +177,7 @@ def test_a_tiny_limit_works(toy, tmp_path, steps, annealing):
     assert results["env_steps"] <= steps and results["best_return"] >= 0
 
 
+@pytest.mark.nightly
 def test_the_options_of_the_searches_decide_what_is_tried(toy, tmp_path):
     """All of the steps for beam search: one chain of one rewrite tries less than the default before it has enough."""
     wide = planned(toy, tmp_path / "wide", steps=5000, annealing=0.0)[1]

@@ -19,6 +19,7 @@ def test_it_learns_the_identity_task(tmp_path):
     assert results["best_return"] > 7
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["match-classes", "two-stage"])
 def test_it_learns_to_lose_first(tmp_path, policy):
     config = PPOConfig(policy=policy, updates=20, learning_rate=3e-3, **SMALL)

@@ -60,6 +60,7 @@ def test_the_limit_is_never_exceeded_and_what_was_learnt_before_counts(tmp_path)
     assert trained(tmp_path / "limited", limit)[0] == results  # nothing is left of the budget
 
 
+@pytest.mark.nightly
 def test_a_killed_training_ends_with_the_same_results_and_never_counts_twice(tmp_path):
     results, _, _ = trained(tmp_path / "whole", 1000)
     assert results["detail"] == "1000 interactions"
@@ -89,6 +90,7 @@ def test_it_is_refused_before_anything_is_played_where_that_is_known(kind, confi
     assert Counting.steps == 0 and not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_what_ppo_was_before_it_learnt_is_kept_and_is_no_result(tmp_path):
     """Evaluations come on top of what its updates take."""
     for _ in range(2):  # the second time its first checkpoint is there

@@ -19,6 +19,7 @@ from rlflow.env.rewards import relative
 from rlflow.env.step import MultiModelEnv
 from rlflow.search.base import Search
 from rlflow.search.descents import greedy
+from tests.suite import slow
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
 
@@ -55,7 +56,7 @@ def walked(env: CandidateEnv, steps: int, seed: int) -> list[dict]:
 # -- the network -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_inception_v3", "tiny_bert_base", "tiny_vit_base_fused"])
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_vit_base_fused", *slow("tiny_inception_v3", "tiny_bert_base")])
 def test_the_local_encoding_is_the_encoding_of_the_whole_candidate_graphs(name):
     """Each candidate rewritten and shown from end to end, against its patch. A patch of a shorter reach is not enough.
     """
@@ -131,7 +132,7 @@ def test_where_nothing_is_left_to_rewrite_only_no_op_is():
 # -- gains -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_squeezenet1_1"])
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_resnet18", "tiny_bert_base")])
 def test_an_agent_that_is_shown_gains_begins_as_greedy_descent(name):
     """Until nothing gains any more; without being shown them it is far from that."""
     gained = {}
@@ -173,6 +174,7 @@ def shown(name: str) -> CandidateEnv:
     return CandidateEnv(GraphRewriteEnv(tiny_task(name), relative, 60), IMITATES.layers, IMITATES.gains)
 
 
+@pytest.mark.nightly
 def test_who_imitates_does_what_beam_search_did_and_greedy_descent_does_not(tmp_path):
     """And it says how many rewrites that took, which are counted as its own."""
     initial = tiny_task("tiny_squeezenet1_1").initial
@@ -188,6 +190,7 @@ def test_who_imitates_does_what_beam_search_did_and_greedy_descent_does_not(tmp_
     assert results["env_steps"] == interactions + len(steps) and results["iterations"] == 0
 
 
+@pytest.mark.nightly
 def test_imitation_is_not_repeated_and_a_kill_after_it_changes_nothing(tmp_path, monkeypatch):
     imitates = replace(SMALL, imitate=2, updates=0)
     env = environment()
@@ -206,6 +209,7 @@ def test_nobody_is_shown_to_stop_while_something_gains(monkeypatch):
     assert interactions == 3 and whole[-1].choice == 0 and all(one.choice for one in cut)
 
 
+@pytest.mark.nightly
 def test_a_choice_beyond_the_padding_cannot_be_imitated():
     agent, choices = XRLflow(replace(FLATTENED, padding=3, imitate=1)), []
     searched, _ = demonstrations(environment(), 0)
@@ -231,6 +235,7 @@ def test_an_interrupted_search_is_not_imitated(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_beside_what_learnt_from_gains_plays_what_it_was_before(tmp_path):
     """Another, that did not learn; without gains nobody knows anything before it learns, and the agent plays alone."""
     agent = XRLflow(replace(SMALL, imitate=2, updates=0, gains=True))
@@ -286,6 +291,7 @@ def trained(folder, config=SMALL, progress=None):
     return results, logged
 
 
+@pytest.mark.nightly
 def test_a_killed_training_ends_with_the_same_bytes(tmp_path):
     """And every curve that it logs has a meaning."""
     whole, logged = trained(tmp_path / "whole")

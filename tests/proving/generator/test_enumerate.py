@@ -86,6 +86,7 @@ def test_every_rule_is_one_of_the_language(reports):
         assert report.finished and parse(report.rules, "generated")
 
 
+@pytest.mark.nightly
 def test_the_hash_seed_and_the_number_of_workers_change_nothing(reports, tmp_path):
     code = (
         "from tests.proving.generator.test_enumerate import *\n"
