@@ -1,5 +1,6 @@
-"""Every command and every script in a block of README.md and docs/ is run: by this test, page by page, in the order in
-which they stand there, each page in a folder of its own; or by the test or benchmark that `ELSEWHERE` names. Of
+"""Every command and every script in a block of README.md and docs/ is parsed in `make test` and run in `make nightly`
+(README.md's in both): page by page, in the order in which they stand there, each page in a folder of its own; or by
+the test or benchmark that `ELSEWHERE` names. Of
 `python -m benchmarks.NAME` the arguments are parsed here, since it is run for its result; of `tensorboard` the curves
 that it would show are read. Commands in sentences are held to the subcommands and options that there are.
 
@@ -27,12 +28,14 @@ from rlflow.runs.config import all_options
 from rlflow.zoo import load
 from tests.commands import TINY
 from tests.docs.steps import PAGES, ROOT, Step, inline_of, steps_of
+from tests.suite import check_each
 from tests.toys import template
 from tests.toys.weights import with_other_weights
 from worldmodel.boards import read_curves
 
 ELSEWHERE = {  # a command → the file that runs it, and what of the command stands there
     r"make( PYTHON=\S+)?( demo)?": ("benchmarks/first_use.py", '"demo"'),
+    r"make demo-learn": ("Makefile", "run.py train-controller $(LEARN)"),
     r"make test": ("benchmarks/first_use.py", '"test"'),
     r"make nightly": ("Makefile", "-m tests.nightly"),
     r"make results.*": ("Makefile", "-m benchmarks $("),
@@ -175,7 +178,36 @@ def where(step: Step) -> str:
 # -- tests -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", STEPS)
+def at_night_but(page: str):
+    """Return the page as a parameter that only `make nightly` runs, unless it is the README."""
+    return pytest.param(page, marks=() if page == "README.md" else pytest.mark.nightly)
+
+
+def test_every_command_of_a_page_is_understood(capsys):
+    """Commands are parsed and scripts compiled, without running them; `make nightly` runs them, too."""
+    check_each(check_understood, [step for steps in STEPS.values() for step in steps], where)
+
+
+def check_understood(step: Step) -> None:
+    if step.script:
+        compile(step.script, where(step), "exec")
+    elif step.words[0] == "rlflow":
+        try:
+            overrides = parse(list(step.words[1:])).overrides
+        except SystemExit as ended:
+            raise AssertionError(f"the command line leaves with {ended.code}") from None
+        unknown = {option.partition("=")[0] for option in overrides} - all_options().keys()
+        assert unknown <= {"seed", "workers", "model"}, unknown
+    elif step.words[:2] == ("python", "-m"):
+        parse_module(step)
+    elif step.words[0] == "tensorboard":
+        assert "--logdir" in step.words
+    else:
+        file, essence = runs_elsewhere(step)
+        assert essence in (ROOT / file).read_text(), f"{file} does not run it any more"
+
+
+@pytest.mark.parametrize("page", map(at_night_but, STEPS))
 def test_what_a_page_says_to_run_runs(page, reader, capsys):
     for step in STEPS[page]:
         if step not in APART:
@@ -185,6 +217,7 @@ def test_what_a_page_says_to_run_runs(page, reader, capsys):
         assert looked_at(TEXTS[page]) and not missing
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", APART, ids=where)
 def test_a_script_that_needs_more_runs(step, reader):
     """In a process without TensorFlow, as its page says: PyTorch and TensorFlow may not bear each other."""
@@ -205,14 +238,16 @@ def looked_at(text: str) -> list[str]:
     return re.findall(r"`([\w./-]+\.(?:html|png|csv))`", text)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_in_sentences_are_commands(page, capsys):
+def test_commands_in_sentences_are_commands(capsys):
     """Each names a subcommand or a module that there is, and options that it has; … stands for more of them."""
-    for step in inline_of(page, TEXTS[page]):
+
+    def check(step: Step) -> None:
         if step.words[0] == "rlflow":
             check_options(step, capsys)
         elif step.words[:2] == ("python", "-m") and "…" not in step.text:
             parse_module(step)
+
+    check_each(check, [step for page in PAGES for step in inline_of(page, TEXTS[page])], where)
 
 
 def check_options(step: Step, capsys) -> None:
@@ -236,7 +271,7 @@ def test_the_extras_that_scripts_need_are_declared(extra):
 @pytest.mark.parametrize("text, reason", [
     ("```\nmake publish\n```", "no test and no benchmark"),
     ("```\nrlflow zoo  # shows them\ndocker run x\n```", "no test and no benchmark"),
-    ("```\npython run.py validate MODEL.onnx gone.onnx\n```", "the two are NOT the same"),
+    ("```\npython run.py validate MODEL.onnx gone.onnx\n```", "the two models do NOT compute the same"),
     ("```\ntensorboard --logdir runs/x\n```", "tensorboard"),
     ("```\npython -m benchmarks.gone\n```", "there is no benchmarks.gone"),
 ])  # fmt: skip
