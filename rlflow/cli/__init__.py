@@ -1,3 +1,1 @@
-"""The roof, which alone sees all packages: the command line, one file a command, and the stages that commands are made
-of.
-"""
+"""The command line, one file a command. It may import all packages; no package imports it."""

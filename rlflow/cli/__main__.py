@@ -1,4 +1,4 @@
-"""`python -m rlflow.cli`: the command line where there is no run.py."""
+"""Run the command line of an installed package: `python -m rlflow.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`bound`: how far from the best a model is, on the analytic cost."""
+"""The command `bound`: a lower bound of the analytic cost of all graphs that the rules can make."""
 
 import math
 import time
@@ -8,23 +8,23 @@ from rlflow.cli.command import add_command, add_sizes, ending
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import progress_bar, shape_words
 
-TEXT = "how far from the best a model is: what no graph that the rules make costs less than"
+TEXT = "bound the possible gain: a lower bound of the cost of all graphs that the rules make"
 
 
 def add(commands) -> None:
     command = add_command(commands, "bound", run, TEXT)
-    command.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
-    seconds = "in which an answer is wanted (default: 600)"
+    command.add_argument("--model", required=True, help="zoo name or path of an ONNX file")
+    seconds = "time limit in seconds (default: 600)"
     command.add_argument("--seconds", type=float, default=600.0, metavar="S", help=seconds)
-    iterations = "how many rewrites may need one another (default: 4)"
+    iterations = "largest number of rewrites that depend on each other (default: 4)"
     command.add_argument("--iterations", type=int, default=4, metavar="N", help=iterations)
     add_sizes(command)
 
 
 def run(parsed) -> dict:
-    """The bound of equality saturation, and the gaps of the original, of greedy's result and of the best known.
+    """Return the bound by equality saturation, and the gaps of the original, the greedy result and the best graph.
 
-    A bound is of one size: symbolic sizes are bound to the typical ones, the first of several.
+    A bound holds for one size: symbolic sizes are bound to the first typical ones.
     """
     from rlflow.env.graph_rewrite import EnvSpec
     from rlflow.graph.typical import load_at, sizes_text
@@ -34,7 +34,7 @@ def run(parsed) -> dict:
     from rlflow.zoo import zoo_or_path
 
     if not parsed.seconds > 0 or parsed.iterations < 1:
-        raise RLFlowError("--seconds is above 0, --iterations at least 1")
+        raise RLFlowError("pass --seconds above 0 and --iterations of at least 1")
     shapes = parse_shapes(parsed.shape)
     _, (sizes, *_) = load_at(zoo_or_path(parsed.model), shapes, parsed.fix)
     frozen = (shapes if parsed.fix else {}) | sizes
@@ -63,9 +63,11 @@ def run(parsed) -> dict:
 
 
 def results_of(result, costs_ps: dict[str, int]) -> dict:
-    """The bound and the gaps of these graphs to it, printed too.
+    """Print and return the bound and the gaps of graphs to it.
 
-    costs_ps: name of a graph → its cost in picoseconds.
+    Args:
+      result: the result of `lower_bound`.
+      costs_ps: name of a graph → its cost in picoseconds.
     """
     results = {key: value for key, value in vars(result).items() if key != "best"}
     for name, cost_ps in costs_ps.items():
@@ -76,6 +78,6 @@ def results_of(result, costs_ps: dict[str, int]) -> dict:
 
 
 def percent_up(share: float, digits: int) -> str:
-    """Rounded up, so that an upper bound stays one."""
+    """Return a share in percent, rounded up, so that an upper bound stays one."""
     scale = 10**digits
     return f"{math.ceil(100 * scale * share) / scale:.{digits}f}"

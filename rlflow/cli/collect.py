@@ -1,13 +1,13 @@
-"""`collect`: random episodes of the real environment, on disk."""
+"""The command `collect`: store random episodes of the real environment."""
 
 from rlflow.cli.command import add_stage, ending, open_run
 
 TEXT = "play random episodes of the real environment and store them"
 PAGE = """\
-Plays random episodes of the real environment and stores them in DIR/episodes: what a world model learns from.
+Plays random episodes of the real environment and stores them in DIR/episodes. World models learn from them.
 
-It is the first stage: --model names the model that the folder belongs to. After it: train-wm."""
-EXECUTOR = "local: processes of this machine; ray: the cluster of $RAY_ADDRESS, else one on this machine"
+This is the first stage: --model names the model of the folder. The next stage is train-wm."""
+EXECUTOR = "local: processes on this machine; ray: the cluster at $RAY_ADDRESS, or a new one on this machine"
 
 
 def add(commands) -> None:

@@ -1,7 +1,6 @@
-"""What commands have in common: their arguments, and the lines that every command ends with.
+"""Arguments that several commands share, and the last lines that every command prints.
 
-A command ends by saying what was gained or found, how certain that is, where the files lie and which command comes
-next, always in the same form.
+Every command ends in the same form: the result, its certainty, the files written, and the next command.
 """
 
 import argparse
@@ -13,24 +12,26 @@ from rlflow.common.messages import command, say_lines, shape_words
 
 ITERATIONS = """.
 
---iterations N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
-So in every iteration after the first a controller learns in the dream so far and plays the real graph, and the world
-model learns from that too. All real interactions together stay below iterations.interactions; `collect` plays the first
-of them. Each iteration says how far the dream was off about the controller's own episodes, before and after it learnt
-from them. Everything of an iteration lies in DIR/iterations; a killed command goes on there."""
+--iterations N: random episodes seldom reach the states that a controller visits, and errors of the world model there
+mislead the controller. From the second iteration on, a controller therefore trains in the dream and plays the real
+graph, and the world model learns from these episodes too. iterations.interactions limits the real steps of all
+iterations together, including the first ones by `collect`. Each iteration reports the errors of the world model on the
+controller's own episodes, before and after it learned from them. The files are in DIR/iterations; a killed command
+continues there."""
 
 
 def add_command(
     commands, name: str, function, text: str, page: str | None = None, resumes: bool | str = False
 ) -> argparse.ArgumentParser:
-    """A command with the two arguments that all have.
+    """Add a command with the two arguments that every command has.
 
     Args:
-      commands: what `add_subparsers` returned.
+      commands: the result of `add_subparsers`.
+      name: the name of the command.
       function: parsed arguments → results, which --json writes.
-      text: what it does, in a line.  page: the same at length, shown by --help as it stands.
-      resumes: whether, stopped at any moment, the same command goes on from there; or the argument that has to be
-        given for that.
+      text: a one-line description.
+      page: a longer description for --help, printed unchanged.
+      resumes: whether the same command continues after it was stopped; or the name of the argument that makes it so.
     """
     command = commands.add_parser(name, help=text, description=page or text)
     if page:
@@ -42,12 +43,12 @@ def add_command(
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """What a command has that reads configs/default.yaml; `main` lets it take KEY=VALUE too."""
+    """Add the arguments of a command that reads configs/default.yaml; `main` also accepts KEY=VALUE for it."""
     command.add_argument(
-        "--config", action="append", default=[], metavar="FILE", help="a YAML file on top of the defaults; repeatable"
+        "--config", action="append", default=[], metavar="FILE", help="YAML file of changed options; repeatable"
     )
     add_sizes(command, example=", e.g. input_ids=1x128, batch=1, or several: seq=16,128")
-    command.add_argument("--seed", type=int, help="decides every random choice")
+    command.add_argument("--seed", type=int, help="seed of every random choice")
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
 
 
@@ -58,17 +59,17 @@ def add_shapes(command: argparse.ArgumentParser, example: str = "") -> None:
 
 def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
     add_shapes(command, example)
-    command.add_argument("--fix", action="store_true", help="freeze these sizes: the model takes no others then")
+    command.add_argument("--fix", action="store_true", help="freeze these sizes, so that the model accepts no others")
 
 
 def add_threads(command: argparse.ArgumentParser, text: str = "") -> None:
-    """text: of which option it is, or what more is to be said."""
-    default = "of ONNX Runtime (default: as many as it takes by itself, of the cores that this process may use)"
+    """Add --threads; `text` is appended to its help."""
+    default = "threads of ONNX Runtime (default: one for each core that this process may use)"
     command.add_argument("--threads", type=int, metavar="N", help=default + text)
 
 
 def threads_of(parsed) -> int:
-    """What --threads says. Raises RLFlowError if it is no number above 0."""
+    """Return the number of threads. Raise RLFlowError if it is below 1."""
     from rlflow.common.system import usable_cores
 
     if parsed.threads is None:
@@ -79,59 +80,62 @@ def threads_of(parsed) -> int:
 
 
 def chosen_sizes(parsed) -> list[str]:
-    """The option that --fix changes, as KEY=VALUE."""
+    """Return the option that --fix changes, as KEY=VALUE."""
     return ["fix=true"] if parsed.fix else []
 
 
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
-    """A command that works in a run folder."""
+    """Add a command that works in a run folder; see `add_command` for the arguments."""
     command = add_command(commands, name, function, text, page, resumes=True)
     add_options(command)
-    command.add_argument("--run", required=True, metavar="DIR", help="folder of the run; everything goes there")
-    command.add_argument("--model", help="a zoo name or the path of an ONNX file (once per run folder)")
+    command.add_argument("--run", required=True, metavar="DIR", help="folder of the run, for all its files")
+    command.add_argument("--model", help="zoo name or path of an ONNX file; needed only by the first command in DIR")
     return command
 
 
 def add_accept(command: argparse.ArgumentParser) -> None:
     text = (
-        "what is delivered (eval.accept): 'faster' (the default), what is shown to be faster, or else to need less "
-        "memory or a smaller file; 'equal': also that of which no difference in speed is shown"
+        "which result is delivered (eval.accept): 'faster' (default), a result measured faster, or no slower with less "
+        "memory or a smaller file; 'equal', also a result without a measured difference in speed"
     )
     command.add_argument("--accept", metavar="WHAT", help=text)
 
 
 def chosen_accept(parsed) -> list[str]:
-    """The option that --accept changes, as KEY=VALUE."""
+    """Return the option that --accept changes, as KEY=VALUE."""
     return [f"eval.accept={parsed.accept}"] if parsed.accept is not None else []
 
 
 def add_iterations(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--iterations", type=int, metavar="N", help="of learning the world model (iterations.count)")
+    command.add_argument("--iterations", type=int, metavar="N", help="iterations of learning (iterations.count)")
 
 
 def chosen_iterations(parsed) -> list[str]:
-    """The option that --iterations changes, as KEY=VALUE."""
+    """Return the option that --iterations changes, as KEY=VALUE."""
     return [f"iterations.count={parsed.iterations}"] if parsed.iterations is not None else []
 
 
-EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx")  # where no model was named
+EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx")  # next command without a model
 
 
 def ending(lines: Mapping[str, object], *following: object) -> None:
-    """Says the last lines of a command.
+    """Print the last lines of a command.
 
     Args:
-      lines: name → text, in order: "result", "sure" (how sure that is) where there is doubt, then files by what they
-        hold ("model", "report", …).
-      following: the words of the command to go on with, without the program's name.
+      lines: name → text, in order: "result", "sure" (the certainty of the result), then files by their content
+        ("model", "report", …).
+      following: the words of the next command, without the program's name.
     """
     say_lines({**lines, "next": command(*following)})
 
 
 def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
-    """The run folder of a command that has the arguments of `add_options`.
+    """Open the run folder of a command that has the arguments of `add_options`.
 
-    chosen: options that further arguments of the command change, as KEY=VALUE; they win over `parsed.overrides`.
+    Args:
+      parsed: the parsed arguments.
+      folder: the run folder.
+      chosen: options that other arguments of the command change, as KEY=VALUE; they override `parsed.overrides`.
     """
     from controllers.stages.parts import check_names
     from rlflow.runs.config import parse_shapes
@@ -144,10 +148,14 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
 
 
 def following(run, outcome: dict, out: Path | str) -> tuple:
-    """The words of the command after a delivery: it checks the file, measures it on the machine that it is for, or says
-    how much there was to gain at all.
+    """Return the words of the command after a delivery.
 
-    out: the delivered file.
+    It checks the file, measures it on the target machine, or bounds the possible gain if the original was delivered.
+
+    Args:
+      run: the run folder.
+      outcome: see `rlflow.optimisation.delivery.deliver`.
+      out: the delivered file.
     """
     from rlflow.common.task import ONE_SHOT
 
@@ -167,7 +175,12 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
 
 
 def model_words(config: Mapping, source: Path) -> list:
-    """The model of a run and its sizes, for another command. source: its file, named where the zoo has none."""
+    """Return the words that name a run's model and its sizes in another command.
+
+    Args:
+      config: the config of the run.
+      source: the file of the model, which is named if the model is not in the zoo.
+    """
     from rlflow.zoo import ZOO
 
     return [config.model if config.model in ZOO else source, *shape_words(config.shapes, config.fix)]

@@ -1,4 +1,4 @@
-"""`costs`: the timings that the profiled cost keeps on disk, and what is learned from measurements."""
+"""The commands `costs`: manage the stored timings of the profiled cost, and fit the learned cost."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,27 +7,27 @@ from rlflow.cli.command import EXAMPLE, add_command, add_sizes, add_threads, end
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, say
 
-TEXT = "timings of the profiled cost: show, record, export, import, clear, calibrate; learn from measurements"
-SHOW = "how many kernels of each operator have a timing, and how long they take"
-CALIBRATE = "measure what a FLOP, a byte and a launch cost on this machine (for cost.name=roofline)"
-RECORD = "time on this machine all that an optimisation of a model asks for"
+TEXT = "manage the timings of the profiled cost, calibrate the roofline, and fit the learned cost"
+SHOW = "show the number and the duration of the timed kernels of each operator"
+CALIBRATE = "measure the time of a FLOP, a byte and a launch on this machine (for cost.name=roofline)"
+RECORD = "time all kernels on this machine that an optimisation of a model needs"
 RECORD_PAGE = """\
-Times on this machine all kernels of a model, and those that rewrites of it need, in the order in which `optimise` comes
-to them, as far as the seconds reach. What is timed is kept; the same command goes on.
+Times the kernels of a model on this machine, and then the kernels that its rewrites need, in the order of `optimise`,
+until the time limit. Timings are stored at once; the same command continues after it was stopped.
 
-With these timings the model can be optimised elsewhere, as this machine needs it:
+With these timings the model can be optimised on another machine for this one:
 
     here:       costs record MODEL.onnx --threads 4 && costs export target.json
     elsewhere:  costs import target.json --database target.sqlite
                 optimise MODEL.onnx --out FASTER.onnx --threads 4 cost.database=target.sqlite
     here:       measure MODEL.onnx FASTER.onnx --threads 4"""
-EXPORT = "the timings as a file: for another machine, or as a table"
-IMPORT = "take timings from a file that `costs export NAME.json` wrote, on this machine or another"
-LEARN = "fit the profiled cost to all graphs that were measured on this machine (for cost.name=learned)"
+EXPORT = "write the timings to a file: for another machine, or as a table"
+IMPORT = "read timings from a file that `costs export NAME.json` wrote on any machine"
+LEARN = "fit the profiled cost to all graphs measured on this machine (for cost.name=learned)"
 LEARN_PAGE = """\
-Fits one factor for each kind of operator, with which the profiled cost comes nearest to all measured graphs in the
-database. Graphs are measured by `measure`, by `optimise` and by env.reward=measured. The result is judged on models
-left out: a model and its variants are estimated with the factors that all other models give.
+Fits one factor for each kind of operator, so that the profiled cost is as near as possible to all measured graphs in
+the database. Graphs are measured by `measure`, by `optimise` and by env.reward=measured. The errors are determined by
+cross-validation: each model and its variants are estimated with factors fitted to the other models.
 
     measure MODEL.onnx FASTER.onnx
     costs learn
@@ -35,25 +35,25 @@ left out: a model and its variants are estimated with the factors that all other
 
 
 def add(commands) -> None:
-    """`costs show`, `record`, `export`, `import`, `clear`, `calibrate` and `learn`."""
+    """Add `costs show`, `record`, `export`, `import`, `clear`, `calibrate` and `learn`."""
     commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     show = add_database_command(commands, "show", run_show, SHOW)
     add_choice(show)
     record = add_database_command(commands, "record", run_record, RECORD, RECORD_PAGE, resumes=True)
-    record.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
+    record.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
     add_threads(record)
-    seconds = "for what rewrites need (default: 300); the model's own kernels are all timed, however long that takes"
+    seconds = "time limit for kernels of rewrites (default: 300); the model's own kernels are always all timed"
     record.add_argument("--seconds", type=float, default=300.0, metavar="S", help=seconds)
     add_sizes(record)
     export = add_database_command(commands, "export", run_export, EXPORT)
     add_choice(export)
-    where = "NAME.json for `costs import` (the timings of one machine), NAME.csv for a table of all"
+    where = "NAME.json for `costs import` (timings of one machine), or NAME.csv for a table of all timings"
     export.add_argument("out", metavar="FILE", help=where)
     take = add_database_command(commands, "import", run_import, IMPORT)
-    take.add_argument("file", metavar="FILE", help="NAME.json")
-    clear = add_database_command(commands, "clear", run_clear, "delete timings, so that they are taken anew")
+    take.add_argument("file", metavar="FILE", help="NAME.json, written by `costs export`")
+    clear = add_database_command(commands, "clear", run_clear, "delete timings, so that kernels are timed again")
     add_choice(clear)
-    clear.add_argument("--yes", action="store_true", help="all of them, where neither --threads nor --machine chooses")
+    clear.add_argument("--yes", action="store_true", help="delete all timings, without --threads or --machine")
     calibrate = add_database_command(commands, "calibrate", run_calibrate, CALIBRATE)
     add_threads(calibrate)
     add_threads(add_database_command(commands, "learn", run_learn, LEARN, LEARN_PAGE))
@@ -69,17 +69,17 @@ def add_database_command(
 
 
 def add_choice(command) -> None:
-    command.add_argument("--threads", type=int, metavar="N", help="timings with N threads alone")
-    command.add_argument("--machine", metavar="TEXT", help="timings of machines whose name holds the text alone")
+    command.add_argument("--threads", type=int, metavar="N", help="only timings with N threads")
+    command.add_argument("--machine", metavar="TEXT", help="only timings of machines whose name contains TEXT")
 
 
 def following_of(parsed, name: str) -> list[str]:
-    """The words of another of these commands, on the same database."""
+    """Return the words of another `costs` command for the same database."""
     return ["costs", name, *(["--database", parsed.database] if parsed.database else [])]
 
 
 def optimise_with(parsed, cost: str, threads: int) -> list[str]:
-    """The words of a command that estimates by this cost, with as many threads and on the same database."""
+    """Return the words of an `optimise` command with this cost and number of threads, on the same database."""
     words = [*EXAMPLE, f"cost.name={cost}", f"cost.threads={threads}"]
     return [*words, *([f"cost.database={parsed.database}"] if parsed.database else [])]
 
@@ -126,7 +126,7 @@ def run_record(parsed) -> dict:
     from rlflow.costs.database import TimingDatabase
 
     if not parsed.seconds > 0:
-        raise RLFlowError("--seconds is above 0")
+        raise RLFlowError("pass --seconds above 0")
     database, threads = TimingDatabase(parsed.database), threads_of(parsed)
     database.check_here()
     before = len(database.rows(threads))
@@ -136,13 +136,13 @@ def run_record(parsed) -> dict:
     known = len(database.rows(threads))
     lines = {"result": f"{counted(known - before, 'kernel')} timed, {known} known with threads={threads}"}
     if stopped:
-        lines["sure"] = f"rewrites may need more than is known: {stopped}"
+        lines["sure"] = f"rewrites may need more timings: {stopped}. The same command continues"
     ending(lines | {"file": database.path}, *following_of(parsed, "export"), "target.json")
     return {"new": known - before, "timings": known, "stopped": stopped}
 
 
 def _search(parsed, threads: int, database: Path) -> str | None:
-    """Searches as `optimise` does, so that all kernels are timed that it asks for. What stopped that, if anything."""
+    """Run the searches of `optimise` to time their kernels; return what stopped them early, or None."""
     from rlflow.env.graph_rewrite import EnvSpec
     from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar, search_all
     from rlflow.optimisation.budget import Stop
@@ -159,14 +159,14 @@ def _search(parsed, threads: int, database: Path) -> str | None:
         except Stop as stop:
             return str(stop)
     cut = [name for name, record in methods.items() if record["stop"] == "seconds" and name != "annealing"]
-    return f"the time was up in {cut[0]}" if cut else None  # annealing goes on as long as it may
+    return f"the time limit ended {cut[0]}" if cut else None  # annealing always uses all the time
 
 
 def run_clear(parsed) -> dict:
     from rlflow.costs.database import TimingDatabase
 
     if not parsed.yes and parsed.threads is None and parsed.machine is None:
-        raise RLFlowError("this deletes every timing: say --yes, or choose with --threads or --machine")
+        raise RLFlowError("this would delete every timing. Pass --yes, or choose timings with --threads or --machine")
     count = TimingDatabase(parsed.database).clear(parsed.threads, parsed.machine)
     ending({"result": f"{counted(count, 'timing')} deleted"}, *following_of(parsed, "show"))
     return {"deleted": count}
@@ -194,7 +194,7 @@ def run_learn(parsed) -> dict:
     database.check_here()
     known = Known.of(database, threads)
     if known.damaged:
-        say(f"{counted(known.damaged, 'graph')} {'is' if known.damaged == 1 else 'are'} damaged and left out")
+        say(f"{counted(known.damaged, 'damaged graph')} left out")
     correction, path = learn(known, threads), correction_path(threads, parsed.database)
     judged = leave_out(known, threads)
     correction.save(path)
@@ -207,6 +207,6 @@ def run_learn(parsed) -> dict:
         learned, profiled = (100 * result["left_out"][cost]["error"] for cost in ("learned", "profiled"))
         lines["sure"] = f"mean error on models left out: {learned:.1f} %; of the profiled cost: {profiled:.1f} %"
     else:
-        lines["sure"] = "the error on other models is not known: all measured graphs are of one model"
+        lines["sure"] = "the error on other models is unknown, because all measured graphs are of one model"
     ending(lines | {"file": path}, *optimise_with(parsed, "learned", threads))
     return result

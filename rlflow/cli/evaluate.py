@@ -1,18 +1,18 @@
-"""`eval`: the controller acts on the real graph; or the world model is judged."""
+"""The command `eval`: let the controller act on the real graph, or judge the world model."""
 
 from rlflow.cli.command import add_accept, add_stage, chosen_accept, ending, open_run
 
 TEXT = "let the controller act on the real graph, with controls, checks and a report; or judge the world model"
 PAGE = """\
-Lets the controller act on the real graph beside its controls (steepest descent, random play of as many steps), checks
-that what they came to is equal to the original, measures it, and delivers the best with a receipt and a report; the
-original, where nothing is shown to be faster (--accept).
+Lets the controller act on the real graph, and compares it with two controls: steepest descent, and random play of the
+same number of steps. The results are checked against the original and measured. The best result is delivered with a
+receipt and a report; the original is delivered if no result is measured faster (--accept).
 
-Before it: train-controller. After it: validate checks the delivered file anew, report lays several runs side by side.
+The stage before is train-controller. Afterwards validate checks the delivered file again, and report compares runs.
 
---what world-model: how far the world model's predictions are from reality, on random episodes that it never saw and on
-those of the trained controllers. It needs train-wm alone."""
-WHAT = "controllers (the default), or world-model: how far its predictions are from reality"
+--what world-model: measures the errors of the world model's predictions, on random episodes that it was not trained on
+and on episodes of the trained controllers. This needs only train-wm."""
+WHAT = "controllers (default), or world-model: the errors of its predictions"
 
 
 def add(commands) -> None:

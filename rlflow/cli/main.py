@@ -1,4 +1,7 @@
-"""The command line of RLFlow: subcommands → config → one stage. `python run.py --help` teaches it."""
+"""The command line of RLFlow: parse the arguments, run one command, print its result.
+
+`python run.py --help` lists the commands.
+"""
 
 import argparse
 import sys
@@ -31,22 +34,22 @@ COMMANDS = (  # in the order of --help
 )  # fmt: skip
 
 DESCRIPTION = """\
-RLFlow makes an ONNX model faster by proved rules, and learns how in a dream.
+RLFlow makes an ONNX model faster by proved rewrite rules. It can learn in a world model which rules to apply.
 
-One command:    %(prog)s optimise MODEL.onnx --out FASTER.onnx      (Ctrl-C: the best so far)
+One command:    %(prog)s optimise MODEL.onnx --out FASTER.onnx      (Ctrl-C writes the best result so far)
 Stage by stage: %(prog)s collect          --run runs/x --model MODEL.onnx   (or a zoo name)
                 %(prog)s train-wm         --run runs/x
                 %(prog)s train-controller --run runs/x
                 %(prog)s eval             --run runs/x
 Watch:          tensorboard --logdir runs/x
 
-Every command ends with what was gained or found, where it lies, and the next command. Every stage can be killed and
-started again: it goes on where it stopped. Options stand in configs/default.yaml; change them with --config FILE.yaml
+Every command ends with its result, the files it wrote and the next command. A stage that was killed continues where it
+stopped when the same command is run again. configs/default.yaml lists all options. Change them with --config FILE.yaml
 or KEY=VALUE, e.g. controller.name=cma-es."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Does what the arguments (by default those of this process) say; the exit status."""
+    """Run the command in the arguments (None: the arguments of this process) and return the exit status."""
     parsed = parse(arguments)
     try:
         for path in (parsed.json, getattr(parsed, "out", None)):
@@ -55,13 +58,13 @@ def main(arguments: list[str] | None = None) -> int:
         results = parsed.function(parsed)
         if parsed.json:
             write_json(parsed.json, results)
-        return int(results.get("ok") is False)  # `validate`: the question was answered, with no
+        return int(results.get("ok") is False)  # a check or a run failed
     except RLFlowError as error:
         if parsed.debug:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except Exception as error:  # a mistake of ours, but nobody is helped by a page of text
+    except Exception as error:  # a bug: one line is enough for a user, and --debug shows the traceback
         if parsed.debug:
             raise
         text = " ".join(str(error).split())[:300]
@@ -74,7 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """What was said; `overrides` holds the KEY=VALUE arguments. Leaves the program where nobody understands it."""
+    """Parse the arguments; `overrides` holds the KEY=VALUE arguments. Exit with status 2 if an argument is not
+    recognised.
+    """
     parser = make_parser()
     parsed, rest = parser.parse_known_args(arguments)
     wrong = [text for text in rest if text.startswith("-") or "=" not in text]

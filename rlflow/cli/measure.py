@@ -1,4 +1,4 @@
-"""`measure`: which of two files is faster on this machine."""
+"""The command `measure`: compare the speed of two files on this machine."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -7,29 +7,30 @@ from rlflow.cli.command import add_command, add_shapes, add_threads, ending, thr
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, say, shape_words
 
-TEXT = "which of two files is faster on this machine, with an interval"
+TEXT = "compare the speed of two files on this machine, with a confidence interval"
 PAGE = """\
-Which of two files with the same inputs and outputs is faster on this machine: their latency in ONNX Runtime with all of
-its optimisations, in turns, in several sessions, as a ratio (below 1: B is faster) with its 95 %% interval.
+Measures which of two files with equal inputs and outputs is faster on this machine. Both run in ONNX Runtime with all
+optimisations, alternately and in several sessions. The result is the ratio of their latencies (below 1: B is faster)
+with its 95 %% confidence interval.
 
     %(prog)s MODEL.onnx FASTER.onnx --threads 4
 
-Where sizes are symbolic they are measured at those of --shape; the geometric mean counts, and one size at which B is
-slower makes it slower. Outputs are compared on random inputs, so that it shows if the two do not belong together;
-`validate` is what judges equality."""
-SEEDS = (0, 1, 2)  # of the inputs that outputs are compared on
+Symbolic sizes are measured at the sizes of --shape. The ratio is the geometric mean over sizes, and B counts as slower
+if it is slower at one of them. Outputs are compared on random inputs, only to detect files that do not belong together.
+Use `validate` to check equality."""
+SEEDS = (0, 1, 2)  # seeds of the inputs on which outputs are compared
 
 
 def add(commands) -> None:
     command = add_command(commands, "measure", run, TEXT, PAGE)
-    command.add_argument("original", metavar="A.onnx", help="what the other is measured against: a path or a zoo name")
-    command.add_argument("candidate", metavar="B.onnx", help="a path or a zoo name")
+    command.add_argument("original", metavar="A.onnx", help="the file to compare with: a path or a zoo name")
+    command.add_argument("candidate", metavar="B.onnx", help="the file that is compared: a path or a zoo name")
     add_threads(command)
     command.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="for all runs, at most; sessions on top (default: 20)"
+        "--seconds", type=float, default=20.0, metavar="S", help="time limit of all runs (default: 20)"
     )
     command.add_argument("--sessions", type=int, default=10, metavar="N", help="pairs of sessions (default: 10)")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default: 0)")
     add_shapes(command)
 
 
@@ -42,7 +43,7 @@ def run(parsed) -> dict:
     from rlflow.zoo import zoo_or_path
 
     if parsed.sessions < 1 or not parsed.seconds > 0 or parsed.seed < 0:
-        raise RLFlowError("--sessions is at least 1, --seconds is above 0, --seed at least 0")
+        raise RLFlowError("pass --sessions of at least 1, --seconds above 0 and --seed of at least 0")
     threads = threads_of(parsed)
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
     interface, shapes = _interface(original), parse_shapes(parsed.shape)
@@ -50,7 +51,7 @@ def run(parsed) -> dict:
     _check_same_interface(original, candidate, sizes)
     inputs = inputs_at(interface, sizes)
     error = largest_error(original, candidate, list(inputs.values()), threads)
-    say(f"measuring for {parsed.seconds:g} s, at most")
+    say(f"measuring for at most {parsed.seconds:g} s")
     result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs)
     _keep(original, candidate, sizes, threads, result)
     result["largest_relative_error"] = json_number(error)
@@ -60,7 +61,7 @@ def run(parsed) -> dict:
 
 
 def _keep(original, candidate, sizes: Sequence[Mapping[str, int]], threads: int, result: Mapping) -> None:
-    """For `costs learn`; what cannot be kept, as no graph can be read, is measured all the same."""
+    """Store the measurement for `costs learn`, unless a graph cannot be read."""
     from rlflow.costs.database import TimingDatabase
     from rlflow.costs.measurements import Measurements
     from rlflow.graph.onnx_reader import load_graph
@@ -77,9 +78,9 @@ def _interface(source):
 
 
 def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]]) -> None:
-    """Raises RLFlowError unless both have the same inputs and outputs. B may be made for the one size that is measured.
+    """Raise RLFlowError unless both models have the same inputs and outputs; B may be fixed to the measured size.
 
-    sizes: the typical ones of A.
+    sizes: the typical sizes of A.
     """
     from rlflow.optimisation.validate.onnx_model import Model
     from rlflow.optimisation.validate.structure import interface
@@ -88,20 +89,25 @@ def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]
     for each in sizes:
         wrong = [finding.message for finding in interface(left, right, each) if not finding.ok]
         if wrong:
-            raise RLFlowError(f"the two have other interfaces, so that one run cannot be both's: {wrong[0]}")
+            raise RLFlowError(f"the two models have different interfaces: {wrong[0]}. Pass files with equal inputs")
 
 
 def largest_error(original, candidate, shapes: Sequence[Mapping], threads: int) -> float:
-    """The largest relative error of an output on random inputs, SEEDS of them at each of the sizes; infinity where
-    shapes, types or anything but floats differ.
+    """Return the largest relative error of an output on random inputs with SEEDS, at each size.
 
-    shapes: input → the sizes of its axes, as `random_inputs` takes them.
+    The error is infinite if shapes, types or values other than floats differ.
+
+    Args:
+      original: the file to compare with.
+      candidate: the file that is compared.
+      shapes: for each size, input → shape, in the form of `random_inputs`.
+      threads: threads of ONNX Runtime.
     """
     from rlflow.graph.onnx_runtime import random_inputs, session
     from rlflow.graph.onnx_runtime import run as run_model
 
     inputs = [random_inputs(original, seed, one) for one in shapes for seed in SEEDS]
-    values = []  # of both models: for every one of the inputs its outputs
+    values = []  # for each model, its outputs on each of the inputs
     for model in (original, candidate):  # one session at a time: each holds all weights
         running = session(model, threads)
         values.append([run_model(running, arrays) for arrays in inputs])
@@ -129,7 +135,7 @@ def _end_with(parsed, result: dict, error: float, sizes: int, shapes: list[str])
     outputs = f"outputs compared on {counted(len(SEEDS) * sizes, 'random input')}, largest relative error {error:.1e}"
     apart = ""
     if error > tolerance:
-        low, other = "in low precision `validate` tells if that is too much", "the two do not compute the same"
+        low, other = "the model has low precision; run `validate` to judge it", "the two models do not compute the same"
         apart = f", more than {tolerance:g}: {low if result['low_precision'] else other}"
     runs = f"{counted(result['pairs'], 'pair')} of runs in {counted(result['sessions'], 'session')}"
     where = f"{counted(result['threads'], 'thread')}, {result['machine']}, ONNX Runtime {result['onnxruntime']}"

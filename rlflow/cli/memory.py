@@ -1,4 +1,4 @@
-"""`memory`: an order of nodes, and session options, with which a model needs less memory."""
+"""The command `memory`: find an order of nodes and session options with which a model needs less memory."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,44 +9,44 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
 from rlflow.common.messages import counted, shape_words
 
-TEXT = "make a model need less memory: the best order of its nodes, and the best session options"
+TEXT = "reduce the memory of a model by the order of its nodes and by session options"
 PAGE = """\
-Makes a model need less memory while it runs: the order in which nodes run decides how many results wait at a time, and
-session options decide how much room they are given.
+Reduces the memory that a model needs while it runs. The order of its nodes decides how many intermediate results exist
+at a time; session options decide how the memory for them is allocated.
 
     %(prog)s MODEL.onnx --out SMALLER.onnx
 
-Prints, as the model is and in the best order, the peak of activations (what an ideal allocator needs), what a session
-plans (its one block and the outputs), and what runs really add to the resident memory of a fresh process, and the
-latency where that is less (a share of the model's as it is), with four sets of options:
+Prints three figures, for the model as it is and in the best order: the peak of activations (the need of an ideal
+allocator), the memory that a session plans (one block and the outputs), and the resident memory that runs add to a
+fresh process. Where runs add less memory, the latency is shown too, relative to the model as it is. Sets of options:
 
   defaults                     one block for all results, kept in an arena
-  no pattern                   results are put into the arena one by one
-  no pattern, no arena         what is freed goes back to the system
-  no pattern, arena or reuse   no result takes over another's memory: nearest to the peak of activations
+  no pattern                   results are allocated in the arena one by one
+  no pattern, no arena         freed memory is returned to the system
+  no pattern, arena or reuse   no result reuses the memory of another; nearest to the peak of activations
 
-SMALLER.onnx is what ONNX Runtime makes of the model on this machine, its nodes in the best order; sessions keep that
-order if they are made as the printed lines say, with the options that need least of those that are not much slower. It
-gives the same bits as the model. Where no order is better nothing is written, and options are all there is to gain. The
-file suits processors like this one; its order is best at the sizes that --shape names, one each.
+SMALLER.onnx is the model as ONNX Runtime optimises it on this machine, with its nodes in the best order. Sessions keep
+this order if they are made by the printed lines, with the options of the least memory within the accepted slowdown. Its
+outputs are equal to the model's bit for bit. If no order is better, no file is written, and only options can save
+memory. The file suits processors like this one; its order is best at the sizes of --shape, one for each dimension.
 
-SMALLER.receipt.json makes the same file again and checks what was said of it:
+SMALLER.receipt.json makes the same file again and checks its figures:
 
     %(prog)s MODEL.onnx --out AGAIN.onnx --receipt SMALLER.receipt.json"""
 
 
 def add(commands) -> None:
     command = add_command(commands, "memory", run, TEXT, PAGE)
-    command.add_argument("model", metavar="MODEL.onnx", help="a path or a zoo name")
-    out = "where the model goes; its receipt and a page with a chart lie beside it"
+    command.add_argument("model", metavar="MODEL.onnx", help="path of an ONNX file, or a zoo name")
+    out = "file for the model; its receipt and a page with a chart are written beside it"
     command.add_argument("--out", required=True, metavar="FILE", help=out)
-    seconds = "for the search, and as much again for latencies; a slow model needs more (default: 20)"
+    seconds = "time limit of the search, and again of the measurements; slow models need more (default: 20)"
     command.add_argument("--seconds", type=float, default=20.0, metavar="S", help=seconds)
-    slowdown = "by how many percent the options that are chosen may make it slower (default: 5)"
+    slowdown = "largest accepted slowdown by session options, in percent (default: 5)"
     command.add_argument("--slowdown", type=float, default=5.0, metavar="X", help=slowdown)
-    rewrites = "rewrite it first, by proved rules, for so many seconds; results are then equal within a tolerance"
+    rewrites = "first rewrite the model by proved rules, for S seconds; outputs are then equal within a tolerance"
     command.add_argument("--rewrite", type=float, nargs="?", const=20.0, metavar="S", help=f"{rewrites} (default: 20)")
-    command.add_argument("--receipt", metavar="R.json", help="write the order of this receipt, and check what it says")
+    command.add_argument("--receipt", metavar="R.json", help="write the order of this receipt and check its figures")
     add_threads(command)
     add_sizes(command)
 
@@ -56,11 +56,11 @@ def run(parsed) -> dict:
     from rlflow.runs.config import parse_shapes
 
     if not parsed.seconds > 0 or not parsed.slowdown >= 0 or not (parsed.rewrite is None or parsed.rewrite > 0):
-        raise RLFlowError("--seconds is above 0, --rewrite too, --slowdown at least 0")
+        raise RLFlowError("pass --seconds and --rewrite above 0 and --slowdown of at least 0")
     threads, out = threads_of(parsed), Path(parsed.out)
     receipt = read_json(parsed.receipt) if parsed.receipt else None
     if receipt is not None and (parsed.shape or parsed.fix or parsed.rewrite):
-        raise RLFlowError("the receipt says at which sizes and what is rewritten: leave out --shape, --fix, --rewrite")
+        raise RLFlowError("the receipt states sizes and rewrites. Leave out --shape, --fix and --rewrite")
     shapes, fix = named_sizes(receipt) if parsed.receipt else (parse_shapes(parsed.shape), parsed.fix)
     with TemporaryDirectory(prefix=".memory-", dir=out.parent) as folder:
         source = source_of(parsed.model, Path(folder), out)
@@ -111,7 +111,7 @@ def improve_model(parsed, before, shapes: dict, threads: int) -> dict:
 
 
 def write_files(out: Path, model, results: dict, usage: Sequence, receipt: dict, code: str) -> dict[str, Path]:
-    """What each file holds → the file. The model comes last: where it is, all is there."""
+    """Write the files and return content → file. The model is written last, so that it implies the others."""
     from rlflow.graph.onnx_writer import copy_model
     from rlflow.reports.memory_page import write_page
 
@@ -123,7 +123,7 @@ def write_files(out: Path, model, results: dict, usage: Sequence, receipt: dict,
 
 
 def show(results: dict, code: str) -> None:
-    """The figures and how to load the file, on standard output."""
+    """Print the figures and the code that loads the file."""
     from rlflow.reports.memory_page import figures, names_of
 
     lines = [("MB", *names_of(results), "latency"), *figures(results)]
@@ -155,11 +155,11 @@ def result_line(results: dict) -> str:
         return f"{results['gain_percent']:.1f} % less at the peak: {peak} MB of activations instead of {usual}; {least}"
     if results["proved"]:
         return f"nothing to gain from another order: ONNX Runtime's own needs {usual} MB; {least}. Nothing was written"
-    return f"no better order than ONNX Runtime's own ({usual} MB) was met; {least}. Nothing was written"
+    return f"no better order than ONNX Runtime's own ({usual} MB) was found; {least}. Nothing was written"
 
 
 def certainty(results: dict) -> list[str]:
-    """How sure all of it is, in parts of a sentence."""
+    """Return the certainty of the results, in parts of a sentence."""
     from rlflow.graph.typical import sizes_text
     from rlflow.memory.pipeline import SEEDS
 
@@ -170,26 +170,26 @@ def certainty(results: dict) -> list[str]:
     elif results["written"]:
         parts.append(f"the same bits on {counted(len(SEEDS), 'random input')}, run in that order")
     if results["this_processor_only"]:
-        parts.append("it suits processors such as this one alone")
+        parts.append("it suits only processors like this one")
     lowest, highest = results["usual_peaks"][0], results["usual_peaks"][-1]
     if lowest < highest:
-        parts.append(f"as it is, sessions differ in their order: from {lowest / 1e6:.3f} to {highest / 1e6:.3f} MB")
+        parts.append(f"the original runs in different orders: from {lowest / 1e6:.3f} to {highest / 1e6:.3f} MB")
     if results["sizes"]:
         parts.append(f"at {sizes_text(results['sizes'])}")
     if results["unknown_sizes"]:
-        parts.append(f"{counted(results['unknown_sizes'], 'result')} of unknown size counted as nothing")
+        parts.append(f"{counted(results['unknown_sizes'], 'result')} of unknown size counted as 0 bytes")
     return [*parts, measured_line(results)]
 
 
 def measured_line(results: dict) -> str:
-    """What the options that were chosen do."""
+    """Return in one line the effect of the chosen session options."""
     from rlflow.reports.markdown import measured_text
 
     first, best = results["rows"][0], next(row for row in results["rows"] if row["setup"] == results["setup"])
     if first["usual_bytes"] is None:
         return "resident memory is not counted on this system"
     if not best["latency"]:
-        return f"runs add {first['usual_bytes'] / 1e6:.3f} MB to resident memory; no options that are not slow add less"
+        return f"runs add {first['usual_bytes'] / 1e6:.3f} MB to resident memory; no acceptable options add less"
     usual = f"{best['usual_bytes'] / 1e6:.3f} with them, {first['usual_bytes'] / 1e6:.3f} with the defaults"
-    added = f"runs add {best['bytes'] / 1e6:.3f} MB to resident memory (as it is {usual})"
+    added = f"runs add {best['bytes'] / 1e6:.3f} MB to resident memory (the original: {usual})"
     return f"with '{best['setup']}' {added}, {measured_text(best['latency'])}"

@@ -1,4 +1,4 @@
-"""`optimise`: a model in, a faster one out, within a time budget."""
+"""The command `optimise`: make a model faster within a time budget."""
 
 import time
 from pathlib import Path
@@ -18,57 +18,58 @@ from rlflow.cli.command import (
 )
 from rlflow.common.options import setting
 
-TEXT = "a model in, a faster one out: searches, with --learn all four stages too"
+TEXT = "make a model faster within a time budget; with --learn, also train a controller"
 PAGE = """\
-Makes a model faster: searches on the real graph (a descent that tries first what a roofline promises, random descents
-by that, then greedy, beam and annealing), takes back what does not pay, lets what differs compete, checks that the
-result is equal, measures it against the original and writes what is shown to be faster. Where nothing is shown either
-way it writes the original, unless another figure is shown to be better (memory, file size) or --accept equal takes the
-result as it is; a file that is measured to be slower than the original never.
+Makes a model faster. It searches for a cheaper graph, takes back the rewrites that gain nothing, compares different
+results end to end, checks that the outputs are equal, and measures the best result against the original.
 
-All of that holds with --threads N threads. How the delivered file does with one thread is measured too, more shortly,
-and said; it decides nothing.
+The result is written if it is measured faster. If no difference in speed is shown, the result is written only if it
+needs less memory or a smaller file, or with --accept equal. Otherwise the original is written. A result that is
+measured slower is never written.
 
---seconds S is for the whole command (default: 120, and 900 where it learns): half for the searches, a tenth to take
-back what does not pay, a quarter for candidates that compete end to end, the rest for the last measurement; checks that
-have begun are finished. Ctrl-C or SIGTERM writes the best so far, checked and measured in short; once more leaves at
-once. What is known lies in DIR/best-so-far.json, so that the same command goes on after whatever happened, and with
-more seconds looks further.
+--threads N: costs and measurements use N threads. The speed of the delivered file with one thread is also measured,
+more briefly. It is reported and decides nothing.
 
---receipt FILE.receipt.json: first the rewrites of an earlier result are carried out, of the same model at another size
-or with other weights, those that have no place here left out; what they come to competes with what the searches find.
+--seconds S is the time of the whole command (default: 120, or 900 with learning). Half of it is for the searches, a
+tenth for taking rewrites back, a quarter for comparing results, and the rest for the last measurement. A check that has
+begun is finished. Ctrl-C or SIGTERM ends the search; the best result so far is checked, measured briefly and written. A
+second Ctrl-C ends the command without a file. DIR/best-so-far.json holds the results of the searches. The same command
+continues from there, and with more seconds it searches further.
 
---controller DIR: first a controller acts that learnt on other models (train-controller --models with
-controller.name=xrlflow; DIR holds its controller.json), for a quarter of the searches' seconds at most once it has
-played its greedy episode; what it found competes with what the searches find.
+--receipt FILE.receipt.json: first applies the rewrites of an earlier result for the same model at another size or with
+other weights. Rewrites that have no match here are left out. The result competes with those of the searches.
 
---learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the
-real graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of
-these stages, say so too"""
+--controller DIR: first lets a controller act that was trained on other models (train-controller --models with
+controller.name=xrlflow; DIR holds its controller.json). After its greedy episode it stops at a quarter of the searches'
+seconds. The result competes with those of the searches.
+
+--learn: after the searches, a world model learns from random episodes. A controller trains in its dream and acts on the
+real graph (collect, train-wm, train-controller, eval). The best result of all is written. --iterations and options of
+these stages imply --learn"""
 
 
 def add(commands) -> None:
     command = add_command(commands, "optimise", run, TEXT, PAGE + ITERATIONS, resumes=True)
     add_options(command)
-    command.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
-    command.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
+    command.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
+    command.add_argument("--out", required=True, metavar="FILE", help="file for the optimised model")
     command.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
-    command.add_argument("--seconds", type=float, metavar="S", help="for the whole command (optimise.seconds)")
-    add_threads(command, "; say as many as the model will run with (cost.threads)")
-    learn = "a controller learns in the dream, too (optimise.learn=true)"
+    command.add_argument("--seconds", type=float, metavar="S", help="time limit of the command (optimise.seconds)")
+    add_threads(command, "; pass the number that the model will run with (cost.threads)")
+    learn = "also train a controller in the dream (optimise.learn=true)"
     command.add_argument("--learn", action="store_true", help=learn)
-    earlier = "rewrites of an earlier result, at another size or with other weights, are tried first (optimise.receipt)"
+    earlier = "first apply the rewrites of an earlier result, at another size or with other weights (optimise.receipt)"
     command.add_argument("--receipt", metavar="FILE", help=earlier)
-    trained = "a controller trained elsewhere acts on the model before the searches (optimise.controller)"
+    trained = "let a controller that was trained elsewhere act before the searches (optimise.controller)"
     command.add_argument("--controller", metavar="DIR", help=trained)
     add_accept(command)
     add_iterations(command)
     command.add_argument(
-        "--exact", action="store_true", help="only rules that change no rounding: equal bit for bit (env.exact=true)"
+        "--exact", action="store_true", help="use only rules that change no rounding; outputs are equal bit for bit"
     )
     command.add_argument(
         "--standard-operators-only", action="store_true",
-        help="no operators of ONNX Runtime's own: the model stays portable (env.standard_operators_only=true)",
+        help="use no operators that only ONNX Runtime has (env.standard_operators_only=true)",
     )  # fmt: skip
 
 
@@ -82,14 +83,14 @@ def run(parsed) -> dict:
     opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed))
     results, stopped = search_and_deliver(opened, out, started, acted, learn)
     outcome = results["eval"]
-    lines = pages(opened, outcome)  # after the file, because they describe what is already delivered
+    lines = pages(opened, outcome)  # after the file is written, because the pages describe it
     again = ("optimise", opened.config.model, "--out", out, "--run", opened.path)
     ending(lines | {"model": out}, *(again if stopped else following(opened, outcome, out)))
     return results
 
 
 def chosen_options(parsed) -> list[str]:
-    """The options that its arguments change, as KEY=VALUE; whoever speaks of learning gets it."""
+    """Return the options that the arguments change, as KEY=VALUE; options of learning imply optimise.learn."""
     from rlflow.runs.config import asks_to_learn
 
     chosen = chosen_iterations(parsed)

@@ -1,14 +1,14 @@
-"""`replay`: a receipt repeated."""
+"""The command `replay`: repeat a receipt."""
 
 from rlflow.cli.command import add_command, ending
 from rlflow.common.files import read_json
 
 
 def add(commands) -> None:
-    command = add_command(commands, "replay", run, "repeat a receipt: the same model again, byte for byte")
-    command.add_argument("receipt", metavar="RECEIPT.json")
+    command = add_command(commands, "replay", run, "repeat a receipt and write the same model again, byte for byte")
+    command.add_argument("receipt", metavar="RECEIPT.json", help="the receipt")
     command.add_argument("--model", required=True, metavar="MODEL", help="the original ONNX file")
-    command.add_argument("--out", required=True, metavar="FILE", help="where the replayed model goes")
+    command.add_argument("--out", required=True, metavar="FILE", help="file for the model")
 
 
 def run(parsed) -> dict:

@@ -1,4 +1,4 @@
-"""`report`: finished runs side by side."""
+"""The command `report`: compare finished runs."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ from rlflow.cli.command import add_command, ending
 from rlflow.common.files import check_writable, read_json
 from rlflow.common.messages import counted
 
-TEXT = "one report over several finished runs: models × controllers × seeds, as Markdown, PNG, CSV and one HTML page"
+TEXT = "compare finished runs by model, controller and seed: Markdown, PNG, CSV and one HTML page"
 
 
 def add(commands) -> None:
     command = add_command(commands, "report", run, TEXT)
-    command.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs with a finished eval")
-    command.add_argument("--out", required=True, dest="folder", metavar="FOLDER", help="where the report goes")
+    command.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs in which eval has finished")
+    command.add_argument("--out", required=True, dest="folder", metavar="FOLDER", help="folder for the report")
 
 
 def run(parsed) -> dict:
@@ -33,12 +33,12 @@ def run(parsed) -> dict:
 
 
 def following(run: Path) -> tuple:
-    """The words of the next command, about the first of the runs: how far its results are from the best."""
+    """Return the words of the next command: the bound of the first run's model."""
     from omegaconf import OmegaConf
 
     from rlflow.cli.command import model_words
 
     source = read_json(run / "model.json").get("source")
-    if source is None:  # no model, but another task's problem
+    if source is None:  # another task, without a model
         return ("eval", "--run", run)
     return ("bound", "--model", *model_words(OmegaConf.load(run / "config.yaml"), run / source))

@@ -1,4 +1,4 @@
-"""`rules`: the rules listed, explained in a model, drawn, documented, proved and enumerated."""
+"""The commands `rules`: list, explain, draw, document, prove and enumerate rules."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,39 +6,39 @@ from pathlib import Path
 from rlflow.cli.command import add_command, add_sizes, ending
 from rlflow.common.messages import counted, shape_words
 
-TEXT = "the rules: list them, explain them in a model, prove them, find new ones"
-EXPLAIN = "what fires where in a model, and the nearest miss of each rule with its reason"
-ENUMERATE = "find rules by machine: graphs of few operators that are equal"
+TEXT = "list the rules, explain where they match, prove them, find new ones"
+EXPLAIN = "show where each rule matches in a model, or the nearest miss with its reason"
+ENUMERATE = "find rules automatically: equal graphs of few operators"
 
 
 def add(commands) -> None:
-    """`rules list`, `rules explain`, `rules picture`, `rules docs`, `rules prove`, `rules enumerate`."""
+    """Add `rules list`, `explain`, `picture`, `docs`, `prove` and `enumerate`."""
     commands = commands.add_parser("rules", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     add_command(commands, "list", run_list, "list the rules")
     explain = add_command(commands, "explain", run_explain, EXPLAIN)
-    explain.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
-    explain.add_argument("--rule", action="append", default=[], metavar="NAME", help="this rule alone; repeatable")
-    explain.add_argument("--all", action="store_true", help="where each rule matches, and what nearly fits and why not")
+    explain.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
+    explain.add_argument("--rule", action="append", default=[], metavar="NAME", help="only this rule; repeatable")
+    explain.add_argument("--all", action="store_true", help="show all matches of each rule, and reasons of near misses")
     add_sizes(explain)
-    picture = add_command(commands, "picture", run_picture, "one rule as a Mermaid diagram")
+    picture = add_command(commands, "picture", run_picture, "draw one rule as a Mermaid diagram")
     picture.add_argument("name", metavar="NAME")
-    docs = add_command(commands, "docs", run_docs, "the rules as a page in Markdown, with a picture of each family")
-    docs.add_argument("--out", metavar="FILE", help="where the page goes; docs/RULES.md is made so")
-    prove = add_command(commands, "prove", run_prove, "prove the rules anew")
-    prove.add_argument("names", nargs="*", metavar="NAME", help="these rules alone")
-    prove.add_argument("--workers", type=int, default=0, metavar="N", help="processes; 0 for one a core")
+    docs = add_command(commands, "docs", run_docs, "write the rules as a Markdown page, with a picture of each family")
+    docs.add_argument("--out", metavar="FILE", help="file for the page (docs/RULES.md in the repository)")
+    prove = add_command(commands, "prove", run_prove, "prove the rules again")
+    prove.add_argument("names", nargs="*", metavar="NAME", help="only these rules")
+    prove.add_argument("--workers", type=int, default=0, metavar="N", help="number of processes; 0: one for each core")
     add_enumerate(commands)
 
 
 def add_enumerate(commands) -> None:
     command = add_command(commands, "enumerate", run_enumerate, ENUMERATE, resumes="folder")
-    command.add_argument("--operators", type=int, default=4, metavar="N", help="operators of a side, at most")
-    folder = "where checkpoints are kept; the same command goes on from there"
+    command.add_argument("--operators", type=int, default=4, metavar="N", help="largest number of operators on a side")
+    folder = "folder of checkpoints; the same command continues from there"
     command.add_argument("--folder", metavar="DIR", help=folder)
-    command.add_argument("--workers", type=int, default=2, metavar="N", help="processes")
-    seconds = "after which no further candidate is looked at"
+    command.add_argument("--workers", type=int, default=2, metavar="N", help="number of processes")
+    seconds = "time limit, after which no further pair of graphs is tried"
     command.add_argument("--seconds", type=float, default=1800.0, metavar="S", help=seconds)
-    command.add_argument("--out", metavar="FILE", help="where the rules go")
+    command.add_argument("--out", metavar="FILE", help="file for the rules")
 
 
 def run_list(parsed) -> dict:
@@ -68,12 +68,12 @@ def run_explain(parsed) -> dict:
 
     rules = load_rules(families())
     for name in parsed.rule:
-        rules.index(name)  # raises for one that there is not
+        rules.index(name)  # raises if there is no such rule
     model, shapes = zoo_or_path(parsed.model), parse_shapes(parsed.shape)
     graph, _ = load_at(model, shapes, parsed.fix)
     graph, first = prepared(graph, rules)
     if first:
-        print(f"{counted(len(first), 'rewrite')} of shape arithmetic first; in what is left:")
+        print(f"{counted(len(first), 'rewrite')} of shape arithmetic applied first; in the remaining graph:")
     entries = explain.explain_rules(graph, rules, parsed.rule)
     in_full = bool(parsed.all or parsed.rule)
     print(explain.as_text(entries, whole=bool(parsed.rule)) if in_full else explain.overview(entries))
@@ -144,9 +144,9 @@ def run_enumerate(parsed) -> dict:
     again = ["rules", "enumerate", "--operators", parsed.operators, "--workers", parsed.workers]
     again += ["--folder", parsed.folder] if parsed.folder else []
     count = sum(line[:1].isalpha() for line in report.rules.splitlines())  # each begins with its name
-    lines = {"result": counted(count, "rule") if report.finished else "not finished: the time is up"}
+    lines = {"result": counted(count, "rule") if report.finished else "not finished within the time limit"}
     if not report.finished:
-        # a folder has what was found; without one it all begins again, and needs more time
+        # With a folder the same command continues. Without one it starts again, and needs more time.
         seconds = parsed.seconds if parsed.folder else max(2 * parsed.seconds, 60.0)
         ending(lines, *again, "--seconds", f"{seconds:g}", *(["--out", parsed.out] if parsed.out else []))
     elif parsed.out:

@@ -1,4 +1,4 @@
-"""`search`: one search on the real graph, without learning; the checked result and its receipt."""
+"""The command `search`: one search on the real graph, without learning, with a checked result and its receipt."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -6,24 +6,24 @@ from tempfile import TemporaryDirectory
 from rlflow.cli.command import add_command, add_options, ending, open_run
 from rlflow.common.messages import say
 
-TEXT = "look for a cheaper graph with one search, without learning: a model in, a faster one out"
+TEXT = "search for a cheaper graph with one method, without learning"
 PAGE = """\
-Looks for a cheaper graph with one search, without learning: a model in, a faster one out.
+Searches for a cheaper graph with one method, without learning, and writes the faster model.
 
     %(prog)s --method beam --model MODEL.onnx --out FASTER.onnx --seconds 60 --measure
 
-  beam         chains of rewrites in one neighbourhood, a loss first if need be: the one to try first
-  annealing    random rewrites near by, losses accepted less and less; goes on as long as it may
-  greedy       always the rewrite that gains most; ends within seconds
-  descent      what a roofline promises most is tried first; has something after fewer timings than the others
-  grasp        random descents by a roofline, which times nothing; the best of them by the cost: finds what others block
-  best-first   first the graph that could become the cheapest
-  taso         the backtracking search of TASO, the control
-  random       random play, the other control
+  beam         chains of neighbouring rewrites, which may begin with a loss; try this method first
+  annealing    random neighbouring rewrites with decreasing acceptance of losses; uses all the time
+  greedy       the rewrite of the highest gain, repeatedly; ends within seconds
+  descent      rewrites by decreasing estimated gain; needs the fewest timings for a first result
+  grasp        random descents by a roofline without timings, best one by the cost; finds rewrites that exclude others
+  best-first   the graph with the lowest reachable cost first
+  taso         the backtracking search of TASO, a control
+  random       random episodes, a control
 
-The cost is the configured one: cost.name=profiled (operators timed on this machine; the first search of a
-model times its operators) or cost.name=analytic. Ctrl-C ends the search with the best so far. The result is
-checked to be equal to the original; FASTER.receipt.json repeats it with the command `replay`."""
+The search minimises the configured cost: cost.name=profiled (operators timed on this machine; the first search of a
+model times its operators) or cost.name=analytic. Ctrl-C ends the search with the best result so far. The result is
+checked against the original. The command `replay` repeats it from FASTER.receipt.json."""
 
 
 def add(commands) -> None:
@@ -31,12 +31,12 @@ def add(commands) -> None:
     add_options(command)
     methods = "random, greedy, taso, best-first, beam, annealing, descent or grasp"
     command.add_argument("--method", required=True, metavar="NAME", help=methods)
-    command.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
-    out = "where the model goes; its receipt lies beside it"
+    command.add_argument("--model", required=True, help="zoo name or path of an ONNX file")
+    out = "file for the model; the receipt is written beside it"
     command.add_argument("--out", required=True, metavar="FILE", help=out)
-    seconds = "after which the best so far is taken (search.seconds)"
+    seconds = "time limit, after which the best result so far is taken (search.seconds)"
     command.add_argument("--seconds", type=float, metavar="S", help=seconds)
-    measure = "measure the result against the original (eval.measure_seconds); delivered is what eval.accept says"
+    measure = "measure the result against the original (eval.measure_seconds) before it is accepted (eval.accept)"
     command.add_argument("--measure", action="store_true", help=measure)
 
 

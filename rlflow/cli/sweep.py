@@ -1,4 +1,4 @@
-"""`sweep`: every combination of some options, or what a sampler proposes, over several seeds."""
+"""The command `sweep`: compare combinations of options over several seeds."""
 
 import sys
 from collections import Counter
@@ -9,39 +9,48 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable
 from rlflow.common.messages import ROOT, counted
 
-TEXT = "compare options: every combination, or what a sampler proposes, over several seeds"
+TEXT = "compare combinations of options, all or those that a sampler proposes, over several seeds"
 PAGE = """\
-Runs a sweep: every combination of some options (or so many that a sampler proposes), each with several seeds.
+Runs a sweep: all combinations of some options, or a number of combinations that a sampler proposes, with several
+seeds each.
 
   %(prog)s configs/sweeps/temperature.yaml --run runs/temperature
 
-A sweep file says `model`, `base` (options of all trials), `parameters` (option: list, or {low, high, log} for
-samplers; or a name of one's own with cases {NAME: {OPTION: value}}), `seeds`, `sampler` (grid, random or tpe, with
-`trials` and `sampler_seed`), `pruner` (none, or median: a trial that is behind after its first seeds gets no more),
-`objective` ({figure, direction}), `executor` (local or ray) and `workers`. Each run is a run folder in DIR/trials; what
-runs have in common (episodes, world models) is made once, in DIR/shared. Killed at any moment, the same command goes
-on, and so does one with a longer file.
+The keys of a sweep file:
 
-DIR/report.md has the table and plots, trials.csv and trials.json one row a run, optuna.db Optuna's study;
+  model        zoo name or path of an ONNX file
+  base         options of all trials
+  parameters   option: list of values, or {low, high, log} for samplers; or a new name with cases
+               {NAME: {OPTION: value}}
+  seeds        list of seeds
+  sampler      grid, random or tpe, with `trials` and `sampler_seed`
+  pruner       none, or median: a trial whose first seeds are worse than the median gets no further seeds
+  objective    {figure, direction}
+  executor     local or ray, with `workers`
+
+Each run has a folder in DIR/trials. Episodes and world models that several runs share are made once, in DIR/shared. A
+killed sweep continues with the same command, also with a longer file.
+
+DIR/report.md holds the table and plots, trials.csv and trials.json one row for each run, and optuna.db Optuna's study.
 `tensorboard --logdir DIR/tensorboard` shows the HParams view."""
 
 
 def add(commands) -> None:
     command = add_command(commands, "sweep", run, TEXT, PAGE, resumes=True)
-    command.add_argument("file", metavar="SWEEP.yaml", help="for example one of configs/sweeps/")
-    command.add_argument("--run", required=True, metavar="DIR", help="folder of the sweep; everything goes there")
+    command.add_argument("file", metavar="SWEEP.yaml", help="a sweep file, for example one in configs/sweeps/")
+    command.add_argument("--run", required=True, metavar="DIR", help="folder of the sweep, for all its files")
 
 
 def run(parsed) -> dict:
-    """All trials of a sweep; tables and pages are written after every block of trials."""
+    """Run all trials of a sweep; write tables and pages after every block of trials."""
     from controllers.stages.parts import check_names
     from rlflow.runs.sweeps.definition import load_sweep
     from rlflow.runs.sweeps.tables import best, write_tables
     from rlflow.runs.sweeps.trials import run_sweep
 
     options, folder = load_sweep(parsed.file, check_names), Path(parsed.run)
-    if (folder / "model.json").exists():  # whose curves would be taken for earlier ones of the sweep
-        raise RLFlowError(f"{folder} is the folder of a run; a sweep needs one of its own")
+    if (folder / "model.json").exists():  # its curves would count as earlier ones of the sweep
+        raise RLFlowError(f"{folder} is the folder of a run. Pass another --run: a sweep needs a folder of its own")
     check_writable(folder / "report.md")
     results = {}
 
@@ -55,27 +64,27 @@ def run(parsed) -> dict:
 
 
 def end_with(rows: list[dict], winner: dict | None, folder: Path, file: str) -> None:
-    """winner: the best of the trials' summaries, None if none is finished."""
+    """Print the last lines; `winner` is the summary of the best trial, or None if no trial is finished."""
     states = Counter(row["state"] for row in rows)
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     result = f"{counted(len(rows), 'run')}: {counts}"
     lines = {"result": result, "report": folder / "report.md", "table": folder / "trials.csv"}
     if states["failed"] or winner is None:
-        ending(lines, "sweep", file, "--run", folder)  # which tries again what failed
+        ending(lines, "sweep", file, "--run", folder)  # runs the failed trials again
     else:
         seeds = [folder / row["folder"] for row in rows if row["trial"] == winner["trial"]]
         ending(lines, "report", *seeds, "--out", folder / "best")
 
 
 def this_program() -> tuple[str, ...]:
-    """What a trial is begun with: the run.py of this checkout, or the installed package (-P: no other of that name)."""
+    """Return the words that start a trial: run.py of this checkout, or the installed package (-P: no local one)."""
     if (ROOT / "pyproject.toml").exists():
         return sys.executable, str(ROOT / "run.py")
     return sys.executable, "-P", "-m", "rlflow.cli"
 
 
 def write_parameters(folder: Path, options, rows: list[dict]) -> None:
-    """TensorBoard's HParams view of the rows, written anew."""
+    """Write TensorBoard's HParams view of the rows, replacing an earlier one."""
     from shutil import rmtree
 
     from rlflow.runs.sweeps.runs import FIGURES

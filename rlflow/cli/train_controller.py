@@ -1,22 +1,22 @@
-"""`train-controller`: a controller learns inside the dream."""
+"""The command `train-controller`: train a controller in the dream."""
 
 from rlflow.cli.command import add_stage, ending, open_run
 from rlflow.common.options import setting
 
-TEXT = "train the controller inside the dream"
+TEXT = "train the controller in the dream"
 PAGE = """\
-Trains the controller inside the dream: its environment is the world model. With controller.train_on=real it learns on
-the real graph, for comparison; the controller of a one-shot task learns on its instance, or on others of its kind, as
-its first stage. One that sees candidates (controller.name=xrlflow) depends on no model: with --models it learns on
-several, and then acts on models that it never saw, as `optimise --controller DIR/controller/xrlflow-real`.
+Trains the controller in the dream: its environment is the world model. With controller.train_on=real it trains on the
+real graph, for comparison. For a one-shot task this is the first stage, and the controller trains on the instance or on
+others of its kind. A controller that observes candidates (controller.name=xrlflow) is independent of the model: with
+--models it trains on several, and can then act on new models by `optimise --controller DIR/controller/xrlflow-real`.
 
-Before it: train-wm. After it: eval, which lets the controller act on the real graph."""
+The stage before is train-wm. The next stage is eval, in which the controller acts on the real graph."""
 
 
 def add(commands) -> None:
     command = add_stage(commands, "train-controller", run, TEXT, PAGE)
     command.add_argument(
-        "--models", metavar="A,B", help="further models that it learns on, in turn (controller.xrlflow.also)"
+        "--models", metavar="A,B", help="further models of the training, in turn (controller.xrlflow.also)"
     )
 
 
@@ -31,7 +31,7 @@ def run(parsed) -> dict:
 
 
 def chosen_models(parsed) -> list[str]:
-    """The option that --models changes, as KEY=VALUE."""
+    """Return the option that --models changes, as KEY=VALUE."""
     if not parsed.models:
         return []
     return [setting("controller.xrlflow.also", [model.strip() for model in parsed.models.split(",")])]

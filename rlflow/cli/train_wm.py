@@ -1,14 +1,15 @@
-"""`train-wm`: the world model learns from the episodes, or online."""
+"""The command `train-wm`: train the world model."""
 
 from rlflow.cli.command import ITERATIONS, add_iterations, add_stage, chosen_iterations, ending, open_run
 
 TEXT = "train the world model on the episodes (or online)"
 PAGE = (
     """\
-Trains the world model on the episodes of `collect`, and judges it on some that it keeps out. With
-world_model.mode=online it plays random episodes of its own, and no `collect` is needed.
+Trains the world model on the episodes of `collect`, and measures its errors on held-out episodes. With
+world_model.mode=online it plays its own random episodes and needs no `collect`.
 
-Before it: collect. After it: train-controller; `eval --what world-model` judges the world model at length"""
+The stage before is collect, the next stage is train-controller. `eval --what world-model` evaluates the world model in
+more detail"""
     + ITERATIONS
 )
 

@@ -1,32 +1,33 @@
-"""`validate`: whether two models are the same."""
+"""The command `validate`: check that two models compute the same."""
 
 from rlflow.cli.command import add_command, add_sizes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.common.messages import shape_words
 
-TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
-RECEIPT = "how B was made of A; names the rewrite at which outputs part, and knows --shape and --fix"
+TEXT = "check that two models compute the same; exit status 1 if they do not"
+RECEIPT = "receipt of B: names the rewrite after which outputs differ, and sets --shape and --fix"
 PAGE = """\
-Whether two models are the same: structure, interface, numerics on ordinary and special inputs, receipt. Prints a line
-for each kind of finding and each one that failed; the exit status is 1 if any did. Where sizes are symbolic the two are
-compared at those of --shape and at five more, and B must run wherever A does; with --fix B may take those of --shape
-alone."""
-TOLERANCE = "largest relative error of an output (default: 1e-4)"
+Checks that two models compute the same: structure, interface, numerics on ordinary and special inputs, and the receipt.
+Prints one line for each kind of finding and one for each failure. The exit status is 1 if a finding failed.
+
+Models with symbolic sizes are compared at the sizes of --shape and at five more. B must run wherever A does. With --fix
+B may accept only the sizes of --shape."""
+TOLERANCE = "largest accepted relative error of an output (default: 1e-4)"
 
 
 def add(commands) -> None:
     command = add_command(commands, "validate", run, TEXT, PAGE)
     command.add_argument("original", metavar="A.onnx", help="the original: a path or a zoo name")
-    command.add_argument("candidate", metavar="B.onnx", help="what must equal it: a path or a zoo name")
+    command.add_argument("candidate", metavar="B.onnx", help="the model to check: a path or a zoo name")
     command.add_argument("--receipt", metavar="R.json", help=RECEIPT)
     command.add_argument(
-        "--seed", type=int, action="append", metavar="N", help="of the inputs; repeatable (default: 0, 1 and 2)"
+        "--seed", type=int, action="append", metavar="N", help="seed of the inputs; repeatable (default: 0, 1 and 2)"
     )
     command.add_argument("--tolerance", type=float, default=1e-4, metavar="X", help=TOLERANCE)
-    command.add_argument("--exact", action="store_true", help="equal bit for bit, ONNX Runtime's own optimisations off")
+    command.add_argument("--exact", action="store_true", help="require equal bits, ONNX Runtime's optimisations off")
     add_threads(command)
-    command.add_argument("--all", action="store_true", help="show every finding, not only those that failed")
+    command.add_argument("--all", action="store_true", help="show every finding, not only failures")
     add_sizes(command)
 
 
@@ -38,7 +39,7 @@ def run(parsed) -> dict:
 
     seeds = parsed.seed or (0, 1, 2)
     if min(seeds) < 0 or not parsed.tolerance >= 0:
-        raise RLFlowError("--seed and --tolerance are at least 0")
+        raise RLFlowError("pass --seed and --tolerance of at least 0")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
     receipt = read_json(parsed.receipt) if parsed.receipt else None
     bound, typical = (shapes_of(receipt), sizes_of(receipt)) if parsed.receipt else ({}, {})
@@ -53,14 +54,14 @@ def run(parsed) -> dict:
 
 
 def end_with(result, parsed, shapes: list[str]) -> None:
-    """shapes: the words that bind all sizes, those of the receipt too."""
+    """Print the result and the next command; `shapes` are its words for all sizes, including the receipt's."""
     if result.ok:
-        lines = {"result": "the two are the same", "sure": sure(result)}
+        lines = {"result": "the two models compute the same", "sure": sure(result)}
         if not result.compared:
-            lines["result"] = "no difference was found, and no output could be compared"
+            lines["result"] = "no difference was found, but no output could be compared"
         ending(lines, "bound", "--model", parsed.original, *shapes)
         return
-    text = f"the two are NOT the same: {len(result.failures())} of {len(result.findings)} findings failed"
+    text = f"the two models do NOT compute the same: {len(result.failures())} of {len(result.findings)} findings failed"
     if parsed.receipt:
         ending({"result": text}, "replay", parsed.receipt, "--model", parsed.original, "--out", "replayed.onnx")
     else:
@@ -68,7 +69,7 @@ def end_with(result, parsed, shapes: list[str]) -> None:
 
 
 def sure(result) -> str:
-    """What the findings, none of which failed, show, and what they do not."""
+    """Return in one line what the findings show if none of them failed."""
     from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text
 
     findings = result.to_dict()["findings"]

@@ -1,4 +1,4 @@
-"""`zoo`: the models that need no download."""
+"""The command `zoo`: list the models that need no download."""
 
 from rlflow.cli.command import EXAMPLE, add_command, ending
 from rlflow.common.messages import counted

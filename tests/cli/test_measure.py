@@ -51,7 +51,7 @@ def test_at_several_sizes_each_is_told(capsys, files):
 def test_outputs_that_differ_are_told(capsys, files):
     done, result = measure(capsys, files, "fast", "other", *QUICK)
     assert done.code == 0 and result["largest_relative_error"] >= 1
-    assert "the two do not compute the same" in done.ending["sure"] and " validate " in done.ending["next"]
+    assert "the two models do not compute the same" in done.ending["sure"] and " validate " in done.ending["next"]
 
 
 def test_integers_that_differ_are_said_in_valid_json(capsys, files):
@@ -74,11 +74,11 @@ def test_outputs_that_differ_in_half_precision_are_not_judged(capsys, files):
 @pytest.mark.parametrize(
     "first, second, more, said",
     [
-        ("fast", "narrow", (), "other interfaces, so that one run cannot be both's: input 'x' was FLOAT[N, 64], is"),
+        ("fast", "narrow", (), "different interfaces: input 'x' was FLOAT[N, 64], is"),
         ("fast", "fixed", ("--shape", "N=8"), "input 'x' was FLOAT[N, 64], is FLOAT[64, 64]"),
         ("fixed", "fast", (), "input 'x' was FLOAT[64, 64], is FLOAT[N, 64]"),
         ("fast", "fast", ("--threads", "0"), "--threads is at least 1"),
-        ("fast", "fast", ("--sessions", "0"), "--sessions is at least 1"),
+        ("fast", "fast", ("--sessions", "0"), "--sessions of at least 1"),
         ("fast", "gone", (), "cannot read"),
     ],
 )

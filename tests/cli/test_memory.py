@@ -86,15 +86,15 @@ def test_where_nothing_is_to_gain_that_is_said_and_nothing_is_written(capsys, tm
 
 
 @pytest.mark.parametrize("words, said", [
-    (("--seconds", "0"), "--seconds is above 0"),
-    (("--slowdown", "nan"), "--slowdown at least 0"),
-    (("--rewrite", "0"), "--rewrite too"),
+    (("--seconds", "0"), "--seconds and --rewrite above 0"),
+    (("--slowdown", "nan"), "--slowdown of at least 0"),
+    (("--rewrite", "0"), "--rewrite above 0"),
     (("--threads", "0"), "--threads is at least 1"),
     (("--shape", "nope=3"), "nope"),
     (("--receipt", "gone.json"), "cannot read gone.json"),
     (("--receipt", "{tmp}/model.json"), "not a receipt of `memory`"),
-    (("--receipt", "{tmp}/model.json", "--shape", "N=3"), "leave out --shape"),
-    (("--receipt", "{tmp}/model.json", "--rewrite"), "leave out --shape, --fix, --rewrite"),
+    (("--receipt", "{tmp}/model.json", "--shape", "N=3"), "Leave out --shape"),
+    (("--receipt", "{tmp}/model.json", "--rewrite"), "Leave out --shape, --fix and --rewrite"),
     (("--out", "{tmp}/model.onnx"), "is the model itself"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_one_line(capsys, tmp_path, source, words, said):

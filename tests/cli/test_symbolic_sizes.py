@@ -29,5 +29,5 @@ def test_a_bound_is_of_the_typical_size(model, capsys, words, where):
 
 def test_rules_are_explained_where_optimise_begins(model, capsys):
     done = in_process(capsys, "rules", "explain", model)
-    assert "of shape arithmetic first; in what is left:" in done.out and "relu-relu" in done.out
+    assert "of shape arithmetic applied first; in the remaining graph:" in done.out and "relu-relu" in done.out
     assert "reshape-to-known" not in done.out  # which has been applied
