@@ -7,6 +7,8 @@ in both, and `at_night` gives them more cases there.
 import os
 from collections.abc import Callable, Iterable
 
+import pytest
+
 NIGHTLY = os.environ.get("RLFLOW_NIGHTLY") == "1"
 SHOWN = 20  # failures in one message
 
@@ -14,6 +16,13 @@ SHOWN = 20  # failures in one message
 def at_night(nightly, otherwise):
     """Return `nightly` if the nightly checks run, `otherwise` in `make test`."""
     return nightly if NIGHTLY else otherwise
+
+
+def slow(*values) -> list:
+    """Return the values as parameters of a test that only `make nightly` runs."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.nightly) for value in values
+    ]
 
 
 def check_each(check: Callable, cases: Iterable, name: Callable = str) -> None:

@@ -1,6 +1,8 @@
 """What every registered step-by-step controller keeps, whatever it is."""
 
 import json
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ ONE_SHOT = {"linear-scores", "topoformer"}  # tests/tasks/test_stages.py, tests/
 REAL_ONLY = {"xrlflow"}  # tests/controllers/test_xrlflow.py
 
 
-@pytest.fixture(params=list(SMALL))
+@pytest.fixture(scope="module", params=list(SMALL))
 def name(request):
     return request.param
 
@@ -48,6 +50,30 @@ def saved(folder):
     return (folder / "controller.npz").read_bytes(), (folder / "controller.json").read_bytes()
 
 
+class Whole(NamedTuple):
+    """An undisturbed training on the identity task with seed 0."""
+
+    controller: Controller
+    folder: Path
+    results: dict
+    logged: list
+    progressed: list
+
+
+@pytest.fixture(scope="module")
+def whole(name, tmp_path_factory) -> Whole:
+    """The training of a controller, once for all tests that only look at it."""
+    controller, folder, logged, progressed = build(name), tmp_path_factory.mktemp(name), [], []
+    results = controller.train(
+        vector(Identity),
+        0,
+        folder,
+        lambda step, scalars: logged.append((step, scalars)),
+        lambda *x: progressed.append(x),
+    )
+    return Whole(controller, folder, results, logged, progressed)
+
+
 def test_the_registry_names_what_it_holds(name):
     controller = CONTROLLERS.get(name)
     assert controller.name == name
@@ -60,6 +86,7 @@ def test_what_a_controller_observes_is_declared():
     assert observed == dict.fromkeys(SMALL, Observes.LATENT) | others
 
 
+@pytest.mark.nightly
 def test_without_a_stop_action_it_learns_and_acts_all_the_same(name, tmp_path):
     """The toy fails for an action that is not there, NO-OP among them."""
     controller = build(name, Stopless)
@@ -97,15 +124,8 @@ def test_a_world_model_that_remembers_nothing_will_do(name, tmp_path):
     assert controller.act(observations(Memoryless)).shape == (64, 2)
 
 
-def test_training_ends_with_a_typed_reason_and_reports_on_its_way(name, tmp_path):
-    logged, progressed = [], []
-    results = build(name).train(
-        vector(Identity),
-        0,
-        tmp_path,
-        lambda step, scalars: logged.append((step, scalars)),
-        lambda *x: progressed.append(x),
-    )
+def test_training_ends_with_a_typed_reason_and_reports_on_its_way(whole):
+    _, _, results, logged, progressed = whole
     assert isinstance(results["stop_reason"], StopReason)
     assert set(results) - {"dreamt_steps"} == {"stop_reason", "detail", "best_return", "iterations", "env_steps"}
     json.dumps(results, allow_nan=False)
@@ -117,44 +137,40 @@ def test_training_ends_with_a_typed_reason_and_reports_on_its_way(name, tmp_path
     assert all(tag_of("train-controller", name) for name in names)  # none is refused
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(name, tmp_path):
-    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(name, whole, tmp_path):
+    for folder, seed in (("same", 0), ("other", 1)):
         build(name).train(vector(Identity), seed, tmp_path / folder)
-    assert saved(tmp_path / "a") == saved(tmp_path / "b")
-    assert saved(tmp_path / "a") != saved(tmp_path / "c")
+    assert saved(tmp_path / "same") == saved(whole.folder)
+    assert saved(tmp_path / "other") != saved(whole.folder)
 
 
-def test_a_loaded_controller_acts_as_the_saved_one(name, tmp_path):
-    controller = build(name)
-    controller.train(vector(Identity), 0, tmp_path)
+def test_a_loaded_controller_acts_as_the_saved_one(name, whole):
+    controller, folder, *_ = whole
     loaded, observation = build(name, seed=5), observations()
-    loaded.load(tmp_path)
+    loaded.load(folder)
     for greedy in (True, False):
         actions = [c.act(observation, greedy, np.random.default_rng(2)) for c in (controller, loaded)]
         np.testing.assert_array_equal(*actions)
 
 
-@pytest.mark.parametrize("name", ["cma-es", "ppo"])
-def test_a_killed_training_goes_on_to_the_same_bytes(name, tmp_path):
-    results = build(name).train(vector(Identity), 0, tmp_path / "whole")
-
+@pytest.mark.parametrize("name", ["cma-es", "ppo"], indirect=True)
+def test_a_killed_training_goes_on_to_the_same_bytes(name, whole, tmp_path):
     def kill(done, total):
         if done == total // 2 + 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         build(name).train(vector(Identity), 0, tmp_path / "killed", progress=kill)
-    assert saved(tmp_path / "killed") != saved(tmp_path / "whole")
+    assert saved(tmp_path / "killed") != saved(whole.folder)
     resumed = build(name).train(vector(Identity), 0, tmp_path / "killed")
-    assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
-    assert resumed == results
-    assert build(name).train(vector(Identity), 0, tmp_path / "killed") == results  # nothing is left to do
+    assert saved(tmp_path / "killed") == saved(whole.folder)
+    assert resumed == whole.results
+    assert build(name).train(vector(Identity), 0, tmp_path / "killed") == whole.results  # nothing is left to do
 
 
-def test_a_training_with_other_options_or_another_seed_is_not_continued(name, tmp_path):
-    build(name).train(vector(Identity), 0, tmp_path)
+def test_a_training_with_other_options_or_another_seed_is_not_continued(name, whole):
     with pytest.raises(RLFlowError, match="other options .seed 0, not 1"):
-        build(name).train(vector(Identity), 1, tmp_path)
+        build(name).train(vector(Identity), 1, whole.folder)
 
 
 def test_a_checkpoint_of_another_shape_or_controller_is_refused(name, tmp_path):
