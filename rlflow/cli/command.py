@@ -21,8 +21,9 @@ continues there."""
 
 
 def add_command(
-    commands, name: str, function, text: str, page: str | None = None, resumes: bool | str = False
-) -> argparse.ArgumentParser:
+    commands, name: str, function, text: str, page: str | None = None, resumes: bool | str = False,
+    aliases: Sequence[str] = (),
+) -> argparse.ArgumentParser:  # fmt: skip
     """Add a command with the two arguments that every command has.
 
     Args:
@@ -32,8 +33,9 @@ def add_command(
       text: a one-line description.
       page: a longer description for --help, printed unchanged.
       resumes: whether the same command continues after it was stopped; or the name of the argument that makes it so.
+      aliases: other spellings of the name.
     """
-    command = commands.add_parser(name, help=text, description=page or text)
+    command = commands.add_parser(name, aliases=aliases, help=text, description=page or text)
     if page:
         command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.set_defaults(function=function, resumes=resumes)

@@ -49,7 +49,7 @@ these stages imply --learn"""
 
 
 def add(commands) -> None:
-    command = add_command(commands, "optimise", run, TEXT, PAGE + ITERATIONS, resumes=True)
+    command = add_command(commands, "optimise", run, TEXT, PAGE + ITERATIONS, resumes=True, aliases=("optimize",))
     add_options(command)
     command.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
     command.add_argument("--out", required=True, metavar="FILE", help="file for the optimised model")

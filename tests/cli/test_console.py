@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+import rlflow
 from rlflow.cli.bound import percent_up
 from rlflow.cli.main import parse
 from tests.commands import MOST_LINES, Done, in_process, lines_without_progress
@@ -57,6 +58,11 @@ def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(
     for name, text in ending.items():
         if name not in ("result", "sure", "next"):
             assert (tmp_path / text).exists(), (name, text)
+
+
+def test_optimise_has_an_american_spelling():
+    british, american = (parse([name, "x.onnx", "--out", "y.onnx"]) for name in ("optimise", "optimize"))
+    assert british == american and rlflow.optimize is rlflow.optimise
 
 
 @pytest.mark.parametrize("resumes, words", [
