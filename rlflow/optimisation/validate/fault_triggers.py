@@ -1,7 +1,7 @@
-"""Where a graph triggers what ONNX Runtime's own optimisations are known to get wrong: one function a fault.
+"""Detect where a graph triggers a known fault of ONNX Runtime's optimisations: one function for each fault.
 
-Each gives the ids of the nodes at which the fault of that name in `rlflow.optimisation.validate.known_faults` is
-triggered.
+Each function yields the ids of the nodes at which the fault is triggered. The faults are described in
+`rlflow.optimisation.validate.known_faults`.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def _readers(graph: Graph, tensor: int) -> list[Node]:
 
 
 def _zero_pads(graph: Graph, *pools: str) -> Iterator[tuple[Node, np.ndarray, int]]:
-    """(pool, the widths of all its axes, what is padded) wherever PadFusion lets a pool do what Pads before it do."""
+    """Yield (pool, total padding of all axes, padded tensor) wherever PadFusion merges Pad nodes into a pool."""
     for pool in _of(graph, *pools):
         total, tensor = 0, pool.inputs[0]
         while (widths := _zero_pad(graph, tensor)) is not None:
@@ -44,10 +44,10 @@ def _pads_itself(pool: Node) -> bool:
 
 
 def _zero_pad(graph: Graph, tensor: int) -> np.ndarray | None:
-    """int64 [2 · rank]: before all axes, then behind them, what a Pad with zeros adds for its single consumer.
+    """Return the widths of a Pad with zeros that has a single consumer: int64 [2 · rank], before and after all axes.
 
-    None where the tensor is no such Pad's, or of one that PadFusion leaves alone: of named axes, with another zero
-    (-0.0), of the batch or the channels, or of less than nothing.
+    Return None if the tensor is not made by such a Pad, or if PadFusion leaves it: named axes, another zero (-0.0),
+    padded batch or channels, or negative widths.
     """
     pad = _maker(graph, tensor)
     if pad is None or pad.op != "Pad" or len(_readers(graph, tensor)) > 1 or tensor in graph.outputs:
@@ -87,7 +87,7 @@ def wide_zero_pad(graph: Graph) -> Iterator[int]:
 
 
 def average_of_nothing(graph: Graph) -> Iterator[int]:
-    """Whatever its channels: how many are a block depends on the processor."""
+    """Yield average pools with an empty window, for any number of channels: their blocking depends on the processor."""
     for pool in _of(graph, "AveragePool"):
         given, kinds = dict(pool.attributes), [graph.types.get(t) for t in (pool.inputs[0], pool.outputs[0])]
         if given.get("count_include_pad") or not _pads_itself(pool) or any(k is None or not k.shape for k in kinds):
@@ -112,7 +112,7 @@ def clip_after_relu_in_float64(graph: Graph) -> Iterator[int]:
             continue
         before = _maker(graph, clip.inputs[0])
         while before is not None and before.op in ("Transpose", "Reshape", "Squeeze", "Unsqueeze"):
-            before = _maker(graph, before.inputs[0])  # which ONNX Runtime moves out of between
+            before = _maker(graph, before.inputs[0])  # ONNX Runtime moves these views away
         if before is not None and before.op == "Relu":
             yield clip.id
 
@@ -125,7 +125,7 @@ def convolutions_added(graph: Graph) -> Iterator[int]:
 
 
 def _is_convolution(graph: Graph, tensor: int) -> bool:
-    """Of it only, or of it and an offset."""
+    """Return whether the tensor is a convolution, or the sum of a convolution and an offset."""
     node = _maker(graph, tensor)
     if node is None or node.constant:
         return False
@@ -181,7 +181,7 @@ def size_of_empty_left_open(graph: Graph) -> Iterator[int]:
 
 
 def _is_copied(graph: Graph, listed: int, tensor: int, axis: int) -> bool:
-    """Whether it is the size of that axis of the tensor, taken from its shape."""
+    """Return whether `listed` is the size of that axis of the tensor, taken from its shape."""
     unsqueeze = _maker(graph, listed)
     gather = _maker(graph, unsqueeze.inputs[0]) if unsqueeze is not None and unsqueeze.op == "Unsqueeze" else None
     shape = _maker(graph, gather.inputs[0]) if gather is not None and gather.op == "Gather" else None
@@ -192,7 +192,9 @@ def _is_copied(graph: Graph, listed: int, tensor: int, axis: int) -> bool:
 
 
 def _scale(graph: Graph, node: Node | None) -> float | None:
-    """The number that a node multiplies with, or the inverse of that by which it divides; NaN if it is computed."""
+    """Return the constant factor (or inverse divisor) of a node; NaN if it is computed, None if there is no such
+    constant.
+    """
     if node is None or node.op not in ("Mul", "Div") or node.constant:
         return None
     numbers = [t for t in node.inputs[1 if node.op == "Div" else 0 :] if graph.is_constant(t)]
@@ -203,7 +205,7 @@ def _scale(graph: Graph, node: Node | None) -> float | None:
 
 
 def _products(graph: Graph, tensor: int) -> list[Node]:
-    """Those that read the tensor, transposed or not."""
+    """Return the products that read the tensor, directly or transposed."""
     readers = _readers(graph, tensor)
     transposed = [
         product for node in readers if node.op == "Transpose" for product in _products(graph, node.outputs[0])
@@ -232,7 +234,7 @@ def digits_of_a_scale(graph: Graph) -> Iterator[int]:
 
 
 def _before_product(graph: Graph, scale: Node) -> bool:
-    """Whether a product reads it, or another such number does that comes before one."""
+    """Return whether a product reads the scale, possibly after further scales."""
     readers = _readers(graph, scale.outputs[0])
     return bool(_products(graph, scale.outputs[0])) or any(
         _scale(graph, node) is not None and _before_product(graph, node) for node in readers
@@ -247,7 +249,10 @@ def _after_product(graph: Graph, scale: Node) -> bool:
 
 
 class _Normalisation(NamedTuple):
-    """d / sqrt(mean(d²) + e) · g, written out, or d · (1 / sqrt(…)); d of a layer normalisation is x − mean(x)."""
+    """A written-out normalisation d / sqrt(mean(d²) + e) · g, or d · (1 / sqrt(…)) · g.
+
+    In a layer normalisation, d is x − mean(x).
+    """
 
     deviation: int
     epsilon: int
@@ -276,7 +281,7 @@ def _normalisations(graph: Graph) -> Iterator[_Normalisation]:
 
 
 def _quotients(graph: Graph, dividend: int, divisor: int) -> Iterator[Node]:
-    """What divides one tensor by another, or multiplies it with 1 / the other."""
+    """Yield the nodes that divide one tensor by another or multiply it by the other's reciprocal."""
     for node in _readers(graph, divisor):
         if node.op == "Div" and node.inputs[0] == dividend:
             yield node
@@ -308,7 +313,7 @@ def normalised_in_float64(graph: Graph) -> Iterator[int]:
 
 
 def epsilon_of_others_in_float16(graph: Graph) -> Iterator[int]:
-    """One Cast for all that read the same number hides it."""
+    """Yield normalisations whose epsilon has other readers; a Cast that is shared by them hides it from the fusion."""
     for result in _normalisations(graph):
         constant = graph.constants.get(result.epsilon)
         if constant is not None and constant.type.dtype == TensorProto.FLOAT16:
@@ -330,7 +335,8 @@ def normalised_vector(graph: Graph) -> Iterator[int]:
 
 
 def _is_layer_normalisation(graph: Graph, result: _Normalisation) -> bool:
-    """Whether all of one is there, and none of it is read by others: that is fused rightly."""
+    """Return whether the normalisation is complete and without other readers, so that ONNX Runtime fuses it correctly.
+    """
     deviation, quotient = _maker(graph, result.deviation), result.quotient
     mean = _maker(graph, deviation.inputs[1]) if deviation is not None and deviation.op == "Sub" else None
     scaled = _readers(graph, quotient.outputs[0])
@@ -347,6 +353,6 @@ def _is_layer_normalisation(graph: Graph, result: _Normalisation) -> bool:
     square = next((node for node in _readers(graph, deviation.outputs[0]) if node.op in ("Pow", "Mul")), None)
     variance = _readers(graph, square.outputs[0]) if square is not None else []
     if len(variance) != 1 or graph.types.get(variance[0].outputs[0]) != graph.types.get(mean.outputs[0]):
-        return False  # the means are along other axes
+        return False  # the two means have different axes
     inner = (mean.outputs[0], 1), (deviation.outputs[0], 2), (quotient.outputs[0], 1), (scaled[0].outputs[0], 1)
     return all(tensor not in graph.outputs and len(_readers(graph, tensor)) == count for tensor, count in inner)

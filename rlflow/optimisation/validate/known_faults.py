@@ -1,11 +1,11 @@
-"""What ONNX Runtime's own optimisations are known to get wrong: right graphs that are run wrongly, or not at all.
+"""Known faults of ONNX Runtime's optimisations: correct graphs that it runs wrongly or refuses.
 
-Each was met by a rewrite that is proved: outputs stayed what they were without ONNX Runtime's optimisations, and not
-with them. Such a graph is not delivered: the rewrites that lead to what triggers the fault are left out
-(`rlflow.optimisation.repair`). docs/FAULTS.md shows each with its smallest model, and a test runs every model.
+Each fault was found through a proved rewrite: outputs were equal without ONNX Runtime's optimisations, and differed
+with them. A graph that triggers a fault is not delivered; the rewrites that lead to the trigger are left out
+(`rlflow.optimisation.repair`). docs/FAULTS.md shows each fault with its smallest model.
 
-Each is a predicate on graphs, so that what triggers it is left out without a run. It is asked where a file is
-delivered, not for masks: a graph on the way is never run, and what a fusion matches reaches further than a match.
+A fault is a predicate on graphs, so that it is found without a run. It is tested at delivery and not in action masks:
+intermediate graphs never run, and the pattern of a fusion reaches further than a match.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rlflow.graph.ir import Graph
 from rlflow.optimisation.validate import fault_triggers as triggers
 
-ONNXRUNTIME = "1.31.1"  # the version in which they were seen
+ONNXRUNTIME = "1.31.1"  # the version in which the faults were observed
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class KnownFault:
     """One fault of ONNX Runtime.
 
     Attributes:
-      name: of the optimisation.
-      what: it does wrong, in a sentence.
+      name: the name of the optimisation.
+      what: the fault in one sentence.
       model: the smallest model that shows it, in ONNX's text format.
-      triggers: the nodes of a graph at which it is triggered.
+      triggers: yields the ids of the nodes that trigger it.
     """
 
     name: str
@@ -36,10 +36,14 @@ class KnownFault:
 
 
 def known_faults(graph: Graph, sizes: Sequence[Mapping[str, int]] = ({},)) -> Counter[str]:
-    """How often each known fault is triggered in a graph, by name.
+    """Count how often a graph triggers each known fault.
 
     Args:
-      sizes: of its symbols; what is triggered at any of them counts.
+      graph: the graph.
+      sizes: sizes of its symbols; a fault counts if it is triggered at any of them.
+
+    Returns:
+      Fault name → count, without zeros.
     """
     counts: Counter[str] = Counter()
     for each in sizes:

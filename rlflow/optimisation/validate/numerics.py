@@ -1,14 +1,13 @@
-"""Numerics: what the original gives on many inputs, kept, and what any number of candidates give beside it.
+"""Numerics: run the original once on many inputs, and compare any number of candidates with its outputs.
 
-On special values a sound rewrite may round by more than the tolerance: sums that cancel, ties that an ArgMax
-breaks. So the original is asked first, on inputs moved in the last digits, to both sides: a candidate may move by
-`MARGIN` times what the original then does, and where that is much, or an integer changes, nothing is compared.
+On special values a sound rewrite may change roundings by more than the tolerance: sums cancel, or an ArgMax breaks
+ties. The original therefore also runs on inputs moved by a few last digits, in both directions. A candidate may differ
+by `MARGIN` times the change of the original. If that change is large, or changes an integer, nothing is compared.
 
-A model of low precision may be as far off as ONNX Runtime's own sessions of it are (`precision.py`).
+An output of a low-precision model may have `OWN_MARGIN` times the error of ONNX Runtime's own sessions (onnx_model.py).
 
-Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too,
-but not only so: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a
-right one.
+Models are compared as they are written, and also as ONNX Runtime optimises them for a user. Optimised runs alone are
+not enough: fusions recognise a LayerNormalization with swapped operands, or with another axis, as a correct one.
 """
 
 import time
@@ -28,18 +27,19 @@ from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_half, 
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))
-MARGIN = 8  # roundings happen at every operator, nudges only at the inputs
-BLUNT = 0.1  # a limit above which a comparison says nothing
+MARGIN = 8  # above 1, because roundings happen at every operator and the moves only at the inputs
+BLUNT = 0.1  # relative error above which a limit is too wide to show anything
 
 
 class Wanted(NamedTuple):
-    """The value of one tensor on one set of inputs.
+    """The expected value of one tensor on one set of inputs.
 
     Attributes:
-      limit: the largest relative error that passes.
-      floor: errors are relative to no less than that, for an output that happens to be small there.
-      why_not: why it is not compared.
-      precise: what errors are measured from in low precision; None: `value` is.
+      value: the value of the original.
+      limit: the largest accepted relative error.
+      floor: the smallest divisor of relative errors, for an output that happens to be small.
+      why_not: the reason why the tensor is not compared, or None.
+      precise: the value from which low-precision errors are measured; None: `value`.
     """
 
     value: object
@@ -51,13 +51,16 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """A tensor that is compared: an output, or what enters the saturating operator `before` it.
+    """A compared tensor: an output, or the input of the saturating operator `before` it.
 
-    Softmax is blind to what all elements along its axes have in common, so there they are compared less the largest.
+    Softmax does not depend on a common shift along its axes, so its input is compared after its maximum is subtracted.
 
     Attributes:
-      axis: of a Softmax, else None.
-      onwards: whether it normalises all axes from there on together, as it did before opset 13.
+      output: the output.
+      tensor: the compared tensor.
+      before: the type of the saturating operator, or None for the output itself.
+      axis: the axis of a Softmax, else None.
+      onwards: whether Softmax normalises all axes from `axis` on together, as before opset 13.
     """
 
     output: str
@@ -79,22 +82,25 @@ class Slot:
     def seen(self, value: object) -> object:
         if self.axis is None or not value.size:
             return value
-        with np.errstate(invalid="ignore"):  # ∞ − ∞, on both sides
+        with np.errstate(invalid="ignore"):  # both models may compute ∞ − ∞
             return value - value.max(axis=self.axes(value.ndim), keepdims=True)
 
 
 def slots_of(model: Model) -> list[Slot]:
-    """The outputs, then what enters saturating operators before them."""
+    """Return the outputs, and then the inputs of saturating operators before them."""
     slots = [Slot(name, name) for name in model.outputs]
     return slots + list(filter(None, (_before_saturation(model.proto, name) for name in model.outputs)))
 
 
 class Precise:
-    """A model of low precision: its values in float32, or as it is written where it is quantised, and how far ONNX
-    Runtime's own sessions of it are from them."""
+    """The reference values and allowed errors of a low-precision model.
+
+    The reference is the model in float32, or the model as it is written if it is quantised. The allowed errors are
+    those of ONNX Runtime's own sessions of the model.
+    """
 
     def __init__(self, model: Model, ordinary: Sequence[InputSet], threads: int):
-        """Raises RLFlowError if it cannot be made float32, or ONNX Runtime cannot run that."""
+        """Prepare the sessions. Raise RLFlowError if the float32 model cannot be made or run."""
         self.model, self.slots = model.proto, slots_of(model)
         names = [slot.tensor for slot in self.slots]
         self.own = [model.session_with(names, threads, optimise) for optimise in (False, True)]
@@ -103,16 +109,21 @@ class Precise:
             self.measured_from = Model(wide, wide, None).session_with(names, threads, False)
         else:
             self.measured_from = self.own.pop(0)
-        # the largest errors on ordinary inputs: those of one set may happen to be small
+        # the largest errors on all ordinary inputs, because the error on one set may happen to be small
         self.usual = [0.0] * len(self.slots)
         self.usual = [
             max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)
         ]
 
     def __call__(self, given: InputSet, scales: Sequence[float] | None = None) -> list[tuple[np.ndarray, float]]:
-        """For each slot what errors are measured from, and the largest of the sessions, here and on ordinary inputs.
+        """Return, for each slot, the reference value and the largest error of a session on these or ordinary inputs.
 
-        Raises RLFlowError if one of them cannot be run on these inputs.
+        Args:
+          given: the inputs.
+          scales: for each slot the smallest divisor of relative errors.
+
+        Raises:
+          RLFlowError: a session cannot be run on these inputs.
         """
         values = _run(self.measured_from, widened_arrays(self.model, given.arrays), self.slots)
         beside = [_run(own, given.arrays, self.slots) for own in self.own]
@@ -135,7 +146,13 @@ class Precise:
 
 
 def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Precise | None:
-    """None where the model is in float32 or above, or cannot be run in float32; then only the tolerance counts."""
+    """Return the reference runs of a low-precision model; None otherwise, or if the model cannot run in float32.
+
+    Args:
+      model: the original.
+      ordinary: the ordinary inputs.
+      threads: threads of ONNX Runtime.
+    """
     if not is_low(model.proto):
         return None
     try:
@@ -145,16 +162,16 @@ def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Pr
 
 
 class Expected:
-    """The values that the original gives; its session is gone once they are there."""
+    """The outputs of the original, with the limits for candidates. Its session is closed after the runs."""
 
     def __init__(
         self, model: Model, ordinary: Sequence[InputSet], special: Sequence[InputSet], tolerance: float, threads: int,
         optimise: bool, precise: Precise | None = None, others: Others | None = None,
     ):  # fmt: skip
-        """Raises RLFlowError if the original cannot be run on the ordinary inputs."""
+        """Run the original. Raise RLFlowError if it cannot be run on the ordinary inputs."""
         began = time.monotonic()
         self.tolerance, self.threads, self.optimise = tolerance, threads, optimise
-        self.precise = precise if tolerance else None  # 0 asks for equality bit for bit
+        self.precise = precise if tolerance else None  # tolerance 0 requires equality bit for bit
         self.slots = slots_of(model)
         running = model.session_with([slot.tensor for slot in self.slots], threads, optimise)
         self.sets = [(given, self.ordinary(running, given)) for given in ordinary]
@@ -163,10 +180,10 @@ class Expected:
             for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)
         ]
         self.sets += [(given, self.special(running, given, scales)) for given in special]
-        self.elsewhere: list[dict[str, int]] = []  # sizes that nobody named at which the original runs
+        self.elsewhere: list[dict[str, int]] = []  # unnamed sizes at which the original runs
         if others is not None:
             self.look_elsewhere(running, others, max(PATIENCE, time.monotonic() - began))
-        self.precise = None  # its sessions, too
+        self.precise = None  # closes its sessions
 
     def look_elsewhere(self, running, others: Others, seconds: float) -> None:
         def run_there(sizes: dict[str, int]) -> tuple[InputSet, list[Wanted]]:
@@ -187,7 +204,7 @@ class Expected:
         )
 
     def allowing(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
-        """What low precision may be off, where that is known."""
+        """Widen the limits of a low-precision model by the known errors of its own sessions."""
         if self.precise is None:
             return wanted
         try:
@@ -204,7 +221,7 @@ class Expected:
             )
             if not known:
                 allowed.append(each)
-            elif relative_error(value, each.value, each.floor) > BLUNT:  # integers that saturate, say
+            elif relative_error(value, each.value, each.floor) > BLUNT:  # for example, integers that saturate
                 allowed.append(each._replace(why_not="low precision, of which the original itself is off by too much"))
             else:
                 limit = max(each.limit, min(OWN_MARGIN * error, BLUNT))
@@ -220,7 +237,7 @@ class Expected:
         return self.allowing([self.judged(*each) for each in zip(values, scales, *beside, strict=True)], given, scales)
 
     def judged(self, value: object, scale: float, *beside: object) -> Wanted:
-        """The limit for a value that became `beside` when the inputs were moved in the last digits."""
+        """Return the limit for a value, from the values `beside` that the original gave on moved inputs."""
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             stable = all(_same(value, other) for other in beside)
             return Wanted(value, 0.0, why_not=None if stable else "the last digits of the inputs decide it")
@@ -234,7 +251,7 @@ class Expected:
         return Wanted(value, max(limit, self.tolerance) if self.tolerance else 0.0, scale)
 
     def against(self, candidate: Model) -> Iterator[Finding]:
-        """A finding for every tensor and set of inputs, those that could not be compared included."""
+        """Yield a finding for every tensor and set of inputs, also if nothing could be compared."""
         return (replace(finding, optimised=self.optimise) for finding in self._against(candidate))
 
     def _against(self, candidate: Model) -> Iterator[Finding]:
@@ -259,10 +276,10 @@ class Expected:
         except RLFlowError as error:
             yield Finding("structure", False, str(error))
             return
-        runs: dict[str, bool] = {}  # sizes → whether the candidate runs on all that the original does
-        for given, wanted in self.sets if theirs else ():  # ONNX Runtime takes none for all
+        runs: dict[str, bool] = {}  # sizes → whether the candidate runs on all inputs of this size
+        for given, wanted in self.sets if theirs else ():  # ONNX Runtime reads an empty list as all outputs
             if given.sizes and not candidate.takes({name: array.shape for name, array in given.arrays.items()}):
-                continue  # a size was fixed, as the interface says
+                continue  # the interface fixed a size
             ran, findings = self._on(given, wanted, running, compared, theirs)
             yield from (replace(finding, sizes=dict(given.sizes)) for finding in findings)
             if ran is not None:
@@ -274,9 +291,17 @@ class Expected:
     def _on(
         self, given: InputSet, wanted: Sequence[Wanted], running, compared: Sequence[int], theirs: Sequence[Slot]
     ) -> tuple[bool | None, list[Finding]]:
-        """Whether the candidate runs on one set (None: it was not tried), and the findings.
+        """Compare the candidate on one set of inputs.
 
-        compared, theirs: as in `_against`.
+        Args:
+          given: the inputs.
+          wanted: the expected values of `slots`.
+          running: a session of the candidate.
+          compared: positions in `slots`.
+          theirs: the slots of the candidate.
+
+        Returns:
+          Whether the candidate runs (None: it was not tried), and the findings.
         """
         name = f"{given.name}, optimised" if self.optimise else given.name
         if all(each.value is None for each in wanted):
@@ -306,7 +331,7 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
     old = wanted.value
     if wanted.why_not is not None:
         return _not_compared(f"{label} was not compared: {wanted.why_not}")
-    if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):  # sequences, maps, absent optionals
+    if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):  # a sequence, a map or an absent optional
         same = _same(old, new)
         return Finding("numerics", same, f"{label}: {'equal' if same else 'differs'} (not a tensor)")
     if ours.before and old.shape != new.shape:
@@ -326,7 +351,7 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
 
 
 def _comparable(value: object, other: object) -> bool:
-    """Whether both are tensors of floats of one shape."""
+    """Return whether both are float tensors of one shape."""
     arrays = isinstance(value, np.ndarray) and isinstance(other, np.ndarray)
     return arrays and value.dtype.kind == other.dtype.kind == "f" and value.shape == other.shape
 
@@ -337,7 +362,8 @@ def _run(running, arrays: dict[str, np.ndarray], slots: Sequence[Slot]) -> list[
 
 
 def _before_saturation(model: onnx.ModelProto, output: str) -> Slot | None:
-    """What the saturating operator that makes an output reads; None if there is none, or no node gives it."""
+    """Return the slot of the input of the saturating operator that makes an output; None if there is no such operator.
+    """
     producers = {name: node for node in model.graph.node for name in node.output}
     node = producers.get(output)
     while node is not None and node.op_type in VIEWS:
@@ -357,16 +383,19 @@ def _same(old: object, new: object) -> bool:
 
 
 def _largest(value: object) -> float:
-    """The largest finite magnitude of a float tensor; 0 for everything else."""
+    """Return the largest finite magnitude of a float tensor; 0 for other values."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return 0.0
     return float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
 
 
 def relative_error(old: np.ndarray, new: np.ndarray, floor: float = 0.0) -> float:
-    """max |new − old| / max |old| over finite values; infinity where NaN or infinities are not the same in both.
+    """Return max |new − old| / max |old| over finite values; infinity if NaN or infinities differ.
 
-    What it is relative to is at least `floor`; where that is zero too, the error is absolute.
+    Args:
+      old: the expected tensor.
+      new: a tensor of the same shape.
+      floor: the smallest divisor. If it is 0 and `old` is 0 everywhere, the error is absolute.
     """
     finite = np.isfinite(old)
     if not np.array_equal(old[~finite], new[~finite], equal_nan=True) or not np.isfinite(new[finite]).all():

@@ -30,7 +30,13 @@ from rlflow.graph.symbols import Symbols
 
 @dataclass(frozen=True)
 class Model:
-    """A model whose external weights stay on disk, in `folder`; `source` is what the user gave."""
+    """A model under validation, whose external weights stay on disk.
+
+    Attributes:
+      source: the given model or path.
+      proto: the model without external weights.
+      folder: the folder of external weights; None for a model in memory.
+    """
 
     source: onnx.ModelProto | Path
     proto: onnx.ModelProto
@@ -54,36 +60,36 @@ class Model:
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
-        """Those that a user must give."""
+        """The inputs without initializers, which a user must give."""
         initializers = {tensor.name for tensor in self.proto.graph.initializer}
         return [value for value in self.proto.graph.input if value.name not in initializers]
 
     @property
     def interface(self) -> Interface:
-        """As that of its graph, without a look at its weights."""
+        """The interface of the model's graph, read without its weights."""
         graph = self.proto.graph
         symbols = Symbols(self.inputs, graph.node, {}).least
         return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(graph.output), {}, {}, symbols=symbols)
 
     def graph(self) -> Graph | None:
-        """Its graph, with symbols; None if it cannot be read as one."""
+        """Return the model's graph, with symbols; None if it cannot be read."""
         try:
             return load_graph(self.source)
         except RLFlowError:
             return None
 
     def refusal(self, full: bool) -> str | None:
-        """What the ONNX checker has against the model."""
+        """Return the objection of the ONNX checker, or None."""
         try:
             onnx.checker.check_model(str(self.source) if self.folder else self.source, full_check=full)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             return first_line(error)
-        except (ValueError, EncodeError, RuntimeError) as error:  # above 2 GB
+        except (ValueError, EncodeError, RuntimeError) as error:  # a model above 2 GB
             return first_line(error)
         return None
 
     def empty_tensors(self) -> list[str]:
-        """Tensors without elements that nodes give, as far as shape inference knows."""
+        """Return the node outputs without elements, as far as shape inference knows their shapes."""
         light = onnx.ModelProto()
         light.CopyFrom(self.proto)
         for tensor in light.graph.initializer:
@@ -92,24 +98,30 @@ class Model:
         try:
             values = onnx.shape_inference.infer_shapes(light, data_prop=True).graph.value_info
         except (onnx.shape_inference.InferenceError, RuntimeError):
-            return []  # which the checker says
+            return []  # the checker reports this model
         shapes = {value.name: value.type.tensor_type.shape.dim for value in values}
         return [
             name for name, dims in shapes.items() if any(d.HasField("dim_value") and d.dim_value <= 0 for d in dims)
         ]
 
     def session_with(self, tensors: Sequence[str], threads: int, optimise: bool):
-        """A session of the model that can give `tensors` beside its own outputs."""
+        """Return a session of the model that can compute `tensors` in addition to its outputs.
+
+        Args:
+          tensors: names of tensors.
+          threads: threads of ONNX Runtime.
+          optimise: whether ONNX Runtime's optimisations are on.
+        """
         extra = [name for name in dict.fromkeys(tensors) if name not in self.outputs]
         if self.folder and not extra:
-            return session(self.source, threads, optimise)  # without a copy of the weights
+            return session(self.source, threads, optimise)  # makes no copy of the weights
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
         return session(model, threads, optimise, self.folder)
 
     def takes(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether no fixed size of an input is another than in `shapes`: input → sizes."""
+        """Return whether the inputs' fixed sizes agree with `shapes` (input → sizes)."""
         for value in self.inputs:
             for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
                 if dim.HasField("dim_value") and dim.dim_value != size:
@@ -117,15 +129,15 @@ class Model:
         return True
 
     def known(self, shapes: Mapping[str, object]) -> dict[str, object]:
-        """Those of the sizes that are still symbolic here, or of an input."""
+        """Return the sizes whose symbol or input exists in this model."""
         names = {value.name for value in self.inputs}
         names |= {dim.dim_param for value in self.inputs for dim in value.type.tensor_type.shape.dim}
         return {name: size for name, size in shapes.items() if name in names}
 
     def sha256(self) -> str:
-        """What `onnx_writer.model_hash` says of a graph that is exported to these bytes.
+        """Return the same hash as `onnx_writer.model_hash` of a graph that is exported to these bytes.
 
-        Raises RLFlowError if a file of weights cannot be read.
+        Raise RLFlowError if a file of weights cannot be read.
         """
         digest, named = hashlib.sha256(), onnx.ModelProto()
         named.CopyFrom(self.proto)
@@ -144,21 +156,21 @@ class Model:
 
 
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-# two roundings of one result are equally good; of few elements the larger error was seen to be twice the other
+# Two roundings of one result are equally good; over few elements one error was observed to be twice the other.
 OWN_MARGIN = 4.0
-LARGEST_WIDENED_BYTES = 2**30  # bytes of weights that are made float32; protobuf ends at 2 GB
+LARGEST_WIDENED_BYTES = 2**30  # limit of the bytes of float32 weights; protobuf messages end at 2 GB
 
 # Attributes that name the data type of a result.
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
 
 
 def is_low(model: onnx.ModelProto) -> bool:
-    """Whether 1e-4 asks too much of the model: see above."""
+    """Return whether the model has half precision or is quantised, so that the tolerance 1e-4 is too strict."""
     return is_half(model) or is_quantised(model)
 
 
 def is_half(model: onnx.ModelProto) -> bool:
-    """Whether a weight, an input, an output or a constant of the model is in half precision."""
+    """Return whether a weight, an input, an output or a constant of the model has half precision."""
     values = (*model.graph.input, *model.graph.output)
     return any(tensor.data_type in HALVES for graph in _graphs(model) for tensor in _tensors(graph)) or any(
         value.type.tensor_type.elem_type in HALVES for value in values
@@ -166,18 +178,19 @@ def is_half(model: onnx.ModelProto) -> bool:
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
-    """Whether a number of the model becomes an integer on its way."""
+    """Return whether a node of the model quantises numbers."""
     return any(node.op_type == "QuantizeLinear" for graph in _graphs(model) for node in graph.node)
 
 
 def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
-    """The model with float32 wherever it has half precision, interface included.
+    """Return the model with float32 instead of half precision, interface included.
 
     Args:
-      folder: where its external weights lie.
+      model: the model.
+      folder: the folder of its external weights.
 
     Raises:
-      RLFlowError: its weights are too large for that.
+      RLFlowError: the weights are too large.
     """
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
@@ -200,13 +213,18 @@ def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
 
 
 def widened_arrays(model: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Inputs of the model as the widened one takes them."""
+    """Return inputs of the model in the types of the widened model.
+
+    Args:
+      model: the original model.
+      arrays: input → value.
+    """
     halves = {value.name for value in model.graph.input if value.type.tensor_type.elem_type in HALVES}
     return {name: array.astype(np.float32) if name in halves else array for name, array in arrays.items()}
 
 
 def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto]:
-    """The graph, its functions, and the graphs inside their nodes."""
+    """Return the graph, the functions, and the graphs inside nodes."""
     waiting, result = [model.graph, *model.functions], []
     while waiting:
         graph = waiting.pop()
@@ -223,7 +241,7 @@ def _attributes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.At
 
 
 def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> list[TensorProto]:
-    """Weights and constants."""
+    """Return the weights and constants."""
     result = list(graph.initializer) if isinstance(graph, onnx.GraphProto) else []
     for attribute in _attributes(graph):
         if attribute.type == onnx.AttributeProto.TENSOR:

@@ -1,4 +1,4 @@
-"""Structure and interface: is the candidate a model, of the same type, and are the weights that it kept whole?"""
+"""Structure and interface: the ONNX checker's judgement, types of inputs and outputs, and unchanged weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from rlflow.optimisation.validate.findings import Finding
 from rlflow.optimisation.validate.numerics import relative_error
 from rlflow.optimisation.validate.onnx_model import Model
 
-NEARLY = 0.1  # of a weight's norm: what a damaged copy of it is away, and another weight of that name is not
+NEARLY = 0.1  # distance, as a share of a weight's norm, below which a different weight counts as a damaged copy
 
 
 def structure(left: Model, right: Model) -> Iterator[Finding]:
@@ -28,8 +28,16 @@ def structure(left: Model, right: Model) -> Iterator[Finding]:
 
 
 def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Finding]:
-    """Weights that both models hold under one name must not be damaged copies: one bit of many millions is not seen
-    in an output. A weight that is nothing like its namesake is another one, and outputs judge it."""
+    """Check that weights with the same name in both models are not damaged copies.
+
+    One wrong bit among millions may not show in an output. A weight that differs strongly from the one of the same name
+    is a different weight; outputs show whether it is right.
+
+    Args:
+      left: the original.
+      right: the candidate.
+      tolerance: the largest accepted relative error of a weight.
+    """
     ours = {tensor.name: tensor for tensor in left.proto.graph.initializer}
     same = 0
     for tensor in right.proto.graph.initializer:
@@ -39,7 +47,7 @@ def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Findin
         old, new = _array(before, left), _array(tensor, right)
         if old.dtype.kind != "f":
             continue
-        if np.array_equal(old, new, equal_nan=True):  # nearly all are, and what follows takes far longer
+        if np.array_equal(old, new, equal_nan=True):  # true for nearly all weights, and much faster than the rest
             same += 1
             continue
         if not _nearly(old, new):
@@ -56,13 +64,13 @@ def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Findin
 
 
 def _array(tensor: onnx.TensorProto, model: Model) -> np.ndarray:
-    copy = onnx.TensorProto()  # since reading an external weight puts its content into the proto
+    copy = onnx.TensorProto()  # reading an external weight stores its content in the proto
     copy.CopyFrom(tensor)
     return numpy_helper.to_array(copy, str(model.folder or ""))
 
 
 def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
-    """Whether one may be a damaged copy of the other; NaN and infinities are damage."""
+    """Return whether `new` may be a damaged copy of `old`; NaN and infinities are damage."""
     if not np.isfinite(old).all() or not np.isfinite(new).all():
         return bool(np.mean(old == new) > 0.5) and not np.array_equal(old, new, equal_nan=True)
     old, new = old.astype(np.float64), new.astype(np.float64)
@@ -70,7 +78,13 @@ def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
 
 
 def interface(left: Model, right: Model, shapes: Mapping[str, object]) -> Iterator[Finding]:
-    """Names, order and types of inputs and outputs; symbols may have become the sizes of `shapes`."""
+    """Check names, order and types of inputs and outputs; a symbol may have become its size in `shapes`.
+
+    Args:
+      left: the original.
+      right: the candidate.
+      shapes: symbol or input → size.
+    """
     symbols = Symbols(left.inputs, (), check_shapes(left.inputs, shapes))
     given = {value.name: symbols.shape_of(value) for value in left.inputs if value.type.HasField("tensor_type")}
     yield from _ports("input", left.inputs, right.inputs, given)
@@ -104,9 +118,9 @@ def _ports(
 
 
 def _fixed_dims(old: onnx.ValueInfoProto, new: onnx.ValueInfoProto, bound: Sequence) -> list[str] | None:
-    """The symbolic dimensions that the new type fixes to their bound sizes; None if the types differ otherwise.
+    """Return the symbolic dimensions that `new` fixes to their sizes in `bound`; None if the types differ otherwise.
 
-    bound: the sizes of the axes, numbers where they are bound.
+    bound: the sizes of the axes, as numbers if they are bound.
     """
     fixed = []
     copy = onnx.TypeProto()
