@@ -252,6 +252,16 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     assert (folder / "eval.json").read_bytes() == (optimised / "run" / "eval.json").read_bytes()
 
 
+def test_without_learning_a_model_without_gain_comes_back_with_its_weights(tmp_path, capsys):
+    """Byte for byte, external weights included."""
+    source, out = plain_model(tmp_path / "in", external=True), tmp_path / "out" / "same.onnx"
+    options = "cost.name=analytic", "eval.measure_seconds=0"
+    done = in_process(capsys, "optimise", source, "--out", out, "--run", tmp_path / "run", *options)
+    assert done.code == 0 and "No gain: no gain was found; the original is returned" in done.err, done.err
+    assert out.read_bytes() == source.read_bytes()
+    assert (out.parent / "weights.bin").read_bytes() == (source.parent / "weights.bin").read_bytes()
+
+
 @pytest.mark.nightly
 def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path, capsys):
     """Online, without `collect`; the original comes back byte for byte, external weights included."""

@@ -16,7 +16,7 @@ SHORT = (
 @pytest.mark.nightly
 def test_it_learns_and_acts_on_the_real_graph_without_a_world_model(tmp_path, capsys):
     run, database = tmp_path / "run", f"cost.database={tmp_path / 'costs.sqlite'}"
-    options = "--model", "tiny_bert_base", *TINY, *FAITHFUL, *SHORT, database
+    options = "--model", "tiny_squeezenet1_1", *TINY, *FAITHFUL, *SHORT, database
     done = in_process(capsys, "train-controller", "--run", run, *options)
     assert done.code == 0, done.err
     assert "on the real graph" in done.ending["result"] and "s of measurement" in done.ending["result"]

@@ -316,6 +316,7 @@ def test_a_killed_training_ends_with_the_same_bytes(tmp_path):
 MODELS = ("tiny_resnet18", "tiny_bert_base")
 
 
+@pytest.mark.nightly
 def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(tmp_path):
     """And a kill changes nothing."""
     first = [environment(name).reset()[0]["ops"] for name in MODELS]

@@ -23,7 +23,8 @@ def main() -> int:
     for number in range(parsed.rounds):
         seed = parsed.seed * 100 + number
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-o", "addopts=-p no:cacheprovider", FILE]
-        done = subprocess.run(command, env={**os.environ, "KILL_SEED": str(seed)}, capture_output=True, text=True)
+        environment = {**os.environ, "KILL_SEED": str(seed), "RLFLOW_NIGHTLY": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         print(done.stdout, done.stderr, file=sys.stderr)
         counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}
         passed += counts.get("passed", 0)

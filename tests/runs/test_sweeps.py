@@ -496,6 +496,7 @@ def test_a_sweep_leaves_the_folder_of_a_run_as_it_is(tmp_path, capsys, monkeypat
     assert "is the folder of a run" in error and sorted((tmp_path / "run").rglob("*")) == before
 
 
+@pytest.mark.nightly
 def test_a_real_sweep_of_orders_learns_without_a_world_model_and_has_no_figures_of_dreams(tmp_path):
     file = tmp_path / "orders.yaml"
     chosen = {"task.name": "ordering", "controller.name": "linear-scores", "controller.linear-scores.popsize": 4}
