@@ -1,13 +1,12 @@
-"""Configs: all options as one tree of groups, their page configs/default.yaml, and the YAML files and `key=value` on
-top.
+"""Configs: the tree of all options, its page configs/default.yaml, YAML files, and `key=value` on the command line.
 
-A group is a dataclass (rlflow/common/options.py). World models and controllers stand above this package, so their
-groups are known here by name only and imported when a config is read. `load_config` checks every value against its
-option. `page` gives the text of configs/default.yaml:
+A group of options is a dataclass (rlflow/common/options.py). World models and controllers stand above this package.
+Their groups are therefore registered by name and imported when a config is read. `load_config` checks every value
+against its option. `page` returns the text of configs/default.yaml:
 
     python -m rlflow.runs.config          writes the page
 
-The shipped files lie in configs/ of a checkout, and in the package rlflow.configs of an installation. `shipped` finds
+The shipped files lie in configs/ of a checkout, or in the package rlflow.configs of an installation. `shipped` finds
 `configs/demo.yaml` in both.
 """
 
@@ -33,7 +32,7 @@ from rlflow.common.registry import Registry
 ROOM = Path(__file__).parents[1]  # rlflow/
 CONFIGS = ROOM / "configs" if (ROOM / "configs").is_dir() else ROOM.parent / "configs"
 PAGE = CONFIGS / "default.yaml"
-INDENT, COMMENTS, WIDTH = 2, 28, 120  # of a group; the column in which comments begin; of a line
+INDENT, COMMENTS, WIDTH = 2, 28, 120  # indentation of a group; first column of comments; length of a line
 HEADER = """\
 # Every option of RLFlow with its default. A small YAML file (--config FILE) or `key=value` on the command
 # line changes some of them, e.g. `env.max_steps=50`. An unknown key is refused. Numbers are above 0 unless
@@ -59,7 +58,7 @@ GROUPS = Registry(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """All options: those of no group, and the groups."""
+    """The root of all options."""
 
     groups: ClassVar[Registry] = GROUPS
 
@@ -75,14 +74,19 @@ class RunOptions:
 
 
 class Group(NamedTuple):
-    """A group of options. kind: its dataclass.  entries: name → Option or Group, in the order of the page."""
+    """A group of options.
+
+    Attributes:
+      kind: its dataclass.
+      entries: name → Option or Group, in the order of the page.
+    """
 
     kind: type
     entries: Mapping[str, "Option | Group"]
 
     @property
     def defaults(self) -> dict:
-        """As a config file says it: nested, lists as lists."""
+        """The defaults as in a config file: nested, with lists instead of tuples."""
         result = {}
         for name, entry in self.entries.items():
             if isinstance(entry, Group):
@@ -92,7 +96,7 @@ class Group(NamedTuple):
         return result
 
     def leaves(self, prefix: str = "") -> Iterator[tuple[str, Option]]:
-        """(dotted name, option) of each option in the group."""
+        """Yield (dotted name, option) for each option in the group."""
         for name, entry in self.entries.items():
             if isinstance(entry, Group):
                 yield from entry.leaves(f"{prefix}{name}.")
@@ -107,24 +111,34 @@ def tree() -> Group:
 
 @cache
 def all_options() -> Mapping[str, Option]:
-    """Dotted name → option."""
+    """Return dotted name → option."""
     return dict(tree().leaves())
 
 
 def kind_of(section: str, name: str) -> type:
-    """The dataclass of what is registered under that name: of ("controller", "planner") its PlannerConfig."""
+    """Return the dataclass of options that is registered under a name.
+
+    Args:
+      section: for example "controller".
+      name: for example "planner", which gives PlannerConfig.
+    """
     return GROUPS.get(section).groups.get(name)
 
 
 def other_groups(section: str, name: str) -> list[str]:
-    """The groups elsewhere that something takes options from: ["search.beam", …] of ("controller", "planner")."""
+    """Return the other groups whose options a registered name uses.
+
+    Args:
+      section: for example "controller".
+      name: for example "planner", which gives ["search.beam", …].
+    """
     return [group for group, _ in groups_from(kind_of(section, name)).values()]
 
 
 def _group(kind: type) -> Group:
     own = options_of(kind)
     entries: dict[str, Option | Group] = dict(own)
-    within = vars(kind).get("groups", {})  # of this very class: the special ones of what all have are derived from it
+    within = vars(kind).get("groups", {})  # of this class only: subclasses, the special groups, inherit the attribute
     for name in within:
         group = _group(within.get(name))
         if issubclass(group.kind, kind):
@@ -134,7 +148,7 @@ def _group(kind: type) -> Group:
 
 
 def shipped(path: Path | str) -> Path:
-    """The path; but where configs/NAME leads nowhere, the file of that name that RLFlow brings along."""
+    """Return the path; if configs/NAME does not exist, return the shipped file of that name."""
     path = Path(path)
     if path.exists() or path.parts[:1] != ("configs",):
         return path
@@ -146,7 +160,7 @@ def shipped(path: Path | str) -> Path:
 
 
 def page() -> str:
-    """configs/default.yaml."""
+    """Return the text of configs/default.yaml."""
     return HEADER + "\n" + "\n".join(_lines(tree(), 0)) + "\n"
 
 
@@ -197,10 +211,20 @@ def load_config(
     base: Path | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> DictConfig:
-    """The defaults (or `base`, a run's resolved config, on top of them), then the files, the overrides, the changes.
+    """Merge the defaults, a base config, files, overrides and changes, in this order.
 
-    Raises RLFlowError for a missing or malformed file, an unknown key (naming the nearest), a wrong type, a
-    number out of range, or an interpolation: a config says what it says, whatever the environment.
+    Args:
+      files: YAML files of options.
+      overrides: texts KEY=VALUE.
+      base: the resolved config of a run.
+      changes: further options, nested as in a config.
+
+    Returns:
+      The read-only config of all options.
+
+    Raises:
+      RLFlowError: a file is missing or malformed, a key is unknown (the nearest one is named), a value has a wrong type
+        or range, or it holds an interpolation: a config does not depend on the environment.
     """
     config = OmegaConf.create(tree().defaults)
     layers = [(str(path), read_options(path)) for path in ([base] if base else []) + list(files)]
@@ -221,16 +245,21 @@ def load_config(
 
 
 def groups_of(files: Iterable[Path | str], overrides: Iterable[str]) -> set[str]:
-    """The groups of options that files and overrides say anything about."""
+    """Return the names of the groups that files or overrides set options of.
+
+    Args:
+      files: YAML files of options.
+      overrides: texts KEY=VALUE.
+    """
     return {key for path in files for key in read_options(path)} | {
         text.partition("=")[0].partition(".")[0] for text in overrides
     }
 
 
 def read_options(path: Path | str) -> DictConfig:
-    """A YAML file that is a mapping, nothing of it checked. Raises RLFlowError for anything else.
+    """Read a YAML file that holds a mapping, without checking its options.
 
-    path: of the user's file, or such as configs/demo.yaml, which is there wherever the command is called.
+    Raise RLFlowError for other files. A path such as configs/demo.yaml is found from every working directory.
     """
     try:
         config = OmegaConf.load(shipped(path))
@@ -256,7 +285,7 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
             if not isinstance(value, dict):
                 raise RLFlowError(f"{source}: '{name}' is a group of options: {', '.join(entry.entries)}")
             _check(value, entry, source, f"{name}.")
-        elif entry.kind is dict:  # `shapes`, whose keys are the model's own
+        elif entry.kind is dict:  # `shapes`, whose keys are names in the model
             if not isinstance(value, dict) or not all(is_shape(size) for size in value.values()):
                 raise RLFlowError(f"{source}: '{name}' maps names to sizes, such as 128 or [1, 128], not {value!r}")
         elif wrong := entry.error_of(value):
@@ -264,15 +293,15 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
 
 
 def is_shape(value) -> bool:
-    """Whether it is a size, at least 1, or a list of sizes."""
+    """Return whether the value is a size of at least 1, or a list of sizes."""
     sizes = value if isinstance(value, list) else [value]
     return bool(sizes) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, object]:
-    """`dimension=128`, `dimension=16,128` (several sizes) and `input=1x128` of the command line, as a config says them.
+    """Read `dimension=128`, `dimension=16,128` (several sizes) and `input=1x128` of the command line as in a config.
 
-    Both lists are the same in a config: the model knows which names are inputs.
+    A config holds both kinds of lists in the same form; the model decides which names are inputs.
     """
     shapes: dict[str, object] = {}
     for text in texts:

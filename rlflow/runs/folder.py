@@ -1,4 +1,4 @@
-"""The folder of a run: which model it belongs to, its resolved config, and what each stage left."""
+"""The folder of a run: its model, its resolved config, and the results of each stage."""
 
 import subprocess
 import sys
@@ -25,12 +25,18 @@ PACKAGES = (
     "cma",
 )  # fmt: skip
 STAGES = ("collect", "train-wm", "train-controller", "eval")
-OWN_TO_A_RUN = ("seed", "by_rule", "shapes", "fix")  # in which runs may differ whose episodes are learnt from together
+OWN_TO_A_RUN = ("seed", "by_rule", "shapes", "fix")  # may differ between runs whose episodes train one world model
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """path: the folder.  config: resolved.  source: the file of the problem, in rewriting the model's."""
+    """The folder of a run.
+
+    Attributes:
+      path: the folder.
+      config: all options, resolved.
+      source: the file of the problem; for rewriting, the model.
+    """
 
     path: Path
     config: DictConfig
@@ -41,19 +47,29 @@ class RunFolder:
         cls, path: Path | str, model: str | None = None, files=(), overrides=(), shapes: dict | None = None,
         seed: int | None = None, check: Callable[[DictConfig], None] | None = None,
     ) -> "RunFolder":
-        """Makes the folder, or goes on in it with the config that it holds and the given changes on top.
+        """Create the folder, or continue in it with its stored config and the given changes.
 
-        Nothing is written before the task can be made and `check` has accepted the config, so that a mistake in
-        the first command does not stay in the folder.
+        Nothing is written before the task can be made and `check` has accepted the config. An error in the first
+        command therefore does not stay in the folder.
 
-        Raises RLFlowError if no model is named, or the folder belongs to another model or task.
+        Args:
+          path: the folder.
+          model: a zoo name or a path; needed only for a new folder.
+          files: YAML files of options.
+          overrides: texts KEY=VALUE.
+          shapes: symbol or input → typical sizes.
+          seed: the seed of all random choices.
+          check: checks the config; raises RLFlowError.
+
+        Raises:
+          RLFlowError: no model is named, or the folder belongs to another model or task.
         """
         path = Path(path)
         held = path / "config.yaml"
         changes = {"model": model, "seed": seed, "shapes": dict(shapes) if shapes else None}
         changes = {key: value for key, value in changes.items() if value is not None}
         config = load_config(files, overrides, held if held.exists() else None, changes)
-        if config.cost.threads is None:  # the run keeps the number: its costs are of so many
+        if config.cost.threads is None:  # the run stores the number, because its costs depend on it
             config = OmegaConf.merge(config, {"cost": {"threads": usable_cores()}})
         if not config.model:
             raise RLFlowError("no model: name one with --model (a zoo name or the path of an ONNX file)")
@@ -84,10 +100,12 @@ class RunFolder:
         return self.spec.make_task()
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of
-        these runs).
+        """Return the episodes of `collect`, and these together with the episodes of the runs in collect.also.
 
-        Raises RLFlowError if one of the other runs is not collected, or not with the same env and cost.
+        The order is the same in each of these runs.
+
+        Raises:
+          RLFlowError: another run has no episodes, or was collected with other options of env or cost.
         """
         self.require("collect")
         own = read_episodes(self.path / "episodes", self.config.collect.episodes)
@@ -110,10 +128,10 @@ class RunFolder:
         return own, [episode for key in sorted(result) for episode in result[key]]
 
     def begin_iterations(self) -> Path:
-        """The folder of what the iterations of learning leave (`train-wm --iterations`), which depends on the options
-        of this call.
+        """Return the folder of `train-wm --iterations`, after storing the options that its content depends on.
 
-        Raises RLFlowError if it was begun with others.
+        Raises:
+          RLFlowError: the folder was begun with other options.
         """
         folder, options = self.path / "iterations", iteration_options(self.config)
         if (folder / "options.json").exists():
@@ -127,7 +145,15 @@ class RunFolder:
         return folder
 
     def stage(self, name: str, work: Callable[[], dict]) -> dict:
-        """Runs a stage and stores its results with the seconds that it took, earlier interrupted tries not counted."""
+        """Run a stage and store its results and its seconds.
+
+        Args:
+          name: the name of the stage.
+          work: runs the stage and returns its results.
+
+        Returns:
+          The stored results. The seconds do not include earlier interrupted runs.
+        """
         started = time.monotonic()
         results = work()
         results = {"stage": name, **results, "seconds": time.monotonic() - started}
@@ -147,14 +173,16 @@ class RunFolder:
 
 
 def task_of(config: DictConfig) -> dict:
-    """What the episodes of a run depend on, options and rules: it cannot change within one folder."""
+    """Return the options and rules that a run's episodes depend on; they cannot change within one folder."""
     depends = TASKS.get(config.task.name).depends_on(config)
     return {"task": config.task.name, "seed": config.seed, "by_rule": config.collect.by_rule, **depends}
 
 
 def stages_of(config: DictConfig) -> tuple[str, ...]:
-    """The stages of a run. What is decided at once, or seen on the real graph alone, needs no world model; one that
-    learns online plays its own episodes.
+    """Return the stages of a run.
+
+    One-shot tasks and controllers that observe candidates need no world model. A world model that learns online plays
+    its own episodes.
     """
     seen = kind_of("controller", config.controller.name).observes
     if seen == Observes.CANDIDATES or TASKS.get(config.task.name).shape == ONE_SHOT:
@@ -163,7 +191,7 @@ def stages_of(config: DictConfig) -> tuple[str, ...]:
 
 
 def iteration_options(config: DictConfig) -> dict:
-    """The options that what an iteration leaves depends on, besides those of the task."""
+    """Return the options that the results of an iteration depend on, in addition to the options of the task."""
     chosen = OmegaConf.to_container(config)
     options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {
         f"dream.{key}": v for key, v in chosen["dream"].items()
@@ -206,7 +234,7 @@ def _relative(source: Path, folder: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Python, the packages and the git commit that a run was made with."""
+    """Return the versions of Python and the packages, and the git commit."""
     result = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         try:
@@ -218,7 +246,7 @@ def versions() -> dict[str, str]:
 
 
 def _git_commit() -> str:
-    if not (ROOT / ".git").exists():  # installed: a repository around it is somebody else's
+    if not (ROOT / ".git").exists():  # an installed package: a repository around it is another project
         return "unknown"
     try:
         commit = subprocess.run(

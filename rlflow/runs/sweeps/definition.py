@@ -1,4 +1,4 @@
-"""The definition of a sweep: a YAML file, checked, with its parameters and the options of each trial."""
+"""The definition of a sweep: a checked YAML file with its parameters and the options of each trial."""
 
 import difflib
 import math
@@ -29,10 +29,13 @@ class Parameter:
     """A parameter of a sweep: one of `choices`, or a number from `low` to `high`.
 
     Attributes:
-      name: an option, e.g. "dream.temperatures"; where there are `cases`, a name of the user's own.
-      cases: name → options (dotted name → value), for choices that set several options; `choices` are their names.
-      log: the logarithm is drawn, not the number.
-      whole: the numbers are integers.
+      name: an option, e.g. "dream.temperatures"; with `cases`, a name that the user chose.
+      choices: the values, or the names of `cases`; empty for a range.
+      cases: name → options (dotted name → value), for choices that set several options.
+      low: the lower end of a range.
+      high: the upper end of a range.
+      log: whether the logarithm is uniformly distributed, instead of the number.
+      whole: whether the numbers are integers.
     """
 
     name: str
@@ -44,7 +47,7 @@ class Parameter:
     whole: bool = False
 
     def options(self, value) -> dict:
-        """Dotted option → value."""
+        """Return dotted option → value."""
         return dict(self.cases[value]) if self.cases else {self.name: value}
 
 
@@ -54,9 +57,16 @@ class Sweep:
 
     Attributes:
       base: options of every trial, dotted name → value.
-      trials: how many; of a grid, all.
-      seeds: of which each trial makes one run.
-      figure, direction: the objective, a name of `FIGURES`, and whether more of it is better.
+      parameters: the parameters.
+      sampler: "grid", "random" or "tpe".
+      sampler_seed: the seed of the sampler.
+      pruner: "none" or "median".
+      trials: number of trials; for a grid, of all combinations.
+      seeds: the seeds of each trial's runs.
+      executor: "local" or "ray".
+      workers: number of runs at a time.
+      figure: the objective, a name in `FIGURES`.
+      direction: "maximize" or "minimize".
     """
 
     base: dict
@@ -72,12 +82,17 @@ class Sweep:
     direction: str
 
     def grid(self, number: int) -> dict:
-        """Parameter → value of trial `number`; the last parameter changes fastest."""
+        """Return parameter → value of trial `number`; the last parameter changes fastest."""
         values = list(product(*(parameter.choices for parameter in self.parameters)))[number]
         return dict(zip([parameter.name for parameter in self.parameters], values, strict=True))
 
     def options(self, values: Mapping[str, object], seed: int) -> dict:
-        """The options of a run, nested as in a config; `values`: parameter → value."""
+        """Return the options of a run, nested as in a config.
+
+        Args:
+          values: parameter → value.
+          seed: the seed of the run.
+        """
         chosen = dict(self.base)
         for parameter in self.parameters:
             chosen |= parameter.options(values[parameter.name])
@@ -85,9 +100,14 @@ class Sweep:
 
 
 def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda config: None) -> Sweep:
-    """Reads a sweep file and tries every value of every parameter on the config, by `check` too.
+    """Read a sweep file and check a config with every value of every parameter.
 
-    Raises RLFlowError naming the file for a key or option that is unknown, or a value that is not allowed.
+    Args:
+      path: the sweep file.
+      check: a further check of each config; raises RLFlowError.
+
+    Raises:
+      RLFlowError: a key or option is unknown, or a value is not allowed; the message names the file.
     """
     result = OmegaConf.to_container(read_options(path))
     try:
@@ -135,7 +155,7 @@ def _sweep(result: dict) -> Sweep:
 
 
 def _parameter(name: str, result) -> Parameter:
-    if not re.fullmatch(r"[\w.-]+", str(name)):  # a plot is called so
+    if not re.fullmatch(r"[\w.-]+", str(name)):  # the file of a plot has this name
         raise RLFlowError(f"the parameter {name!r} is named by letters, digits, '_', '.' and '-' only")
     if isinstance(result, list) and result and all(isinstance(value, SCALAR) for value in result):
         if any(value in result[:k] for k, value in enumerate(result)):
@@ -172,7 +192,7 @@ def _takes_floats(name: str) -> bool:
 
 
 def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig], None]) -> None:
-    """Raises RLFlowError if the value gives no config that a run could have."""
+    """Raise RLFlowError if the value does not give a valid config of a run."""
     values = {other.name: other.choices[0] if other.choices else other.low for other in sweep.parameters} | {
         parameter.name: value
     }
@@ -189,7 +209,7 @@ def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig]
 
 
 def _nested(options: Mapping[str, object]) -> dict:
-    """{"env.alpha": 0.5} → {"env": {"alpha": 0.5}}; one value of an option that is a list becomes a list of it."""
+    """Return {"env": {"alpha": 0.5}} for {"env.alpha": 0.5}; a single value of a list option becomes a list."""
     known, nested = all_options(), {}
     for name, value in options.items():
         *groups, last = name.split(".")

@@ -1,11 +1,10 @@
-"""The runs that a sweep is made of, each in a run folder named after the options that it depends on.
+"""The runs of a sweep, each in a run folder that is named after the options it depends on.
 
-    DIR/shared/collect-HASH     episodes, of every run with the same model, seed, env and cost
-    DIR/shared/train-wm-HASH    and a world model, of every run that learns it in the same way
-    DIR/trials/HASH-seed-N      and a controller, evaluated
+    DIR/shared/collect-HASH     episodes, for all runs with the same model, seed, env and cost.
+    DIR/shared/train-wm-HASH    a world model, for all runs that train it in the same way.
+    DIR/trials/HASH-seed-N      a controller and its evaluation.
 
-So what was done once is found again, whatever the sweep is that asks for it: after a kill, in a longer sweep, in
-another trial.
+Finished runs are found by their names: after a kill, in a longer sweep, and in other trials.
 """
 
 import hashlib
@@ -25,10 +24,10 @@ from rlflow.optimisation.candidates import improvement, measurement_seconds
 from rlflow.runs.config import load_config, other_groups
 from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
 
-# what a run folder does not take over from another
+# Files that a run folder does not link from its parent.
 OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")
-BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # eval/receipt.json makes them again, byte for byte
-OF_DREAMS = ("dreamt", "real")  # figures that a run without a world model does not have
+BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # deleted; eval/receipt.json makes them again
+OF_DREAMS = ("dreamt", "real")  # figures that only a run with a world model has
 FIGURES = {
     "dreamt": "mean return that the best controller of the training had in its dreams",
     "real": "return of its greedy episode on the real graph, over as many steps",
@@ -42,7 +41,14 @@ FIGURES = {
 
 
 class Run(NamedTuple):
-    """Stages in a folder that takes over what `parent`, a Run or None, left. options: nested, as in a config."""
+    """Stages in one folder.
+
+    Attributes:
+      folder: the folder.
+      stages: the stages to run there.
+      options: the options, nested as in a config.
+      parent: the run whose results this one uses, or None.
+    """
 
     folder: Path
     stages: tuple[str, ...]
@@ -55,12 +61,17 @@ class Run(NamedTuple):
 
     @property
     def chain(self) -> list["Run"]:
-        """The runs that must be done one after the other for this one to be."""
+        """The runs that must be done one after the other, ending with this one."""
         return ([] if self.parent is None else self.parent.chain) + [self]
 
 
 def plan(folder: Path, options: dict) -> Run:
-    """The run of a trial, with the shared ones that it stands on."""
+    """Return the run of a trial, linked to the shared runs that it needs.
+
+    Args:
+      folder: the folder of the sweep.
+      options: the options of the run, nested as in a config.
+    """
     config = load_config(changes=options)
     task = {"model": config.model, **task_of(config)}
     learning = iteration_options(config)
@@ -75,13 +86,18 @@ def plan(folder: Path, options: dict) -> Run:
 
 
 def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
-    """Does the stages that are not finished, each by `command STAGE …` in a process of its own; models that they make
-    are not kept.
+    """Run the unfinished stages, each as `command STAGE …` in its own process; delete the models that they make.
 
-    One process at a time works in the folder. A stage keeps the lock: should the sweep be killed, then the next one
-    waits for the stage that is still running, rather than start it twice.
+    One process at a time works in the folder. A stage inherits the lock. If the sweep is killed, the next one therefore
+    waits for a stage that still runs, and does not start it twice.
 
-    Returns None, or what went wrong in one line.
+    Args:
+      run: the run.
+      command: the words that start the program.
+      cwd: the working directory of the stages.
+
+    Returns:
+      None, or the error in one line.
     """
     if run.parent is not None and not run.parent.finished:
         return f"its '{run.parent.stages[-1]}' failed"
@@ -108,8 +124,10 @@ def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
 
 
 def figures(run: Run) -> dict[str, float | None]:
-    """The figures (`FIGURES`) of a finished run, None for those of dreams where there are none. Raises RLFlowError if
-    one is missing.
+    """Return the `FIGURES` of a finished run; the figures of dreams are None without a world model.
+
+    Raises:
+      RLFlowError: a figure is missing.
     """
     stages = {stage: read_json(path) for stage in STAGES if (path := run.folder / f"{stage}.json").exists()}
     try:
@@ -137,7 +155,7 @@ def _hash(options: dict) -> str:
 
 
 def _decisive(config: DictConfig) -> dict:
-    """All options but the seed and those that change no result."""
+    """Return all options except the seed and the options that change no result."""
     options = OmegaConf.to_container(config)
     for name in ("seed", "workers", "search", "optimise"):
         options.pop(name, None)
@@ -148,7 +166,7 @@ def _decisive(config: DictConfig) -> dict:
 
 
 def _take_over(source: Path, target: Path) -> None:
-    """Hard links, where the disk has them: files are replaced, never changed (rlflow/common/files.py)."""
+    """Link the files of another folder, or copy them: files are replaced, never changed (rlflow/common/files.py)."""
     for file in sorted(source.rglob("*")):
         position = target / file.relative_to(source)
         if file.is_dir() or file.relative_to(source).parts[0] in OWN or file.name.startswith(".") or position.exists():

@@ -1,4 +1,4 @@
-"""The tables of a sweep: one row a run as CSV and JSON, and a page with a summary over the seeds and plots."""
+"""The tables of a sweep: one row for each run as CSV and JSON, and a page with a summary over the seeds and plots."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,17 @@ FORMATS = {
 
 
 def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str) -> dict:
-    """Writes trials.csv, trials.json and report.md with its plots; returns what trials.json holds."""
+    """Write trials.csv, trials.json and report.md with its plots.
+
+    Args:
+      folder: the folder of the sweep.
+      sweep: the definition.
+      trials: the trials so far.
+      name: the title of the report.
+
+    Returns:
+      The content of trials.json.
+    """
     result = {"sweep": name, "figures": FIGURES, "rows": rows(sweep, trials, folder), "summary": summary(trials)}
     write_text(folder / "trials.csv", as_csv(result["rows"]))
     write_json(folder / "trials.json", result)
@@ -31,8 +41,17 @@ def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str)
 
 
 def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
-    """One dict for each run: trial, seed, state (finished, pruned or failed), parameters, figures, folder and error,
-    None where there is none. A pruned trial has rows for the seeds that it was run with."""
+    """Return one dictionary for each run.
+
+    Args:
+      sweep: the definition.
+      trials: the trials so far. A pruned trial has rows only for the seeds that it was run with.
+      folder: the folder of the sweep.
+
+    Returns:
+      Dictionaries with trial, seed, state ("finished", "pruned" or "failed"), parameters, figures, folder and error.
+        Missing figures and errors are None.
+    """
     result = []
     for trial in trials:
         for seed in [seed for seed in sweep.seeds if seed in trial.folders]:
@@ -55,11 +74,10 @@ def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
 
 
 def summary(trials: Sequence[Trial]) -> list[dict]:
-    """One dict for each trial: its parameters, `runs`, and of every figure {mean, sd} over the seeds that it was run
-    with.
+    """Return one dictionary for each trial: its parameters, `runs`, and {mean, sd} of every figure over its seeds.
 
-    `sd` is the sample standard deviation, None of a single run. `gap_percent`: by how much the mean dreamt return lies
-    above the mean real one, in percent of the latter; None where that is 0.
+    `sd` is the sample standard deviation; None for a single run. `gap_percent` is the difference of the mean dreamt and
+    the mean real return, in percent of the latter; None if that is 0.
     """
     result = []
     for trial in trials:
@@ -73,7 +91,7 @@ def summary(trials: Sequence[Trial]) -> list[dict]:
 
 
 def _known(figure: str, trials: Sequence[Trial]) -> list[float]:
-    """Of the runs that have it."""
+    """Return the known values of a figure."""
     values = [figures[figure] for trial in trials for figures in trial.figures.values()]
     return [value for value in values if value is not None]
 
@@ -86,7 +104,7 @@ def mean_and_sd(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def best(sweep: Sweep, entries: Sequence[Mapping]) -> Mapping | None:
-    """The finished trial with the best mean objective; of equal ones the first."""
+    """Return the finished trial with the best mean objective; the first one of equal trials."""
     finished = [entry for entry in entries if entry["state"] == "finished"]
     sign = 1.0 if sweep.direction == "maximize" else -1.0
     return max(finished, key=lambda entry: sign * entry[sweep.figure]["mean"], default=None)
@@ -130,7 +148,9 @@ def _value(value) -> str:
 
 @charts.styled()
 def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
-    """Dreamt and real return and improvement over the parameter: every run a dot; mean ± sd where there are several."""
+    """Plot dreamt and real return, and improvement, over the parameter: one dot for each run, and mean ± sd of several
+    runs.
+    """
     figure = charts.new_figure(9, 3.5)
     values = list(dict.fromkeys(trial.values[parameter.name] for trial in trials))
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

@@ -1,7 +1,7 @@
-"""The trials of a sweep: which parameters come next, which trial is given up, and how all of them are run.
+"""The trials of a sweep: proposals of parameters, pruning, and the execution of all runs.
 
-Trials come in blocks. What a trial is, and whether it is pruned, depends on the sweep file and the results of earlier
-blocks only, so a sweep that was killed is simply played again: finished runs are found in their folders, and everything
+Trials come in blocks. The parameters of a trial and its pruning depend only on the sweep file and the results of
+earlier blocks. A killed sweep is therefore simply repeated: finished runs are found in their folders, and everything
 else follows.
 """
 
@@ -21,12 +21,21 @@ from rlflow.common.messages import progress_bar, say
 from rlflow.runs.sweeps.definition import Sweep
 from rlflow.runs.sweeps.runs import Run, do, figures, plan
 
-DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # runs → folder: what went wrong with it
+DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # runs → {folder: its error}
 
 
 @dataclass
 class Trial:
-    """values: parameter → value.  figures, errors: seed → what its run came to, or why it failed."""
+    """One combination of parameters.
+
+    Attributes:
+      number: its position in the sweep.
+      values: parameter → value.
+      figures: seed → figures of the finished run.
+      errors: seed → error of the failed run.
+      folders: seed → folder of the run.
+      pruned: whether the pruner ended the trial.
+    """
 
     number: int
     values: dict[str, object]
@@ -41,10 +50,16 @@ class Trial:
 
 
 def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callable[[list[Trial]], None]) -> list[Trial]:
-    """Runs what is not finished; after every block `report` gets all trials so far.
+    """Run the unfinished runs of a sweep.
 
     Args:
-      command: what `STAGE --run DIR --config FILE` is appended to, e.g. ("python", "run.py").
+      sweep: the definition.
+      folder: the folder of the sweep.
+      command: the words that start the program, e.g. ("python", "run.py").
+      report: receives all trials so far after every block.
+
+    Returns:
+      All trials.
     """
     folder = folder.resolve()
     with (
@@ -60,7 +75,7 @@ def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callab
 
 
 def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Sequence[Run]) -> dict[Path, str | None]:
-    """Shared runs first, each once."""
+    """Run the shared runs first, each once, and return folder → error (or None)."""
     errors: dict[Path, str | None] = {}
     depth = max((len(run.chain) for run in runs), default=0)
     for level in range(depth):
@@ -75,7 +90,17 @@ def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Se
 
 
 def play(sweep: Sweep, folder: Path, all_done: DoAll, report: "Callable[[list[Trial], Study], None]") -> list[Trial]:
-    """All trials, block by block: a block is as many as run side by side, if later trials learn from earlier ones."""
+    """Run all trials block by block.
+
+    Later trials may depend on earlier ones (tpe, or a pruner). Then a block holds as many trials as there are workers;
+    otherwise it holds all.
+
+    Args:
+      sweep: the definition.
+      folder: the folder of the sweep.
+      all_done: executes runs, and returns folder → error (or None).
+      report: receives the trials so far and the study after every block.
+    """
     learns = sweep.sampler == "tpe" or sweep.pruner != "none"
     size = sweep.workers if learns else sweep.trials
     steps = [sweep.seeds] if sweep.pruner == "none" else [(seed,) for seed in sweep.seeds]
@@ -109,7 +134,7 @@ def _play(sweep: Sweep, folder: Path, all_done: DoAll, trials: list[Trial], seed
 
 
 class Study:
-    """Optuna's view of the trials so far: the next proposal is a function of them, the seed and the trial's number."""
+    """Optuna's view of the trials so far. A proposal depends only on them, the seed and the trial's number."""
 
     def __init__(self, sweep: Sweep):
         try:
@@ -130,7 +155,7 @@ class Study:
         return kind(parameter.low, parameter.high, log=parameter.log)
 
     def values(self, number: int) -> dict[str, object]:
-        """The parameters of trial `number`, proposed on what was added so far."""
+        """Return the parameters of trial `number`, proposed from the trials added so far."""
         if self.sweep.sampler == "grid":
             return self.sweep.grid(number)
         samplers = self.optuna.samplers
@@ -141,7 +166,7 @@ class Study:
         return dict(asked.ask(self._distributions).params)
 
     def prunes(self, trial: Trial) -> bool:
-        """Whether Optuna's pruner gives the trial up, by its means after each seed and those of earlier blocks."""
+        """Return whether the pruner ends the trial, from its means and the means of earlier blocks after each seed."""
         return self._pruner.prune(self._study, self._frozen(trial, self.optuna.trial.TrialState.RUNNING))
 
     def add(self, trial: Trial) -> None:
@@ -161,7 +186,7 @@ class Study:
         )  # fmt: skip
 
     def save(self, path: Path) -> None:
-        """The study as a SQLite file of Optuna's own, e.g. for optuna-dashboard; it is whole at any moment."""
+        """Write the study as an SQLite file of Optuna, e.g. for optuna-dashboard. The file is replaced as a whole."""
         with tempfile.TemporaryDirectory() as folder:
             storage = self.optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db")
             copy = self.optuna.create_study(storage=storage, study_name="sweep", direction=self.sweep.direction)
