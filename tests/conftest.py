@@ -5,10 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which must not depend on the order of tests
 from rlflow.common.system import locked
 from tests.commands import TINY, in_its_own
+from tests.suite import at_night
 from tests.toys import letters
 from worldmodel.boards import StageWriter
 from worldmodel.train_and_load import load, train
@@ -16,6 +18,10 @@ from worldmodel.world_model_options import MDNRNNConfig
 
 # Tests run side by side, on machines of any size: by default one thread of ONNX Runtime each, their processes' too.
 os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"
+
+# How many examples hypothesis draws for each property; no deadline, since a test must not go by the clock.
+settings.register_profile("rlflow", max_examples=at_night(300, 40), deadline=None)
+settings.load_profile("rlflow")
 
 
 @pytest.fixture(scope="session")

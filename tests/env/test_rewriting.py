@@ -23,6 +23,7 @@ from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
 from rlflow.optimisation.validate import validate
 from rlflow.rules.language import RuleSet, load_rules, parse
 from rlflow.zoo import load
+from tests.suite import at_night
 from tests.toys.tiny import tiny_task
 
 MODELS = ["tiny_squeezenet1_1", "tiny_resnet50", "tiny_bert_base", "tiny_inception_v3"]
@@ -269,7 +270,7 @@ def test_a_reward_of_the_users_own_sees_before_after_and_initial():
 # -- states ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=at_night(8, 2), suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), name=st.sampled_from(["tiny_resnet18", "tiny_vit_base_fused", "tiny_squeezenet1_1"]))
 def test_restored_and_replayed_states_give_the_same_bits(seed, name):
     env = GraphRewriteEnv(tiny_task(name), max_steps=50)

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlflow.graph.dims import (
@@ -50,7 +50,6 @@ SEVERAL = st.lists(SIZES, min_size=1, max_size=6)
 OPERATIONS = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
 }  # fmt: skip
-QUICK = settings(max_examples=300, deadline=None)
 
 
 def value(expression, leaves):
@@ -71,7 +70,6 @@ def written(expression) -> str:
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
-@QUICK
 @given(EXPRESSIONS, SEVERAL)
 def test_arithmetic_is_that_of_numbers_at_every_size(expression, several):
     dim = value(expression, SYMBOLS)
@@ -79,7 +77,6 @@ def test_arithmetic_is_that_of_numbers_at_every_size(expression, several):
         assert at(dim, sizes) == value(expression, sizes)
 
 
-@QUICK
 @given(POLYNOMIALS, POLYNOMIALS, SEVERAL)
 def test_a_quotient_of_sizes_is_exact_or_refused(left, right, several):
     """What is divided by a factor of it is the other factor; any other quotient is that of numbers, or not decided."""
@@ -106,7 +103,6 @@ def test_a_number_is_divided_by_a_size_only_where_every_size_gives_the_same():
             quotient()
 
 
-@QUICK
 @given(EXPRESSIONS)
 def test_a_size_that_is_a_number_is_an_int(expression):
     dim = value(expression, SYMBOLS)
@@ -119,7 +115,6 @@ def test_a_size_that_is_a_number_is_an_int(expression):
 # -- one object for one polynomial -----------------------------------------------------------------
 
 
-@QUICK
 @given(st.lists(expressions(3), min_size=1, max_size=3), st.randoms())
 def test_the_order_of_summands_and_factors_does_not_matter(several, chance):
     parts = [value(expression, SYMBOLS) for expression in several]
@@ -129,7 +124,6 @@ def test_the_order_of_summands_and_factors_does_not_matter(several, chance):
         assert reduce(combine, parts) == reduce(combine, others)
 
 
-@QUICK
 @given(POLYNOMIALS, POLYNOMIALS)
 def test_two_polynomials_are_one_object_where_their_values_agree(left, right):
     """A polynomial of degree below 8 in each of three symbols is determined by its values on an 8 × 8 × 8 grid."""
@@ -155,7 +149,6 @@ def test_equal_sizes_are_the_same_object(one, other):
     assert parse(one, names.get) is parse(other, names.get)
 
 
-@QUICK
 @given(EXPRESSIONS)
 def test_a_size_that_was_pickled_is_the_same_object(expression):
     dim = value(expression, SYMBOLS)
@@ -177,7 +170,6 @@ QUESTIONS = [equal, operator.lt, operator.le, operator.gt, operator.ge, lambda a
 NUMBERS = [operator.eq, operator.lt, operator.le, operator.gt, operator.ge, operator.ne]
 
 
-@QUICK
 @given(EXPRESSIONS, EXPRESSIONS, SEVERAL)
 @example(("//", ("-", "seq", 1), 2), 0, [{"batch": 1, "seq": 1, "past": 0}])
 @example("past", 0, [{"batch": 1, "seq": 1, "past": 0}, {"batch": 1, "seq": 1, "past": 1}])
@@ -192,7 +184,6 @@ def test_an_answer_holds_at_every_size(left, right, several):
             assert answer == of_numbers(at(a, sizes), at(b, sizes)), (question, sizes)
 
 
-@QUICK
 @given(EXPRESSIONS, SEVERAL)
 def test_no_value_is_below_the_least(expression, several):
     dim = value(expression, SYMBOLS)
@@ -201,7 +192,6 @@ def test_no_value_is_below_the_least(expression, several):
         assert lowest <= at(dim, sizes)
 
 
-@QUICK
 @given(EXPRESSIONS, SIZES)
 def test_an_absolute_value_is_that_of_the_number(expression, sizes):
     dim = value(expression, SYMBOLS)
@@ -211,7 +201,6 @@ def test_an_absolute_value_is_that_of_the_number(expression, sizes):
         pass
 
 
-@QUICK
 @given(EXPRESSIONS, EXPRESSIONS, SIZES)
 @example("seq", 1, {"batch": 1, "seq": 7, "past": 0})
 def test_the_larger_and_the_smaller_size_are_those_of_the_numbers(left, right, sizes):
@@ -253,20 +242,17 @@ def test_a_size_is_not_taken_for_a_number():
 # -- text ------------------------------------------------------------------------------------------
 
 
-@QUICK
 @given(EXPRESSIONS)
 def test_what_a_size_says_is_what_it_is(expression):
     dim = value(expression, SYMBOLS)
     assert parse(str(dim), SYMBOLS.get) == dim
 
 
-@QUICK
 @given(EXPRESSIONS.filter(lambda expression: "%" not in written(expression)), SIZES)
 def test_an_expression_is_read(expression, sizes):
     assert at(parse(written(expression), SYMBOLS.get), sizes) == value(expression, sizes)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30) | st.text("abseq+-*/()[]'\"\\ 0123456789.,=:\n", max_size=30))
 def test_text_that_is_no_expression_is_refused(text):
     """Names of dimensions are anything that people write."""

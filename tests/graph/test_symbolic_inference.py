@@ -17,6 +17,7 @@ from rlflow.graph.dims import Dim
 from rlflow.graph.ir import ABSENT, Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
+from tests.suite import at_night
 
 OPSET = 18
 
@@ -59,7 +60,7 @@ def disagreements(graph: Graph, model: onnx.ModelProto, sizes: dict[str, int], s
     return wrong, compared
 
 
-@pytest.mark.parametrize("first", range(0, 120, 40))
+@pytest.mark.parametrize("first", range(0, at_night(120, 40), 40))
 def test_types_of_random_models_hold_at_every_size(first):
     compared = Counter()
     for seed in range(first, first + 40):
