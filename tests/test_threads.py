@@ -55,7 +55,7 @@ def test_all_commands_mean_the_same_by_threads(command, capsys):
     assert make_parser().parse_args(words).threads is None
     with pytest.raises(SystemExit):
         make_parser().parse_args([*words, "--help"])
-    assert "(default: as many as it takes by itself, of" in " ".join(capsys.readouterr().out.split())
+    assert "(default: one for each core that this process may use)" in " ".join(capsys.readouterr().out.split())
 
 
 # -- kernels ---------------------------------------------------------------------------------------

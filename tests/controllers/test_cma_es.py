@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from rlflow.common.options import options_of
 from tests.toys.latent import Identity, Sacrifice, Toy, latent_spaces, make, vector
 
 POLICIES = options_of(CMAESConfig)["policy"].choices
-CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10, priorities_first=0)
+CONFIG = CMAESConfig(generations=30, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10, priorities_first=0)
 
 
 def same_arrays(one, other):
@@ -29,13 +31,14 @@ def test_it_learns_the_identity_task(tmp_path):
     random = make(RandomController, RandomConfig(), Identity).train(vector(Identity), 0, tmp_path / "random")
     names = "population_return", "best_return"
     means, kept = ([scalars[name] for scalars in logged if name in scalars] for name in names)
-    assert np.mean(means[-5:]) > np.mean(means[:5]) + 2
-    assert results["best_return"] > random["best_return"] + 3
+    assert np.mean(means[-5:]) > np.mean(means[:5]) + 1
+    assert results["best_return"] > random["best_return"] + 2
     assert kept == sorted(kept) and kept[-1] == results["best_return"]
 
 
 def test_it_learns_to_lose_first(tmp_path):
-    assert make(CMAES, CONFIG, Sacrifice).train(vector(Sacrifice), 0, tmp_path)["best_return"] == 2.0
+    controller = make(CMAES, replace(CONFIG, generations=10), Sacrifice)
+    assert controller.train(vector(Sacrifice), 0, tmp_path)["best_return"] == 2.0
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from controllers.masked import LIMIT, MaskedCategorical, TwoStage, count_of
+from tests.suite import at_night
 
 B, X, L = 3, 5, 4  # X = N + 1
 
@@ -60,7 +61,7 @@ def test_entropy_estimate_has_the_enumerated_entropy_as_its_mean(seed):
 def test_sampling_frequencies_match_the_probabilities():
     distribution, _ = two_stage(np.random.default_rng(3))
     log_probs, _ = enumerate_pairs(distribution)
-    rng, samples, counts = np.random.default_rng(0), 4000, np.zeros((B, X, L))
+    rng, samples, counts = np.random.default_rng(0), at_night(4000, 800), np.zeros((B, X, L))
     sample = tf.function(distribution.sample)
     for _ in range(samples):
         actions = sample(tf.constant(rng.integers(2**31, size=(2, 2)))).numpy()

@@ -48,10 +48,9 @@ def test_untrained_it_is_greedy_by_usual_reward(usual_rewards):
 
 def test_it_explores_the_first_match_of_each_class_and_nothing_else():
     seen, ppo, rng = observations(8), controller(greedy_prior=1.0), np.random.default_rng(1)
-    drawn = [set() for _ in range(8)]
-    for _ in range(1000):
-        for result, action in zip(drawn, ppo.act(seen, greedy=False, rng=rng).tolist(), strict=True):
-            result.add(tuple(action))
+    often = {key: np.repeat(value, 1000, axis=0) for key, value in seen.items()}
+    actions = ppo.act(often, greedy=False, rng=rng).reshape(8, 1000, 2).tolist()
+    drawn = [set(map(tuple, of_one)) for of_one in actions]
     for row, result in zip(seen["class_counts"], drawn, strict=True):
         assert result == {(NO_OP, 0), *(first_match(row, k) for k in np.flatnonzero(row))}
 

@@ -20,6 +20,7 @@ from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.env.state import RewriteState
 from tests.controllers.test_recording import Backwards, same
+from tests.suite import at_night
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from tests.worldmodel.edits.test_neighbourhood import with_cost
@@ -115,7 +116,7 @@ def test_an_episode_is_whole_whether_its_first_steps_were_copied_or_not(task, tm
 
 
 def test_where_nothing_can_be_restored_the_same_is_walked(task):
-    for k in range(1, 12):
+    for k in range(1, at_night(12, 5)):
         episodes = []
         for restores in (True, False):
             actor = player(task, restores)

@@ -346,6 +346,7 @@ def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(t
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
 
 
+@pytest.mark.nightly
 def test_an_update_ends_with_the_pass_in_which_the_policy_moved_too_far(tmp_path):
     """The first pass of a single step begins where the policy is the one that played, so the second is the earliest."""
     agent = XRLflow(replace(SMALL, updates=1, epochs=4, target_kl=1e-9))

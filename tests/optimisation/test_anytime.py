@@ -17,6 +17,7 @@ from rlflow.cli.command import open_run
 from rlflow.cli.main import make_parser
 from rlflow.cli.optimise import chosen_options
 from rlflow.common.errors import RLFlowError
+from rlflow.common.system import ALARM
 from rlflow.costs import measured as measuring
 from rlflow.costs import profiled
 from rlflow.costs.analytic import RooflineCost
@@ -42,6 +43,7 @@ from rlflow.search.base import Search, run_search
 from rlflow.search.descents import greedy
 from rlflow.zoo import load
 from tests.commands import EDITS, in_its_own, in_process
+from tests.suite import slow
 from tests.toys.timed import timed_task
 from tests.toys.tiny import tiny_task
 
@@ -51,14 +53,14 @@ SEARCH = load_config(
 FAST = (
     "cost.name=analytic",
     "eval.measure_seconds=0",
-    *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.restarts=1")),
+    *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.restarts=1", "interactions=300")),
 )
 
 
 ANALYTIC = METHODS[1:]  # what the analytic cost has no use for is left out
 
 
-@pytest.fixture(scope="module", params=["analytic", "timed"])
+@pytest.fixture(scope="module", params=[*slow("analytic"), "timed"])
 def task(request):
     return tiny_task() if request.param == "analytic" else timed_task()
 
@@ -173,7 +175,7 @@ def test_every_search_leaves_its_best_and_why_it_stopped(task, whole, descent):
     assert all(follow(task, record["actions"]).runtime_ms == record["estimated_ms"] for record in whole.values())
 
 
-@pytest.mark.parametrize("interactions", [1, 60, 150, 400])
+@pytest.mark.parametrize("interactions", [150, *slow(1, 60, 400)])
 def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whole, tmp_path, monkeypatch, interactions):
     monkeypatch.setattr(anytime, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(anytime, "SPARE", 0.0)
@@ -208,8 +210,8 @@ def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path
     assert timeless(json.loads((tmp_path / BEST_SO_FAR_FILE).read_text())) == timeless(whole)
 
 
-def test_what_has_ended_is_not_searched_again(task, tmp_path, monkeypatch):
-    search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 600.0, 0)
+def test_what_has_ended_is_not_searched_again(task, whole, tmp_path, monkeypatch):
+    (tmp_path / BEST_SO_FAR_FILE).write_text(json.dumps(whole))
     with dying(monkeypatch, Killed, 0):
         search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 1200.0, 0)
         with pytest.raises(Killed):
@@ -269,7 +271,7 @@ def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
     assert methods(timed_task().cost) == ("descent", "greedy", "grasp", "beam", "annealing")
 
 
-@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_inception_v3"])
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_resnet18", "tiny_inception_v3")])
 def test_on_first_use_the_descent_has_something_where_those_that_time_all_neighbours_have_nothing(tmp_path, name):
     """With time for no more operators than those on the way of the analytic descent."""
     wanted, on_the_way = greedy(start_of(tiny_task(name), SEARCH.moves), 1000), timed_task(name)
@@ -437,7 +439,7 @@ def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
     assert groups_of([], ["search.beam.width=1", "seed=3"]) == {"search", "seed"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *slow(signal.SIGINT)])
 def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys, model, monkeypatch, number):
     check = Search._check
 
@@ -490,7 +492,7 @@ def noted(order: list[str], name: str, function, *arguments):
     return function(*arguments)
 
 
-@pytest.mark.parametrize("why", ["no memory", "refused"])
+@pytest.mark.parametrize("why", ["no memory", *slow("refused")])
 def test_what_cannot_be_measured_costs_a_candidate_and_not_the_command(capsys, model, monkeypatch, why):
     """No memory: its latency is known, and is what decides. Refused as ONNX Runtime optimises it: the next one has its
     turn."""
@@ -576,7 +578,7 @@ def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
         out.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("stage", ["collect", "train_world_model"])
+@pytest.mark.parametrize("stage", ["collect", *slow("train_world_model")])
 def test_stopped_while_it_learns_it_writes_the_results_of_the_searches(capsys, model, monkeypatch, stage):
     def stops(run):
         signal.raise_signal(signal.SIGTERM)
@@ -604,8 +606,15 @@ def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_
 
 
 def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
-    monkeypatch.setattr(stages, "collect", lambda run: time.sleep(60))
-    done, out, results = optimise(capsys, model, *EDITS, "--seconds", "4")
+    """The timer of the command goes off in the middle of `collect`, however fast the machine is."""
+
+    def collect_until_the_timer_goes_off(run):
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600
+        signal.raise_signal(ALARM)
+        pytest.fail("the block goes on")
+
+    monkeypatch.setattr(stages, "collect", collect_until_the_timer_goes_off)
+    done, out, results = optimise(capsys, model, *EDITS, "--seconds", "600")
     assert done.code == 0 and "stopped (the time is up)" in done.err and results["eval"]["delivered"] in METHODS
 
 

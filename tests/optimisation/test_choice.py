@@ -49,7 +49,7 @@ def test_the_lowest_estimate_wins_and_ties_go_to_the_first():
 
 def test_where_nobody_measured_the_estimate_is_trusted_and_that_is_said():
     name, reason = chosen(controller=(90, True, None), greedy=(80, True, None))
-    assert name == "greedy" and reason.endswith("nobody measured it")
+    assert name == "greedy" and reason.endswith("not measured")
 
 
 def test_what_was_measured_to_be_faster_goes_before_what_is_only_estimated_to_be():

@@ -11,6 +11,7 @@ from rlflow.optimisation import ablation as module
 from rlflow.optimisation.ablation import OTHERS, Rewrites, groups, measure_shares, measured_families, pruned, shares
 from rlflow.optimisation.candidates import Candidate, follow
 from rlflow.search.descents import greedy
+from tests.suite import at_night
 from tests.toys.chains import OPS, random_task, toy_task
 from tests.toys.tiny import tiny_task
 
@@ -58,7 +59,7 @@ def test_what_others_need_stays_and_a_detour_that_leads_nowhere_goes():
     assert left(task, [(NEG, 0), (ABS, 0)]) == [(ABS, 0)]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(at_night(8, 2)))
 def test_the_estimate_rises_by_no_more_than_it_may_be_off(seed):
     task = random_task(seed, length=12)
     rng = np.random.default_rng(seed)
@@ -70,7 +71,7 @@ def test_the_estimate_rises_by_no_more_than_it_may_be_off(seed):
     assert len(kept) <= len(actions) and after.objective <= before.objective + off
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(at_night(4, 1)))
 def test_without_any_group_that_is_left_the_estimate_would_rise_by_more_than_it_may_be_off(seed):
     """But for losses that are small one by one and sure together."""
     task = random_task(seed, length=12)

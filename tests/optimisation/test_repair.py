@@ -18,6 +18,7 @@ from rlflow.optimisation.receipt import check_result, retrace
 from rlflow.optimisation.repair import SAME_RULE, TWICE, repaired
 from rlflow.optimisation.validate import Comparison, Finding, Findings
 from rlflow.rules.language import RuleSet, load_rules, parse
+from tests.suite import at_night
 from tests.toys.tiny import tiny_task
 
 OPTIONS = DeliveryOptions(seeds=[0], tolerance=1e-4, measure_seconds=0.0, sessions=1, threads=1, seed=0)
@@ -151,7 +152,7 @@ def judged(wrong) -> Findings:
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_inception_v3"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(at_night(3, 1)))
 def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
     task = tiny_task(name)
     actions = walk(task, seed)
@@ -161,7 +162,7 @@ def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_inception_v3"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(at_night(4, 1)))
 def test_whatever_is_wrong_what_is_left_is_right_and_can_be_made(name, seed):
     """What is wrong: one operator of the walk's last graph that the model did not have, wherever it is."""
     task = tiny_task(name)

@@ -150,7 +150,7 @@ def test_a_symbol_may_become_a_size_only_where_it_is_fixed():
     result = validate(SCALED, frozen, shapes={"batch": 1, "seq": 128}, fix=True)
     assert result.ok, result
     findings = result.to_dict()["findings"]
-    assert fixed_text(findings) == "takes batch = 1, seq = 128 only"
+    assert fixed_text(findings) == "accepts only batch = 1, seq = 128"
     assert [tuple(each["sizes"].values()) for each in result.to_dict()["sizes"]] == [(1, 128)]
     assert equal_sizes_text(findings) == "equal at 1 size (batch x seq): 1x128"
     for shapes, fix in (({"batch": 1, "seq": 128}, False), ({"seq": 128}, True), ({"batch": 1, "seq": 64}, True)):
@@ -217,7 +217,7 @@ def test_images_of_whole_blocks():
 
 def test_a_size_for_which_there_is_no_time_is_said_and_not_counted(monkeypatch):
     late = tried(BERT, seconds=-1.0)
-    assert late and all(each.result is None and each.why_not == "the time for it was up" for each in late)
+    assert late and all(each.result is None and each.why_not == "the time limit was reached" for each in late)
     monkeypatch.setattr(numerics, "elsewhere", lambda *given: elsewhere(*given[:-1], seconds=-1.0))
     result = validate(SCALED, WRONG["a Reshape with 128 in it"][1], shapes={"seq": 128})
     assert result.ok  # nothing was seen
@@ -303,7 +303,7 @@ def test_the_first_rewrite_that_is_wrong_at_another_size_is_named():
     receipt = make_receipt(task.graph, task.rules, [], actions, state.graph, {}, sizes=task.sizes)
     result = validate(original, to_model(state.graph), shapes={"seq": 128}, receipt=receipt, rules=task.rules)
     last = [finding for finding in result.findings if finding.kind == "receipt"][-1]
-    assert not last.ok and "after step 1, rule sum-of-128 at location 0, outputs part: batch = " in last.message
+    assert not last.ok and "after step 1, rule sum-of-128 at location 0, outputs differ: batch = " in last.message
     assert not any(f.sizes == BERT for f in result.failures())
 
 

@@ -23,6 +23,7 @@ from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.runs.config import PAGE, all_options, load_config, page, parse_shapes, tree
 from rlflow.runs.folder import iteration_options
 from rlflow.search import SEARCHES, SearchOptions
+from tests.suite import check_each
 from worldmodel import WORLD_MODELS
 from worldmodel.world_model_options import COMMON, CONFIGS, world_model_config
 
@@ -108,16 +109,18 @@ def test_the_task_has_the_options_of_env_and_cost():
         assert DEFAULT["env"][name] == (list(value) if isinstance(value, tuple) else value)
 
 
-@pytest.mark.parametrize("leaf", [leaf for leaf in leaves(DEFAULT) if not re.match(r"search\.[^.]+\.", leaf)])
-def test_every_option_is_used(leaf):
+def test_every_option_is_used():
     """As an attribute, somewhere outside the class that declares it; those of the environment are EnvSpec's own."""
-    key = leaf.split(".")[-1]
-    files = [path for package in ("rlflow", "worldmodel", "controllers") for path in (ROOT / package).rglob("*.py")]
-    pattern = re.compile(
-        rf"(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.{re.escape(key)}\b"
-    )
-    own = leaf.startswith("env.") and re.search(rf"self\.{key}\b", (ROOT / "rlflow" / "env" / "graph_rewrite.py").read_text())
-    assert own or any(pattern.search(path.read_text()) for path in files), f"nothing reads {leaf}"
+    packages = (ROOT / name for name in ("rlflow", "worldmodel", "controllers"))
+    text = "\n".join(path.read_text() for package in packages for path in package.rglob("*.py"))
+    used = set(re.findall(r"(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.(\w+)", text))
+    own = set(re.findall(r"self\.(\w+)", (ROOT / "rlflow" / "env" / "graph_rewrite.py").read_text()))
+
+    def check(leaf: str) -> None:
+        key = leaf.split(".")[-1]
+        assert key in used or (leaf.startswith("env.") and key in own), "nothing reads it"
+
+    check_each(check, [leaf for leaf in leaves(DEFAULT) if not re.match(r"search\.[^.]+\.", leaf)])
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -263,18 +266,24 @@ COUNTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("key", COUNTS)
-def test_no_budget_or_size_may_be_zero_or_negative(key):
-    assert refusal(f"{key}=0").endswith(f"'{key}' must be above 0, not 0")
-    assert refusal(f"{key}=-1").endswith(f"'{key}' must be above 0, not -1")
-    load_config(overrides=[f"{key}=1"])
+def test_no_budget_or_size_may_be_zero_or_negative():
+    def check(key: str) -> None:
+        assert refusal(f"{key}=0").endswith(f"'{key}' must be above 0, not 0")
+        assert refusal(f"{key}=-1").endswith(f"'{key}' must be above 0, not -1")
+
+    check_each(check, COUNTS)
+    load_config(overrides=[f"{key}=1" for key in COUNTS])
 
 
-@pytest.mark.parametrize("key", sorted(name for name, option in all_options().items() if option.at_least == 0))
-def test_some_may_be_zero_but_none_negative(key):
-    value = (lambda n: f"[{n}]") if all_options()[key].many else str
-    load_config(overrides=[f"{key}={value(0)}"])
-    assert f"'{key}' must be 0 or more, not -1" in refusal(f"{key}={value(-1)}")
+def test_some_may_be_zero_but_none_negative():
+    keys = sorted(name for name, option in all_options().items() if option.at_least == 0)
+    value = {key: (lambda n: f"[{n}]") if all_options()[key].many else str for key in keys}
+
+    def check(key: str) -> None:
+        assert f"'{key}' must be 0 or more, not -1" in refusal(f"{key}={value[key](-1)}")
+
+    check_each(check, keys)
+    load_config(overrides=[f"{key}={value[key](0)}" for key in keys])
 
 
 def test_a_generation_has_at_least_four_individuals():

@@ -8,6 +8,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
+from tests.suite import at_night, slow
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
@@ -77,13 +78,13 @@ def test_dream_and_reality_show_the_same_on_the_toy(toy):
     assert compare(*toy, dreams=16, steps=12) > 150
 
 
-@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base"])
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_bert_base")])
 def test_dream_and_reality_show_the_same_on_models_of_the_zoo(name):
     task = tiny_task(name)
     assert compare(fitted(random_episodes(task, 30, 12), task), task, dreams=6, steps=10) >= 30
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(at_night(8, 2)))
 def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
     """All rules; what it learnt from, in its own numbering of locations."""
     task = random_task(seed)
@@ -172,7 +173,7 @@ def test_what_stands_beside_a_dream_changes_nothing(toy):
 
 def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread():
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
-    model = fitted(random_episodes(task, 80, 10), task)
+    model = fitted(random_episodes(task, at_night(80, 30), 10), task)
     for means in model.costs.neighbourhoods:
         means.spread = np.full_like(means.mean, 1e6)  # ps
     walk = valid_walk(task, model, 5)

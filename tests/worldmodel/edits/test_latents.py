@@ -6,6 +6,7 @@ import pytest
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.zoo import load
+from tests.suite import slow
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
@@ -48,6 +49,7 @@ def z_of(model, episodes) -> np.ndarray:
     return np.stack(result)
 
 
+@pytest.mark.nightly
 def test_cost_and_counts_can_be_read_from_z():
     task = tiny_task("tiny_squeezenet1_1")
     training, held_out = random_episodes(task, 120, 12), random_episodes(task, 30, 12, seed=1)
@@ -86,7 +88,7 @@ def renamed(model):
     return model
 
 
-@pytest.mark.parametrize("name", ["tiny_inception_v3", "tiny_bert_base"])
+@pytest.mark.parametrize("name", ["tiny_inception_v3", *slow("tiny_bert_base")])
 def test_names_and_the_order_in_the_file_do_not_matter(name):
     task = tiny_task(name)
     other = Task(load_graph(renamed(load(name))), task.rules, task.cost)

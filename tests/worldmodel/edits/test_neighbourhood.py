@@ -6,6 +6,7 @@ import pytest
 from rlflow.costs import FREE
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
+from tests.suite import slow
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
@@ -53,7 +54,7 @@ def keys_of_all(states: DreamStates) -> dict[tuple[int, int], tuple]:
     }
 
 
-@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base"])
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_bert_base")])
 def test_after_a_change_just_the_keys_near_it_are_others_and_all_of_these_are_given(name):
     task = tiny_task(name)
     episodes = random_episodes(task, 6, 12)

@@ -8,6 +8,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
+from tests.suite import at_night, slow
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
@@ -46,7 +47,7 @@ def test_three_rules_are_learnt_exactly():
     assert is_exact(predicted) and predicted.uncertainty.max() == 0
 
 
-@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"])
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_bert_base", "tiny_resnet50")])
 def test_what_it_learnt_from_it_replays_exactly_from_every_start(name):
     task = tiny_task(name)
     episodes = random_episodes(task, 12, 15)
@@ -87,7 +88,7 @@ def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
     assert is_exact(both)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(at_night(12, 3)))
 def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
     """All rules: what the effects say of what they were learnt from is what happened, node by node, in the same
     numbers."""
