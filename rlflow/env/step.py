@@ -1,8 +1,8 @@
 """The Gymnasium environment of any step-by-step task.
 
-`StepEnv` needs only the contract of a task (common/task.py). `MultiModelEnv` joins several environments for an agent
-that must act on unseen graphs. `reset(options={"model": k})` starts an episode in environment k modulo their number.
-The agent thus decides the order, and a resumed training plays the same episodes as an uninterrupted one.
+`StepEnv` needs only the contract of a task (rlflow/common/task.py). `MultiModelEnv` joins several environments for an
+agent that must act on unseen graphs. `reset(options={"model": k})` starts an episode in environment k modulo their
+number. The agent thus decides the order, and a resumed training plays the same episodes as an uninterrupted one.
 """
 
 import copy
