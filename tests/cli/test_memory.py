@@ -42,7 +42,10 @@ def test_a_model_in_a_file_that_needs_less_out(capsys, tmp_path, source, short):
     assert done.code == 0, done.err
     ending, usual, best = done.ending, *peaks(WIDTH)
     assert f"{best / 1e6:.3f} MB of activations instead of {usual / 1e6:.3f}; proved" in ending["result"]
-    assert "the same bits on 3 random inputs" in ending["sure"] and len(lines_without_progress(done.err)) == len(ending) == 6
+    assert (
+        "the same bits on 3 random inputs" in ending["sure"]
+        and len(lines_without_progress(done.err)) == len(ending) == 6
+    )
     for name in ("model", "receipt", "page"):
         assert (tmp_path / ending[name]).exists()
     results = json.loads((tmp_path / "r.json").read_text())

@@ -76,7 +76,11 @@ def test_learn_needs_measurements_and_leaves_damaged_graphs_out(capsys, tmp_path
     kept_in(path, [known])
     TimingDatabase(path).keep_graph(known.pairs[-1].pair.graph, SIZES, 1, b"damaged")
     done = in_process(capsys, "costs", "learn", "--database", path, "--threads", "1")
-    assert done.code == 0 and "1 damaged graph left out" in done.err and "from 3 graphs of 1 model" in done.ending["result"]
+    assert (
+        done.code == 0
+        and "1 damaged graph left out" in done.err
+        and "from 3 graphs of 1 model" in done.ending["result"]
+    )
     assert "the error on other models is unknown" in done.ending["sure"]
 
 

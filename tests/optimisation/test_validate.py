@@ -237,6 +237,7 @@ def sqrt_of_square(epsilon: float) -> onnx.ModelProto:
 
 def normalised(*order: str) -> onnx.ModelProto:
     """LayerNormalization in parts, as exporters write it; `order` are the operands of its division."""
+
     def mean(of, to):
         return helper.make_node("ReduceMean", [of], [to], axes=[-1], keepdims=1)
 
@@ -440,7 +441,9 @@ def test_the_command_answers_with_its_exit_status(capsys, tmp_path):
     a, b = tmp_path / "a.onnx", tmp_path / "b.onnx"
     assert in_process(capsys, "validate", a, a, "--exact", "--seed", "7").code == 0
     done = in_process(capsys, "validate", a, b, "--json", tmp_path / "found.json")
-    assert done.code == 1 and "do NOT compute the same" in done.err and "FAILED" in done.out and "error:" not in done.err
+    assert (
+        done.code == 1 and "do NOT compute the same" in done.err and "FAILED" in done.out and "error:" not in done.err
+    )
     assert json.loads((tmp_path / "found.json").read_text())["ok"] is False
     assert in_process(capsys, "validate", a, b, "--tolerance", "9").code == 0
     assert in_process(capsys, "validate", "tiny_resnet18", "tiny_resnet18").code == 0
@@ -492,7 +495,9 @@ def test_a_symbolic_dimension_may_become_what_it_was_bound_to():
 
     result = validate(batch(None), batch(2), shapes={"batch": 2}, fix=True)
     assert result.ok and any("batch = 2" in finding.message for finding in result.findings)
-    assert fixed_text(result.to_dict()["findings"]) == "accepts only batch = 2" and "accepts only batch = 2" in sure(result)
+    assert fixed_text(result.to_dict()["findings"]) == "accepts only batch = 2" and "accepts only batch = 2" in sure(
+        result
+    )
     assert not validate(batch(None), batch(3), shapes={"batch": 2}, fix=True).ok
     assert not validate(batch(None), batch(2), shapes={"batch": 2}).ok
 
