@@ -56,7 +56,7 @@ class BestSoFar:
         try:
             self.recount()
         except (KeyError, TypeError, ValueError, AttributeError, RLFlowError) as error:
-            raise RLFlowError(f"{file} is damaged ({error}); delete it, and what it held is searched again") from error
+            raise RLFlowError(f"{file} is damaged ({error}). Delete it to repeat its searches") from error
 
     def recount(self) -> None:
         """Repeat the actions of all records, after the costs of the task have changed."""

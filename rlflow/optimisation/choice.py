@@ -83,12 +83,12 @@ def choose(
     equal = sorted((one for one in better if result[one.name]["equal"]), key=lambda one: one.state.objective)
     if not equal:
         if better or any(result[one.name]["left_out"] for one in candidates):
-            return "original", f"nothing that gains is equal to the original; {FAULT_REPORT} says why"
+            return "original", f"no candidate with a gain is equal to the original; {FAULT_REPORT} names the causes"
         return "original", "no gain was found"
     measured = {one.name: result[one.name]["measured"] for one in equal}
-    lowest = "lowest estimated runtime of those that are equal"
+    lowest = "lowest estimated runtime of all equal candidates"
     if not all(measured.values()):
-        return equal[0].name, f"{lowest}{f' by the timings of {target}' if target else ''}; nobody measured it"
+        return equal[0].name, f"{lowest}{f' by the timings of {target}' if target else ''}; not measured"
     faster = [one for one in equal if is_faster(measured[one.name])]
     if faster:
         return faster[0].name, f"{lowest} and measured to be faster"

@@ -221,7 +221,7 @@ def compete(
             order, ratios = _ranked_by_halving(source, competing, inputs, threads, end)
             order[:2] = _smaller_first(order[:2], competing, ratios, seed)
         except RLFlowError as error:  # the checks of the delivery find the candidate that ONNX Runtime refuses
-            say(f"the candidates cannot be compared with one another: {error}")
+            say(f"the contest is skipped, because a candidate cannot be run: {error}")
     ranked = [competing[index].candidate for index in order]
     ranked += [contender.candidate for contender in contenders[len(competing) :]]
     table = [

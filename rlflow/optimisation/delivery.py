@@ -264,7 +264,7 @@ def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:
     for each in blamed[:1]:
         whose = "ONNX Runtime is at fault" if each.blame == "onnxruntime" else "the rule is at fault"
         more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
-        say(f"{name}: rewrite {each.step}, {each.rule}{more}, left out; {whose}: {each.message}")
+        say(f"{name}: rewrite {each.step}, {each.rule}{more}, was left out; {whose}: {each.message}")
 
 
 def _describe(task: Task, candidate: Candidate) -> dict:
@@ -289,7 +289,7 @@ def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
     unit, _ = unit_of(cost)
     if unit != "ms":
         raise RLFlowError(
-            f"the task rewriting delivers faster models, but the cost counts {unit}. For less memory run: "
+            f"the task rewriting delivers faster models, but the cost counts {unit}. To save memory, run: "
             f"{program()} memory MODEL.onnx --out FILE --rewrite"
         )
 

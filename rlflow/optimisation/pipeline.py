@@ -124,12 +124,12 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
     except KeyboardInterrupt as stop:
         reason, stopped = f"stopped ({str(stop) or 'interrupted'})", True
         if run.task.cost_is_known:
-            say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
+            say(f"{reason}: {best}; it is checked and measured briefly. Ctrl-C again ends without a file")
             short = {"measure_seconds": anytime.SHORT_MEASUREMENT, "go_on": anytime.first_equal}
             candidates = best.candidates() or [Candidate("start", run.task.initial, [], 0, 0.0)]
             results["eval"] = run.stage("eval", lambda: _deliver(run, candidates, **short))
         else:
-            results = {"eval": _original(run, f"{reason} before all operators of the model were timed")}
+            results = {"eval": _original(run, f"{reason} before the cost of the original was known")}
         _copy_out(results["eval"], out)
     return results, stopped
 
@@ -172,7 +172,7 @@ def _carry_out(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) 
     with timing_until(run.task.cost, began + budget.searches):
         result = carried_over(run.task, rewrites)
     best.offer(result.candidate(time.monotonic() - began), "seconds" if result.interrupted else "carried out")
-    say(f"receipt: {result.carried_out} rewrites carried out, {result.left_out} have no place here: {best}")
+    say(f"receipt: {result.carried_out} rewrites applied, {result.left_out} have no match here: {best}")
 
 
 def _choose(run: Run, best, budget: Budget) -> dict:
@@ -218,4 +218,4 @@ def check_rewriting(run: Run, command: str) -> None:
     """Raise RLFlowError unless the run's task and cost allow the command to deliver a faster ONNX file."""
     check_is_of_time(COSTS.get(run.config.cost.name))
     if run.config.task.name != "rewriting":
-        raise RLFlowError(f"'{command}' makes ONNX models faster: task.name=rewriting, not {run.config.task.name}")
+        raise RLFlowError(f"'{command}' rewrites ONNX models. Set task.name=rewriting, not {run.config.task.name}")

@@ -89,7 +89,7 @@ def shapes_of(receipt: dict) -> dict[str, object]:
         raise _malformed(error) from error
     for size in shapes.values():
         if not all(type(one) is int and one > 0 for one in (size if isinstance(size, tuple) else (size,))):
-            raise RLFlowError(f"not a receipt: {size!r} is no size")
+            raise RLFlowError(f"not a receipt: {size!r} is not a size")
     return shapes
 
 
@@ -104,7 +104,7 @@ def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
         raise _malformed(error) from error
     for size in (size for several in sizes.values() for size in several):
         if type(size) is not int or size < 1:
-            raise RLFlowError(f"not a receipt: {size!r} is no size")
+            raise RLFlowError(f"not a receipt: {size!r} is not a size")
     return {name: tuple(several) for name, several in sizes.items()}
 
 
@@ -155,14 +155,14 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _malformed(error) from error
     if format_ not in (FIXED, FORMAT):
-        raise RLFlowError(f"the receipt has format {format_}, this version reads {FIXED} and {FORMAT}")
+        raise RLFlowError(f"the receipt has format {format_}; this version reads {FIXED} and {FORMAT}. Update RLFlow")
     if rules is None:
         rules = only_exact(load_rules(families)) if exact else load_rules(families)
     graph = load_graph(source, shapes)
     if graph.hash != original_hash or graph.interface.symbols != symbols:
-        raise RLFlowError("the receipt belongs to another model")
+        raise RLFlowError("the receipt belongs to another model. Pass the original file, with the sizes of the receipt")
     if rules.hash != rules_hash:
-        raise RLFlowError("the receipt was made with another rule set")
+        raise RLFlowError("the receipt was made with another rule set. Use the version of RLFlow that wrote it")
     yield graph
     table = MatchTable(rules, graph)
     for step, (name, location) in enumerate(actions):
@@ -185,10 +185,10 @@ def check_result(receipt: dict, graph: Graph) -> None:
       RLFlowError: it is another graph, or it is exported to other bytes.
     """
     if graph.hash != receipt["result_hash"]:
-        raise RLFlowError("the replay ends at another graph than the receipt says")
+        raise RLFlowError("the replay ends at another graph than the receipt states")
     if model_hash(graph) != receipt["model_sha256"]:
         raise RLFlowError(
-            "the replay ends at the same graph but its folded weights differ; the receipt was made with "
+            "the replay ends at the same graph, but its folded weights differ. Use the versions of the receipt: "
             f"{receipt.get('versions')}"
         )
 

@@ -22,7 +22,7 @@ from rlflow.rules.language import RuleSet
 
 MOST = 8  # largest number of faults found by runs; after that only the rewrites known to be equal are kept
 TWICE = 2  # number of faulty rewrites of a rule after which all its rewrites are left out
-SAME_RULE = "its rule was to blame twice"
+SAME_RULE = "its rule was at fault twice"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
     chain = repair.without_known_faults()
     findings = compare(chain.states[-1])
     if chain.steps and not findings.ok and not (as_read := compare(task.initial)).ok:
-        repair.keep(0, chain, f"reading and writing the original changes it already: {as_read.failures()[0].message}")
+        repair.keep(0, chain, f"reading and writing the original already changes it: {as_read.failures()[0].message}")
         return repair.result(as_read)
     for _ in range(MOST):
         if findings.ok or not chain.steps:
@@ -145,7 +145,7 @@ class _Repair:
         chain = self.chain()
         for step in range(len(self.rewrites.actions)):
             if step not in chain.steps and step not in self.out:
-                self._leave_out(step, "needed", "what it matched is not made any more")
+                self._leave_out(step, "needed", "it needed a rewrite that was left out")
         return Repaired(chain.actions, chain.states[-1], findings, [self.out[step] for step in sorted(self.out)])
 
 
@@ -164,8 +164,8 @@ def write_fault_report(
     """
     lines = [f"# Rewrites after which {model} was not equal", ""]
     lines += [
-        "They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part only with its own "
-        "optimisations; else a rule is.",
+        "They were left out. ONNX Runtime is at fault (`onnxruntime`) if outputs differ only with its own "
+        "optimisations; otherwise the rule is.",
         "",
     ]
     for name, result in candidates.items():
@@ -174,7 +174,7 @@ def write_fault_report(
             lines += [
                 f"## Found by {name}",
                 "",
-                "| step | rule | location | to blame | what was wrong after it |",
+                "| step | rule | location | at fault | error after it |",
                 "| ---: | --- | ---: | --- | --- |",
             ]
             lines += [
@@ -184,7 +184,7 @@ def write_fault_report(
             ]
             lines += [
                 "",
-                f"{len(result['left_out']) - len(blamed)} others needed what these made, or were not tried.",
+                f"{len(result['left_out']) - len(blamed)} other rewrites needed these, or were not tried.",
                 "",
             ]
     names = {each["rule"] for result in candidates.values() for each in result["left_out"] if each["blame"] != "needed"}

@@ -72,7 +72,7 @@ class RunFolder:
         if config.cost.threads is None:  # the run stores the number, because its costs depend on it
             config = OmegaConf.merge(config, {"cost": {"threads": usable_cores()}})
         if not config.model:
-            raise RLFlowError("no model: name one with --model (a zoo name or the path of an ONNX file)")
+            raise RLFlowError("no model: pass --model with a zoo name or the path of an ONNX file")
         if check is not None:
             check(config)
         identity, specs = path / "model.json", TASKS.get(config.task.name)
@@ -223,7 +223,7 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
     except (KeyError, TypeError) as error:
         raise RLFlowError(f"{path / 'model.json'} is damaged: {error!r} is missing") from error
     if not source.is_file():
-        raise RLFlowError(f"the model of {path} is gone: {source}")
+        raise RLFlowError(f"the model of {path} is gone: {source}. Restore this file, or use another --run")
     if file_hash(*TASKS.get(config.task.name).files(source)) != wanted:
         raise RLFlowError(f"{source} has changed since {path} was begun; use another --run")
     return source

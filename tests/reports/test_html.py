@@ -334,7 +334,7 @@ def test_the_card_counts_what_was_not_compared_apart_and_tells_fixed_sizes(tmp_p
     delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
     left = {"kind": "numerics", "ok": True, "message": "a message", "compared": False, "fixed": ["batch = 1"]}
     delivered["findings"].append(left)
-    said = "1 checks passed, 1 could not be compared, largest relative error 0.0e+00; takes batch = 1 only"
+    said = "1 checks passed, 1 could not be compared, largest relative error 0.0e+00; accepts only batch = 1"
     assert answer_of(tmp_path, results, task)[1][1] == f"Equalyes{said}"
     rows = [text for _, text in Page((tmp_path / "report.html").read_text()).all("tr")]
     assert "numericsnot compareda message" in rows

@@ -42,7 +42,7 @@ def test_what_was_not_compared_and_sizes_that_are_fixed_are_said():
     checked = [{"ok": True, "compared": True, "fixed": ["batch = 1"]}] * 2 + [{"ok": True, "compared": False}]
     result["candidates"]["beam"] |= {"findings": checked, "max_relative_error": None}
     assert certainty_line(result) == (
-        "2 checks of equality passed, 1 could not be compared; takes batch = 1 only; 60 pairs of runs in 6 sessions "
+        "2 checks of equality passed, 1 could not be compared; accepts only batch = 1; 60 pairs of runs in 6 sessions "
         "with 2 threads."
     )
     result["candidates"]["beam"] |= {"findings": [], "max_relative_error": 0.0, "same_as": "original"}

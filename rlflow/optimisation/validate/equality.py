@@ -47,11 +47,11 @@ def receipt_findings(
         graphs = list(retrace(receipt, left.source, rules))
         yield Finding("receipt", True, f"its {len(graphs) - 1} rewrites can be made on the original")
         check_result(receipt, graphs[-1])
-        yield Finding("receipt", True, "they lead to the result that it states, weights included")
+        yield Finding("receipt", True, "they lead to the recorded result, weights included")
     except RLFlowError as error:
         yield Finding("receipt", False, str(error))
         return
-    refused = Finding("receipt", False, "the candidate is refused, so that it is not compared with its result")
+    refused = Finding("receipt", False, "the candidate is refused, and is not compared with the recorded result")
     is_result = refused if right is None else _is_result(receipt, graphs[-1], right)
     yield is_result
     if not (equal and is_result.ok):
@@ -61,14 +61,14 @@ def receipt_findings(
 def _is_result(receipt: dict, graph: Graph, candidate: Model) -> Finding:
     try:
         if candidate.sha256() == receipt["model_sha256"]:
-            return Finding("receipt", True, "the candidate is its result, byte for byte")
+            return Finding("receipt", True, "the candidate is the recorded result, byte for byte")
         with TemporaryDirectory() as folder:
             hashes = {_graph_hash(model, shapes_of(receipt)) for model in (candidate, _exported(graph, Path(folder)))}
     except RLFlowError as error:
-        return Finding("receipt", False, f"the candidate is not its result: {error}")
+        return Finding("receipt", False, f"the candidate is not the recorded result: {error}")
     if len(hashes) == 1:
-        return Finding("receipt", True, "the candidate is the same graph as its result, in other bytes")
-    return Finding("receipt", False, "the candidate is not its result: it was changed afterwards, or made otherwise")
+        return Finding("receipt", True, "the candidate is the graph of the recorded result, in other bytes")
+    return Finding("receipt", False, "the candidate is not the recorded result: it was changed or made differently")
 
 
 def _graph_hash(model: Model, shapes: dict[str, object]) -> str:
@@ -94,10 +94,10 @@ def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Ex
 
     last = len(graphs) - 1
     if parting(last) is None:
-        return Finding("receipt", True, "its result gives the original's outputs: no rewrite is to blame")
+        return Finding("receipt", True, "its result gives the original's outputs: no rewrite is at fault")
     if parting(0) is not None:
         return Finding(
-            "receipt", False, "outputs part before the first rewrite: reading and writing the original changes it"
+            "receipt", False, "outputs differ before the first rewrite: reading and writing the original changes it"
         )
     if last <= ONE_BY_ONE:
         step = next(step for step in range(1, last + 1) if parting(step) is not None)
@@ -108,14 +108,14 @@ def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Ex
             same, step = (middle, step) if parting(middle) is None else (same, middle)
     action, result = receipt["actions"][step - 1], parting(step)
     where = f"after step {step - 1}, rule {action['rule']} at location {action['location']}"
-    return Finding("receipt", False, f"{where}, outputs part: {result.message}", result.value)
+    return Finding("receipt", False, f"{where}, outputs differ: {result.message}", result.value)
 
 
 MOST_BYTES = 1 << 30  # largest tensor, in bytes, at a size that the user did not name
 OPTIMISED_SIZES = (
     2  # further sizes compared with optimisations; ONNX Runtime optimises a symbolic graph once for all sizes
 )
-UNSAFE = "not compared: a model of such a structure is not run, since ONNX Runtime may end this process over it"
+UNSAFE = "not compared: a model with this structure is not run, because ONNX Runtime may end the process"
 
 
 class Comparison:
@@ -150,7 +150,7 @@ class Comparison:
         """
         largest = self.largest_tensor(sizes)
         if sizes not in self.sizes and largest > MOST_BYTES:
-            raise RLFlowError(f"one of its tensors would take {largest / 2**30:.1f} GiB")
+            raise RLFlowError(f"one of its tensors would need {largest / 2**30:.1f} GiB")
         drawn = ordinary_inputs(self.left.proto, self.seeds, input_shapes(self.left.interface, sizes))
         return drawn[sum(sizes.values()) % len(drawn)].at(sizes)
 

@@ -120,7 +120,7 @@ def checks_text(findings: Sequence[Mapping], what: str = "checks") -> str:
 def fixed_text(findings: Sequence[Mapping]) -> str:
     """Return the sizes to which the candidate is restricted, as text; empty if it accepts all sizes of the original."""
     fixed = dict.fromkeys(size for finding in findings for size in finding.get("fixed", ()))
-    return f"takes {', '.join(fixed)} only" if fixed else ""
+    return f"accepts only {', '.join(fixed)}" if fixed else ""
 
 
 def equal_sizes_text(findings: Sequence[Mapping]) -> str:

@@ -238,7 +238,7 @@ def elsewhere(
                 continue
             known.append(sizes)
             if time.monotonic() - began > seconds:
-                refused = Elsewhere(sizes, None, "the time for it was up")
+                refused = Elsewhere(sizes, None, "the time limit was reached")
                 break
             try:
                 yield Elsewhere(sizes, run(sizes))

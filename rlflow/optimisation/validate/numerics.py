@@ -71,7 +71,7 @@ class Slot:
 
     @property
     def label(self) -> str:
-        return f"what enters {self.before} before '{self.output}'" if self.before else f"output '{self.output}'"
+        return f"input of {self.before} before '{self.output}'" if self.before else f"output '{self.output}'"
 
     def axes(self, rank: int) -> tuple[int, ...]:
         if self.axis is None:
@@ -222,7 +222,7 @@ class Expected:
             if not known:
                 allowed.append(each)
             elif relative_error(value, each.value, each.floor) > BLUNT:  # for example, integers that saturate
-                allowed.append(each._replace(why_not="low precision, of which the original itself is off by too much"))
+                allowed.append(each._replace(why_not="the error of the original itself is too large in low precision"))
             else:
                 limit = max(each.limit, min(OWN_MARGIN * error, BLUNT))
                 allowed.append(each._replace(limit=limit, precise=value))
@@ -240,14 +240,14 @@ class Expected:
         """Return the limit for a value, from the values `beside` that the original gave on moved inputs."""
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             stable = all(_same(value, other) for other in beside)
-            return Wanted(value, 0.0, why_not=None if stable else "the last digits of the inputs decide it")
+            return Wanted(value, 0.0, why_not=None if stable else "the last digits of the inputs determine it")
         if not np.isfinite(value).all():
             return Wanted(value, 0.0, why_not="the original's values are not finite")
         limit = MARGIN * max(
             relative_error(value, other, scale) if value.shape == other.shape else np.inf for other in beside
         )
         if limit > BLUNT:
-            return Wanted(value, 0.0, why_not="the last digits of the inputs decide it")
+            return Wanted(value, 0.0, why_not="the last digits of the inputs determine it")
         return Wanted(value, max(limit, self.tolerance) if self.tolerance else 0.0, scale)
 
     def against(self, candidate: Model) -> Iterator[Finding]:

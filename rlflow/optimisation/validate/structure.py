@@ -24,7 +24,7 @@ def structure(left: Model, right: Model) -> Iterator[Finding]:
     yield Finding("structure", refusal is None, message)
     empty = right.empty_tensors()
     if empty and not left.empty_tensors():
-        yield Finding("structure", False, f"tensor '{empty[0]}' has no elements; the original has none such")
+        yield Finding("structure", False, f"tensor '{empty[0]}' has no elements, unlike all tensors of the original")
 
 
 def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Finding]:
@@ -60,7 +60,7 @@ def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Findin
             )
         else:
             same += 1
-    yield Finding("structure", True, f"{same} weights are what they were")
+    yield Finding("structure", True, f"{same} weights are unchanged")
 
 
 def _array(tensor: onnx.TensorProto, model: Model) -> np.ndarray:

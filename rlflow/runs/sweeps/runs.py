@@ -29,14 +29,14 @@ OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")
 BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # deleted; eval/receipt.json makes them again
 OF_DREAMS = ("dreamt", "real")  # figures that only a run with a world model has
 FIGURES = {
-    "dreamt": "mean return that the best controller of the training had in its dreams",
-    "real": "return of its greedy episode on the real graph, over as many steps",
-    "improvement": "percent by which the best that it found is below the original, by the (estimated) objective",
+    "dreamt": "mean return of the best controller of the training in its dreams",
+    "real": "return of its greedy episode on the real graph, over the same number of steps",
+    "improvement": "improvement of the (estimated) objective over the original by its best result, in percent",
     "interactions": "steps of the real environment in all stages",
-    "measurement_seconds": "of measured rewards in all stages",
-    "training_seconds": "of the controller's training",
-    "acting_seconds": "of the trained controller on the real graph",
-    "seconds": "of all stages, those that are shared with other runs included",
+    "measurement_seconds": "seconds of measured rewards in all stages",
+    "training_seconds": "seconds of the controller's training",
+    "acting_seconds": "seconds of the trained controller on the real graph",
+    "seconds": "seconds of all stages, including those shared with other runs",
 }
 
 
