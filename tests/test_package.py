@@ -20,14 +20,17 @@ from tests.installation import ROOT, build_wheel, install
 PACKAGES = {  # folder of the checkout: what it is installed as
     "rlflow": "rlflow", "worldmodel": "worldmodel", "controllers": "controllers", "configs": "rlflow/configs",
 }  # fmt: skip
-QUICK = ("cost.name=analytic", "eval.seeds=[0]", "search.beam.width=2", "search.annealing.restarts=1")
+QUICK = (
+    "cost.name=analytic", "eval.seeds=[0]", "eval.measure_seconds=0", "search.interactions=300", "search.beam.width=2",
+    "search.annealing.restarts=1",
+)  # fmt: skip
 COLLECT = ("collect", "--run", "r", "--model", "tiny_resnet18")
 LIBRARY = """
 import json, sys
 import gymnasium
 import rlflow
 
-quick = {"cost.name": "analytic", "eval.seeds": [0], "eval.measure_seconds": 0, "search.annealing.restarts": 1}
+quick = {"cost.name": "analytic", "eval.seeds": [0], "eval.measure_seconds": 0, "search.interactions": 300}
 result = rlflow.optimise("tiny_resnet18", seconds=4, options=quick, quiet=True)
 result.save("library.onnx")
 state = rlflow.load_task("tiny_resnet18", cost="analytic").initial
@@ -81,7 +84,7 @@ def test_site_packages_gets_no_common_name_and_nothing_that_learns(installed):
 
 
 def test_the_command_optimises_a_model_and_says_its_own_name(installed, tmp_path):
-    arguments = ("light_squeezenet", "--out", "x.onnx", "--seconds", "6", "--json", "r.json", *QUICK)
+    arguments = ("tiny_squeezenet1_1", "--out", "x.onnx", "--seconds", "6", "--json", "r.json", *QUICK)
     done = called(installed.program, "optimise", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     methods = json.loads((tmp_path / "r.json").read_text())["search"]["methods"]

@@ -217,7 +217,7 @@ def test_a_stage_before_the_one_it_needs(tmp_path, capsys, stage, needs):
 
 
 def test_no_model(tmp_path, capsys):
-    assert "name one with --model" in in_process(capsys, "collect", "--run", tmp_path / "run").error
+    assert "pass --model with a zoo name" in in_process(capsys, "collect", "--run", tmp_path / "run").error
 
 
 def test_a_run_folder_of_another_task(folder, tmp_path, capsys):
