@@ -244,7 +244,7 @@ def together(runs: list[dict]) -> dict:
 
 
 def tables(figures: dict[str, list[dict]]) -> dict[str, Table]:
-    """Return the tables of latencies and of what was spent.
+    """Return a table of latency ratios and a table of the seconds and graphs that each method used.
 
     Args:
         figures: model → results of `compare` of all seeds.

@@ -318,7 +318,7 @@ def tag_of(stage: str, name: str) -> str:
 
 
 class StageWriter(EventWriter):
-    """A writer of the curves of one stage, by name."""
+    """A TensorBoard writer for one stage. Curves are given by name, and the writer translates each name to its tag."""
 
     def __init__(self, folder: Path | str, stage: str):
         super().__init__(folder)

@@ -87,7 +87,7 @@ def chosen(s: Sketch, x: Tensor) -> Tensor:
 
 
 def conv_cut(s: Sketch) -> None:
-    """A convolution of the first channels, mostly one kernel for each of them."""
+    """Add a convolution, mostly depthwise, of a slice of a tensor; the slice mostly takes the first channels."""
     x = s.find(lambda t: t.dtype == s.float and len(t.shape) == 4 and prod(t.shape) > 0 and t.shape[1] > 2,
                lambda: s.input((1, s.pick([3, 4, 6]), 4, s.pick([3, 4]))))  # fmt: skip
     size = x.shape[1]

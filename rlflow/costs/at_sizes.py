@@ -16,11 +16,11 @@ from rlflow.graph.ir import Graph, Node
 
 
 def at_sizes(model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph) -> CostModel:
-    """Return a cost model for an original with symbolic sizes and for the graphs that are rewritten from it.
+    """Return a cost model for a graph with symbolic sizes and for the graphs that are rewritten from this graph.
 
     Args:
       model: a cost model for graphs without symbols; an `AtSizes` model is returned unchanged.
-      sizes: size of each symbol, once for every typical size; without symbols the model is returned unchanged.
+      sizes: typical sizes, each as symbol → size. If no symbol occurs, the cost model is returned unchanged.
       original: the graph before all rewrites.
     """
     return AtSizes(model, sizes, original) if any(sizes) and not isinstance(model, AtSizes) else model
@@ -31,7 +31,7 @@ class AtSizes:
 
     Attributes:
       model: the cost model for graphs whose sizes are numbers.
-      sizes: size of each symbol, once for every typical size.
+      sizes: typical sizes, each as symbol → size.
     """
 
     def __init__(self, model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph):

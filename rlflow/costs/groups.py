@@ -278,7 +278,15 @@ class Groups:
         return self._centred(deviation, nodes) or nodes
 
     def _centred(self, deviation: Node | None, nodes: list[Node]) -> list[Node]:
-        """Return a LayerNormalization with its mean, difference, offset and residual sum; empty for another pattern."""
+        """Return the nodes of a LayerNormalization that is written as separate operators.
+
+        The result holds the mean, the difference, `nodes`, the offset and, if there is one, the residual sum before
+        the mean. The result is empty if the operators do not form this pattern.
+
+        Args:
+          deviation: the operator that subtracts the mean.
+          nodes: the operators between the difference and the offset.
+        """
         if not self._is(deviation, "Sub") or not self._read_by(deviation.outputs[0], nodes):
             return []
         x, mean = deviation.inputs[0], producer(self.graph, deviation.inputs[1])

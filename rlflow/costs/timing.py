@@ -118,7 +118,7 @@ class Timing(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """Half-width of the interval in nanoseconds."""
+        """Half-width of the 95 % confidence interval of the median, in nanoseconds."""
         return (self.high - self.low) / 2
 
     def combined_with(self, other: "Timing") -> "Timing":

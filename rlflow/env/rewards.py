@@ -81,8 +81,8 @@ def relative(before: RewriteState, after: RewriteState, initial: RewriteState) -
 def new_runtime(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
     """Return RT_0 − RT_t in ms, the improvement of the new graph over the unchanged graph.
 
-    The paper evaluates a "new runtime reward" (R2 in its figure 5) and gives no formula. Measured from RT_0, it is 0
-    for NO-OP, like the other rewards.
+    The paper evaluates a "new runtime reward" (R2 in its figure 5) and gives no formula. The difference from
+    RT_0 is 0 for the unchanged graph. For NO-OP, the environment pays 0 under every step reward.
 
     Args:
       before: the state before the step; unused.

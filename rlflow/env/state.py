@@ -187,7 +187,7 @@ class RewriteState(LocalState):
         return list(self.table.of_rule(match.xfer_id)).index(match)
 
     def follow(self, match: Match) -> "RewriteState":
-        """Return the state after a match of this state's table, as `apply` does for its rule and location."""
+        """Return the state after the rewrite of a match, which must be in the match table of this state."""
         graph = apply(self.graph, self.task.rules[match.xfer_id], match)
         return self.rewritten(graph, self.table, graph.touched)
 

@@ -359,10 +359,10 @@ def _inner_names(graph: Graph) -> set[str]:
 
 
 def copy_model(source: Path, out: Path, same: bool) -> None:
-    """Copy a model after its external weights, so that the model exists only if it is complete.
+    """Copy a model. Its external weights are copied first, so that no model exists without its weights.
 
-    An existing model at `out` is removed before its weights are replaced, since it would read the new weights as its
-    own.
+    An existing model at `out` is removed before its weights are replaced, since this old model would read the new
+    weights as its own.
 
     Args:
       source: the model.

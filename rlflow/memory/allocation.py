@@ -187,9 +187,14 @@ class _Buffers:
         self.kept.append(kept)
 
     def may_overwrite(self, kernel: Kernel, read: Sequence[int]) -> int | None:
-        """Return the buffer that a kernel may overwrite with its result if it is the last reader, or None.
+        """Return the buffer that a kernel may overwrite with its result, or None.
 
-        `read` lists the tensors from outside, once per read.
+        The kernel may overwrite the buffer only in an order in which no later kernel reads the buffer; this method does
+        not know the order.
+
+        Args:
+          kernel: the nodes that run as one.
+          read: the tensors that the kernel reads and does not make itself; a tensor that is read twice occurs twice.
         """
         source = overwritten_by(self.graph, kernel)
         if source not in self.of or kernel[-1].outputs[0] in self.graph.outputs or read.count(source) > 1:

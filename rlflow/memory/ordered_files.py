@@ -262,7 +262,7 @@ def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], thr
     Args:
       sides: (path, session options) of the two models.
       inputs: one dictionary per run.
-      threads: of the sessions.
+      threads: number of threads of each session.
     """
     results = []
     for path, setup in sides:

@@ -64,7 +64,7 @@ def appearance(before: RewriteState, after: RewriteState, drawing: Drawing) -> t
 
     Args:
       before, after: the states before and after all steps.
-      drawing: of the region.
+      drawing: the drawing of the region.
     """
     number = {node_id: k for k, node_id in enumerate(sorted(drawing.kinds))}
     nodes = [

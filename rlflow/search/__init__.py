@@ -1,4 +1,4 @@
-"""Searches for a cheaper graph over the states of the real environment, and their options.
+"""Search the states of the real environment for a cheaper graph. This package also defines the options of all searches.
 
 A search is a function
 

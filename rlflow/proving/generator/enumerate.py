@@ -368,7 +368,11 @@ def _pattern(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...])
 
 
 def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
-    """Return two graphs and their merged form, the two outputs of one Split, if merging pays; else None."""
+    """Return two separate graphs and the merged graph that computes both, if the merge pays; else None.
+
+    The merged graph ends in a Split: the two outputs of the Split are `source` and its sibling. The separate graphs are
+    `target`, which is equal to `source`, and the representative that is equal to the sibling.
+    """
     if source.label.op != "Split" or source.slot or not isinstance(target, Node) or target.label.op == "Split":
         return None
     sibling = source._replace(slot=1)

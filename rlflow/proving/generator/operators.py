@@ -162,7 +162,7 @@ def _matmul(label, a, b):
 
 
 def _axis(label: Label, array: np.ndarray) -> int:
-    """Return the attribute `axis` as an axis of the array with samples."""
+    """Return the axis of `array` that the attribute `axis` means; axis 0 of the array counts the samples."""
     axis = label.get("axis")
     if not 0 <= axis < array.ndim - 1:
         raise Misfit(f"no axis {axis}")

@@ -236,7 +236,15 @@ def _shape(component: list[Option], forced: set[int]) -> tuple:
 
 
 def _solve(options: list[Option], forced: set[int], seconds: float) -> tuple[int, list[int] | None]:
-    """Return a bound in ps and the positions of the cheapest choice (None if no choice was found in time)."""
+    """Return a lower bound on the cost in ps, and the positions in `options` of the cheapest choice.
+
+    The second value is None if no choice without cycles was found in time.
+
+    Args:
+      options: the options of the e-graph.
+      forced: the classes that must be made.
+      seconds: the time limit.
+    """
     end = time.monotonic() + seconds
     program, bound = Program(options, forced), 0
     while True:

@@ -207,9 +207,10 @@ class Program:
 
 
 def cycles_of(chosen: list[Option]) -> list[set[int]]:
-    """Return the cycles of a choice: sets of classes that no chosen option makes from outside the set.
+    """Return the cycles of a choice.
 
-    If the choice is founded, the list is empty.
+    A cycle is a set of classes that need one another: every chosen option that makes a class of the set also needs a
+    class of the set. If the choice is founded, the list is empty.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
