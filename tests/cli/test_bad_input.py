@@ -18,6 +18,7 @@ from rlflow.common import files
 from rlflow.graph.onnx_writer import save_model
 from rlflow.zoo import load
 from tests.commands import ROOT, TINY, in_its_own, in_process
+from tests.suite import slow
 
 
 @pytest.fixture
@@ -247,7 +248,7 @@ def test_a_model_that_changed_or_went_away(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["config.yaml", "model.json", "collect.json", "world-model/model.json",
                                   "world-model/weights.npz", "train-wm.json", "controller/ppo-1/controller.json",
                                   "controller/ppo-1/controller.npz", "train-controller.json"])  # fmt: skip
-@pytest.mark.parametrize("damage", ["half", "garbage"])
+@pytest.mark.parametrize("damage", ["half", *slow("garbage")])
 def test_a_damaged_file_is_named(folder, capsys, name, damage):
     path = folder / name
     whole = path.read_bytes()
@@ -274,7 +275,7 @@ def test_json_of_another_form_is_refused(folder, capsys, content):
 
 
 @pytest.mark.parametrize(
-    "override", ["world_model.mdn-rnn.hidden=16", "world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3"]
+    "override", ["world_model.mdn-rnn.hidden=16", *slow("world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3")]
 )
 def test_a_world_model_of_other_options(folder, capsys, override):
     before = contents(folder / "world-model")

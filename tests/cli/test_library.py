@@ -14,7 +14,7 @@ from rlflow.optimisation.receipt import replay
 from rlflow.zoo import load
 from tests.toys.weights import with_other_weights
 
-QUICK = {"cost.name": "analytic", "eval.measure_seconds": 0, "eval.seeds": [0], "search.annealing.restarts": 1}
+QUICK = {"cost.name": "analytic", "eval.measure_seconds": 0, "eval.seeds": [0], "search.interactions": 300}
 
 
 def quick(model, **arguments) -> rlflow.Optimised:
