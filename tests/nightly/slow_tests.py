@@ -1,27 +1,40 @@
-"""All tests pass with as many cases as `at_night` gives them, those with the marker `nightly` too.
+"""All test files that `make test` shortens pass with all of their cases.
 
     python -m tests.nightly.slow_tests
 
-The kill tests of the command line have a check of their own, tests/nightly/kills.py.
+A file is shortened if it marks a test `nightly` or takes the number of its cases from tests/suite.py. The kill tests of
+the command line have a check of their own, tests/nightly/kills.py.
 """
 
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.nightly import parser
+
+ROOT = Path(__file__).parents[2]
+SHORTENED = re.compile(r"\bmark\.nightly\b|\bat_night\(|\bslow\(")
+KILLS = ROOT / "tests" / "cli" / "test_kill.py"
+
+
+def shortened_files() -> list[str]:
+    """Return the paths of all test files that leave something out in `make test`."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(path) for path in files if path != KILLS and SHORTENED.search(path.read_text(encoding="utf-8"))]
 
 
 def main() -> int:
     parser(__doc__).parse_args()
     options = ["-n", "2", "--dist", "worksteal", "-o", "addopts=-p no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", "-q", *options, "--ignore", "tests/cli/test_kill.py", "tests"]
-    done = subprocess.run(command, env={**os.environ, "RLFLOW_NIGHTLY": "1"}, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", *options, *shortened_files()]
+    environment = {**os.environ, "RLFLOW_NIGHTLY": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     print(done.stdout, done.stderr, file=sys.stderr)
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}
     failed = counts.get("failed", 0) + counts.get("error", 0) + (done.returncode != 0 and not counts)
-    print(f"{counts.get('passed', 0)} of {counts.get('passed', 0) + failed} tests pass")
+    print(f"{counts.get('passed', 0)} of {counts.get('passed', 0) + failed} tests pass with all of their cases")
     return int(bool(failed) or not counts.get("passed"))
 
 
