@@ -1,4 +1,4 @@
-"""Motifs of curves: what exporters take apart, what ONNX has as one operator, what ONNX Runtime has of its own."""
+"""Motifs of activation functions: as exporters decompose them, as ONNX operators and as operators of ONNX Runtime."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from benchmarks.random_models.sketch import Misfit, Sketch
 
 
 def without_double(s: Sketch) -> None:
-    """Of Erf, HardSigmoid and what is made of them ONNX Runtime has no float64 kernel."""
+    """Raise Misfit in float64, for which ONNX Runtime has no kernel of Erf, HardSigmoid and their combinations."""
     if s.float == np.float64:
         raise Misfit
 
 
 def gelu(s: Sketch) -> None:
-    """x (erf(x / √2) + 1) / 2, in the orders that exporters have."""
+    """Draw x (erf(x / √2) + 1) / 2 in the orders that exporters write."""
     without_double(s)
     x = s.real()
     x = biased(s, x) if x.shape and s.chance(0.5) else x
@@ -34,7 +34,7 @@ def gelu(s: Sketch) -> None:
 
 
 def tanh_gelu(s: Sketch) -> None:
-    """The same curve by a hyperbolic tangent."""
+    """Draw the approximation of Gelu by a hyperbolic tangent."""
     x = calm(s, s.real(low=1), 4)
     cube = s.op("Pow", x, scalar(s, x, s.pick([3, 3, 3, 2])), bound=x.bound**3)
     summed = commuted(s, "Add", x, commuted(s, "Mul", cube, scalar(s, x, s.pick([0.044715] * 4 + [0.05]))))
@@ -44,7 +44,7 @@ def tanh_gelu(s: Sketch) -> None:
 
 
 def whole_gelu(s: Sketch) -> None:
-    """Gelu, of a sum now and then."""
+    """Draw the operator Gelu, now and then of a sum."""
     if s.opset < 20:
         raise Misfit
     without_double(s)
@@ -54,7 +54,7 @@ def whole_gelu(s: Sketch) -> None:
 
 
 def own_gelu(s: Sketch) -> None:
-    """ONNX Runtime's BiasGelu and QuickGelu."""
+    """Draw ONNX Runtime's BiasGelu or QuickGelu."""
     if s.chance(0.5):
         without_double(s)
         x = s.real(low=1)
@@ -70,7 +70,7 @@ def gated(s: Sketch) -> None:
 
 
 def hard_curve(s: Sketch) -> None:
-    """HardSigmoid, as one operator or clipped, by itself or as a factor; HardSwish."""
+    """Draw HardSigmoid, as one operator or clipped, alone or as a factor; or HardSwish."""
     without_double(s)
     x = s.real(low=1)
     forms = ["operator", "divided", "multiplied"] + ["whole"] * (s.opset >= 14)
@@ -93,13 +93,13 @@ def hard_curve(s: Sketch) -> None:
 
 
 def roots(s: Sketch) -> None:
-    """Powers of one half, or of another number."""
+    """Draw a power of one half or of another number."""
     y = positive(s, calm(s, s.real(low=1), 8))
     s.op("Pow", y, scalar(s, y, s.pick([0.5, 0.5, 0.5, 0.25])))
 
 
 def quotients(s: Sketch) -> None:
-    """1 / y, x / y, x (1 / y)"""
+    """Draw 1 / y, x / y or x (1 / y)."""
     x = calm(s, s.real(low=1), 64)
     y = positive(s, calm(s, s.like(x), 8))
     match s.pick(["one", "one", "factor", "factor", "number"]):
@@ -114,7 +114,7 @@ def quotients(s: Sketch) -> None:
 
 
 def softmax(s: Sketch) -> None:
-    """Taken apart, its maximum taken off first or not."""
+    """Draw a decomposed softmax, with or without subtracting the maximum first."""
     x = s.real(low=1)
     axis = np.array([s.pick([-1, len(x.shape) - 1, 0])])
     if s.chance(0.3):
@@ -127,7 +127,7 @@ def softmax(s: Sketch) -> None:
 
 
 def logarithm(s: Sketch) -> None:
-    """The logarithm of a softmax, as one operator or two; of another curve."""
+    """Draw the logarithm of a softmax, as one operator or two, or the logarithm of another function."""
     x = calm(s, s.real(low=1), 2)  # else a probability could vanish
     axis = s.pick([-1, len(x.shape) - 1, 0])
     match s.pick(["one", "two", "two", "sigmoid"]):

@@ -1,4 +1,4 @@
-"""Motifs of attention: exporters' reshapes, transposes and products, the operators of ONNX and of ONNX Runtime."""
+"""Motifs of attention: the reshapes, transposes and products of exporters, and operators of ONNX and ONNX Runtime."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def attention(s: Sketch) -> None:
-    """A product of two computed tensors, scaled before or after."""
+    """Draw a product of two computed tensors, scaled before or after."""
     x = s.real(low=2, high=4)
     inner = s.like(x)
     y = s.op("Transpose", inner, perm=[*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2])
@@ -23,7 +23,7 @@ def attention(s: Sketch) -> None:
 
 
 def scores(s: Sketch, q: Tensor, k: Tensor) -> Tensor:
-    """The softmax of q k, scaled by another kernel, by that of the product, or not at all."""
+    """Draw the softmax of q k: scaled by another kernel, scaled by the kernel of the product, or not scaled."""
     form = s.pick(["Mul", "Mul", "Div", "Div", "inside", "none"])
     number = s.pick([0.5, 2.0, 1.5])
     z = fused_matmul(s, q, k, number) if form == "inside" else matmul(s, q, k)
@@ -36,7 +36,7 @@ def scores(s: Sketch, q: Tensor, k: Tensor) -> Tensor:
 
 
 def heads(s: Sketch) -> None:
-    """Attention of several heads, their positions and features by exporters' reshapes and transposes."""
+    """Draw attention of several heads, with exporters' reshapes and transposes of positions and features."""
     batch, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 4))
     sizes = [batch, positions, count, depth]
 
@@ -51,7 +51,7 @@ def heads(s: Sketch) -> None:
 
 
 def heads_apart(s: Sketch) -> None:
-    """The same on tensors that have their heads already; now and then the heads share a key."""
+    """Draw attention of tensors that have their heads already; now and then the heads share a key."""
     batch, count, length, positions, depth = (int(n) for n in s.rng.integers(1, 4, 5))
     q = s.real(rank=4) if s.chance(0.5) else s.input((batch, count, length, depth))
     batch, count, length, depth = q.shape
@@ -61,7 +61,7 @@ def heads_apart(s: Sketch) -> None:
 
 
 def stacked(s: Sketch) -> None:
-    """Matrices that are stacked along one axis, since an exporter transposes along three only; now and then on end."""
+    """Draw matrices stacked along one axis, since an exporter transposes along three only; now and then on end."""
     x = s.real(rank=4, low=1)
     batch, count, rows, columns = x.shape
     one = [batch, count * rows, columns] if s.chance(0.1) else [s.pick([batch * count, -1]), rows, columns]
@@ -70,7 +70,7 @@ def stacked(s: Sketch) -> None:
 
 
 def whole_attention(s: Sketch) -> None:
-    """ONNX's Attention, with a scale or without, causal or not; now and then several heads share a key."""
+    """Draw ONNX's Attention: with or without a scale, causal or not; now and then several heads share a key."""
     if s.opset < 23:
         raise Misfit
     batch, count, length, positions, depth = (int(n) for n in s.rng.integers(1, 4, 5))
@@ -83,7 +83,7 @@ def whole_attention(s: Sketch) -> None:
 
 
 def own_attention(s: Sketch) -> None:
-    """ONNX Runtime's MultiHeadAttention; of as many keys as queries, or of more."""
+    """Draw ONNX Runtime's MultiHeadAttention, with as many keys as queries or with more."""
     if s.float == np.float64:
         raise Misfit  # ONNX Runtime has no kernel
     batch, length, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 5))

@@ -1,4 +1,4 @@
-"""Channels around convolutions and pools: padded, cut, chosen and shuffled, scaled where they were joined."""
+"""Motifs of channels around convolutions and pools: channels are padded, cut, chosen, shuffled or scaled."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from benchmarks.random_models.window_motifs import chosen
 
 
 def depthwise(s: Sketch, x: Tensor) -> Tensor:
-    """One kernel for each channel, seldom for each pair of them."""
+    """Draw a convolution with one kernel for each channel, seldom with one for each pair of channels."""
     kernel = kernel_for(s, x)
     group = x.shape[1] if s.chance(0.9) or x.shape[1] % 2 else x.shape[1] // 2
     attributes = conv_attributes(s, x, kernel, grouped=0) | {"group": group}
@@ -27,7 +27,7 @@ def depthwise(s: Sketch, x: Tensor) -> Tensor:
 
 
 def separable(s: Sketch) -> None:
-    """A convolution, mostly clamped, and a depthwise one, a pool or a Pad of channels behind it."""
+    """Draw a convolution, mostly clamped, followed by a depthwise one, a pool or a Pad of channels."""
     x = image(s)
     kernel = kernel_for(s, x)
     y = conv(s, x, kernel, s.chance(0.9), conv_attributes(s, x, kernel, grouped=0.1))
@@ -45,7 +45,7 @@ def separable(s: Sketch) -> None:
 
 
 def cut_channels(s: Sketch) -> None:
-    """Some channels are cut off, mostly the last ones, before or after what treats each channel by itself."""
+    """Draw a cut of some channels, mostly the last ones, before or after an operator that treats each channel alone."""
     x = s.input((1, s.pick([3, 4, 6]), 4, s.pick([3, 4])))  # whose channels are no symbol
     ends = {"starts": np.array([0 if s.chance(0.8) else 1]), "ends": np.array([x.shape[1] - 1])}
     axis = 1 if s.chance(0.9) else 2
@@ -61,20 +61,20 @@ def cut_channels(s: Sketch) -> None:
 
 
 def chosen_channels(s: Sketch) -> None:
-    """A choice of channels before a depthwise convolution or a Split."""
+    """Draw a choice of channels before a depthwise convolution or a Split."""
     y = chosen(s, image(s))
     depthwise(s, y) if s.chance(0.5) else split(s, y, 1 if s.chance(0.9) else 0, 2)
 
 
 def scaled_join(s: Sketch) -> None:
-    """A factor or a summand per channel of what two tensors were joined to."""
+    """Draw a factor or a summand for each channel of two joined tensors."""
     x = image(s)
     joined = concat(s, 1 if s.chance(0.9) else 2, x, s.like(x))
     per_channel(s, joined, s.pick(["Mul", "Add"]))
 
 
 def sampled(s: Sketch) -> None:
-    """A pool of windows of one place, mostly, that strides; then a convolution, mostly 1×1."""
+    """Draw a pool with strides, mostly of windows of one element, then a convolution, mostly 1×1."""
     x = image(s)
     positions = len(x.shape) - 2
     window = {"kernel_shape": [1 if s.chance(0.9) else 2] * positions, "strides": [s.pick([1, 2, 2])] * positions}
@@ -84,21 +84,21 @@ def sampled(s: Sketch) -> None:
 
 
 def mean_of_positions(s: Sketch) -> None:
-    """The mean of all places of each channel, mostly, without the axes."""
+    """Draw the mean over all positions of each channel, mostly without keeping the axes."""
     x = image(s)
     axes = [*range(2, len(x.shape))] if s.chance(0.85) else [1]
     s.op("ReduceMean", x, late={"axes": np.array(axes)}, keepdims=0 if s.chance(0.8) else 1)
 
 
 def gated(s: Sketch) -> None:
-    """An image times one number for each of its channels, mostly of each image, that is not known in advance."""
+    """Draw an image times a computed number for each channel, mostly a different one for each image."""
     x = image(s)
     gate = s.op("GlobalAveragePool", x) if s.chance(0.8) else s.input((1, *x.shape[1:2], *[1] * (len(x.shape) - 2)))
     commuted(s, "Mul", x, gate)
 
 
 def joined_parts(s: Sketch) -> None:
-    """Two or more images joined, normalised or clamped together, then convolved."""
+    """Draw two or more images joined, normalised or clamped together, then convolved."""
     x = image(s)
     y = concat(s, 1 if s.chance(0.9) else 2, x, *(s.like(x) for _ in range(s.pick([1, 1, 2, 3]))))
     if s.chance(0.25):

@@ -1,4 +1,4 @@
-"""Motifs of convolutional networks: on images [N, C, …] with one to three spatial axes."""
+"""Motifs of convolutional networks, on images [N, C, …] with one to three spatial axes."""
 
 from math import prod
 
@@ -10,7 +10,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def image(s: Sketch) -> Tensor:
-    """A tensor with more than one channel; mostly two spatial axes."""
+    """Return a tensor with more than one channel, mostly with two spatial axes."""
     rank = s.pick([3, 4, 4, 4, 4, 5])
     return s.find(
         lambda t: t.dtype == s.float and 3 <= len(t.shape) <= 5 and prod(t.shape) > 0 and t.shape[1] > 1,
@@ -19,7 +19,7 @@ def image(s: Sketch) -> Tensor:
 
 
 def window(s: Sketch, x: Tensor, kernel: list[int], dilated: bool, widest: int = 0) -> dict:
-    """Strides, paddings (less than kernel + widest), dilations, automatic padding: mostly the defaults."""
+    """Return strides, paddings (less than kernel + widest), dilations and automatic padding: mostly the defaults."""
     drawn = {}
     if s.chance(0.25):
         drawn["strides"] = [s.pick([1, 2, 2]) for _ in kernel]
@@ -38,13 +38,13 @@ def window(s: Sketch, x: Tensor, kernel: list[int], dilated: bool, widest: int =
 
 
 def spans(x: Tensor, kernel: list[int], window: dict) -> np.ndarray:
-    """How far the window can be shifted along each spatial axis."""
+    """Return how far the window can be shifted along each spatial axis."""
     pads = np.reshape(window.get("pads", [0, 0] * len(kernel)), (2, -1)).sum(axis=0)
     return np.array(x.shape[2:]) + pads - 1 - (np.array(kernel) - 1) * window.get("dilations", 1)
 
 
 def conv(s: Sketch, x: Tensor, kernel: list[int], bias: bool, attributes: dict, channels: int = 0) -> Tensor:
-    """Of so many output channels, or of some number."""
+    """Draw a convolution with the given number of output channels, or with a random number."""
     group = attributes.get("group", 1)
     inner = x.shape[1] // group
     channels = channels or (
@@ -75,7 +75,7 @@ def batch_norm(s: Sketch, x: Tensor, epsilon: float | None = None) -> Tensor:
 
 
 def per_channel(s: Sketch, x: Tensor, kind: str) -> Tensor:
-    """A factor or summand: mostly one number per channel."""
+    """Draw a factor or summand, mostly one number for each channel."""
     ones = [1] * (len(x.shape) - 2)
     others = [(), (1,), x.shape[-1:], x.shape[-1:], x.shape[1:]]
     shape = s.pick([(x.shape[1], *ones)] * 4 + [(1, x.shape[1], *ones)] * 2 + others)
@@ -101,7 +101,7 @@ def conv_block(s: Sketch) -> None:
 
 
 def conv_siblings(s: Sketch) -> None:
-    """Convolutions of one tensor; joined, or not."""
+    """Draw convolutions of one tensor, joined or not."""
     x = image(s)
     kernel, bias = kernel_for(s, x), s.chance(0.5)
     attributes = conv_attributes(s, x, kernel, grouped=0.1)
@@ -115,7 +115,7 @@ def conv_siblings(s: Sketch) -> None:
 
 
 def conv_enlarged(s: Sketch) -> None:
-    """A 1×1 beside a 3×3 convolution."""
+    """Draw a 1×1 convolution beside a 3×3 one."""
     x = s.real(rank=4) if s.chance(0.4) else s.input([1, s.pick([2, 3, 4]), s.pick([3, 4, 5]), 5])
     bias, pads = s.chance(0.5), [s.pick([0, 0, 0, 1])] * 4
     attributes = {"strides": [2, 2]} if s.chance(0.2) else {}
@@ -130,7 +130,7 @@ def conv_enlarged(s: Sketch) -> None:
 
 
 def pool(s: Sketch, kind: str, x: Tensor, attributes: dict) -> Tensor:
-    """With the indices of the maxima now and then, where no rounding can change them."""
+    """Draw a pool; now and then with the indices of the maxima, where no rounding can change them."""
     if kind == "MaxPool" and x.exact and s.chance(0.1):
         return s.op(kind, x, outputs=2, bound=max(x.bound, prod(x.shape)), **attributes)[0]
     return s.op(kind, x, **attributes)
@@ -163,7 +163,7 @@ def relu_pool(s: Sketch) -> None:
 
 
 def conv_pool(s: Sketch) -> None:
-    """A 1×1 convolution before or after an average."""
+    """Draw a 1×1 convolution before or after an average."""
     x = image(s)
     kernel = [1] * (len(x.shape) - 2)
     attributes = {"group": 2} if x.shape[1] % 2 == 0 and s.chance(0.15) else {}
@@ -193,7 +193,7 @@ def joined_pools(s: Sketch) -> None:
 
 
 def normalised(s: Sketch) -> None:
-    """BatchNormalization by itself, of any rank, then what joins it."""
+    """Draw BatchNormalization alone, of any rank, then an operator that it can be folded into."""
     x = image(s) if s.chance(0.7) else s.real(low=2, high=5)
     y = batch_norm(s, x)
     for _ in range(s.pick([0, 1, 2])):
@@ -209,7 +209,7 @@ def joined_norms(s: Sketch) -> None:
 
 
 def mul_add(s: Sketch) -> None:
-    """A factor and a summand for each channel."""
+    """Draw a factor and a summand for each channel."""
     per_channel(s, per_channel(s, image(s), "Mul"), "Add")
 
 
@@ -222,7 +222,7 @@ def channel_shuffle(s: Sketch) -> None:
 
 
 def image_unary(s: Sketch) -> None:
-    """Operators on images that no rule is about."""
+    """Draw operators on images that no rule is about."""
     x = image(s)
     plain = ["GlobalMaxPool", "LeakyRelu", "Elu", "HardSigmoid"]
     match s.pick([*plain, "InstanceNormalization", "LRN", "PRelu", "ConvTranspose"]):

@@ -11,7 +11,7 @@ def signed(s: Sketch, axis: int, x: Tensor) -> int:
 
 
 def split(s: Sketch, x: Tensor, axis: int, parts: int | None = None) -> list[Tensor]:
-    """Two or three parts of random sizes, or equal ones that are not written down."""
+    """Draw two or three parts of random sizes, or equal parts whose sizes are not written down."""
     size, parts = x.shape[axis], parts or s.pick([2, 2, 2, 3])
     if size < parts:
         raise Misfit
@@ -24,7 +24,7 @@ def split(s: Sketch, x: Tensor, axis: int, parts: int | None = None) -> list[Ten
 
 
 def wide(s: Sketch) -> tuple[Tensor, int]:
-    """A tensor and an axis that can be split."""
+    """Return a tensor and an axis that can be split."""
     x = s.number(low=1)
     axes = [k for k, n in enumerate(x.shape) if n > 1]
     if not axes:
@@ -88,7 +88,7 @@ def transposed_split(s: Sketch) -> None:
 
 
 def concats(s: Sketch) -> None:
-    """Nested, of one tensor, of clamped tensors, clamped."""
+    """Draw a nested Concat, a Concat of one tensor or of clamped tensors, or a clamped Concat."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     xs = [x, *(s.like(x) for _ in range(s.pick([0, 1, 1, 2])))]
@@ -105,7 +105,7 @@ def concats(s: Sketch) -> None:
 
 
 def two_splits(s: Sketch) -> None:
-    """Two tensors, split alike or not, their parts put together in pairs."""
+    """Draw two tensors, split alike or not, with their parts combined in pairs."""
     x, axis = wide(s)
     y = s.like(x)
     if s.chance(0.7):
@@ -120,7 +120,7 @@ def two_splits(s: Sketch) -> None:
 
 
 def changed_parts(s: Sketch) -> None:
-    """The parts of a Split, each with a constant of its own, or all with one tensor that broadcasts."""
+    """Draw the parts of a Split, each with a constant of its own or all with one tensor that broadcasts."""
     x, axis = wide(s)
     kind, shared = s.pick(["Add", "Mul"]), along(s, x, axis) if s.chance(0.35) else None
     for part in split(s, x, axis, 2):
@@ -130,14 +130,15 @@ def changed_parts(s: Sketch) -> None:
 
 
 def along(s: Sketch, x: Tensor, axis: int) -> Tensor:
-    """A constant or an input that broadcasts against x, mostly along the axis."""
+    """Return a constant or an input that broadcasts against x, mostly along the axis."""
     sizes = [n if k != axis and s.chance(0.5) else 1 for k, n in enumerate(x.shape)]
     sizes = sizes if s.chance(0.9) else x.shape
     return s.weight(sizes, dtype=x.dtype) if s.chance(0.5) else s.input(sizes, x.dtype)
 
 
 def split_later(s: Sketch) -> None:
-    """What is split was joined and transposed, or clamped, or has an operand that need not be split."""
+    """Draw a Split of a tensor that was joined and transposed, was clamped, or has an operand that need not be split.
+    """
     x = s.number(low=1)
     axis, perm = int(s.rng.integers(len(x.shape))), s.permutation(len(x.shape))
     if s.chance(0.35):
@@ -152,7 +153,7 @@ def split_later(s: Sketch) -> None:
 
 
 def joined_pairs(s: Sketch) -> None:
-    """Concat of Adds or Muls, or the other way round; of four tensors, or of three where one is read twice."""
+    """Draw a Concat of Adds or Muls, or the other way round; of four tensors, or of three with one read twice."""
     x, kind = s.number(low=1), s.pick(["Add", "Mul", "Mul"])
     y, z, w = (s.like(x) for _ in range(3))
     axis = int(s.rng.integers(len(x.shape)))
@@ -166,7 +167,7 @@ def joined_pairs(s: Sketch) -> None:
 
 
 def joined_twice(s: Sketch) -> None:
-    """Concat of Concats, mostly of other axes."""
+    """Draw a Concat of Concats, mostly along other axes."""
     x = s.number(low=1)
     y, z, w = (s.like(x) for _ in range(3))
     first, second = (int(s.rng.integers(len(x.shape))) for _ in range(2))

@@ -14,7 +14,7 @@ def matmul(s: Sketch, x: Tensor, w: Tensor) -> Tensor:
 
 
 def columns(s: Sketch, x: Tensor) -> Tensor:
-    """A weight for the last axis of x."""
+    """Return a weight for the last axis of x."""
     if not x.shape:
         raise Misfit
     inner, size = x.shape[-1], s.pick([1, 2, 3, 4, 5])
@@ -35,7 +35,7 @@ def scaled(s: Sketch, y: Tensor) -> Tensor:
 
 
 def factor(s: Sketch) -> Tensor:
-    """What a weight multiplies: mostly of two or three axes."""
+    """Return a tensor that a weight multiplies, mostly of two or three axes."""
     return s.number(low=1, high=4) if s.chance(0.4) else s.real(rank=s.pick([2, 2, 3]))
 
 
@@ -90,12 +90,12 @@ def gemms(s: Sketch) -> None:
 
 
 def same_rows(s: Sketch) -> Tensor:
-    """A float tensor of two or three axes, mostly two."""
+    """Return a float tensor of two or three axes, mostly two."""
     return s.real(rank=s.pick([2, 2, 3]))
 
 
 def sum_of_products(s: Sketch) -> None:
-    """x y + x z, x z + y z, x w + y u; of tensors and of weights."""
+    """Draw x y + x z, x z + y z or x w + y u, of tensors and of weights."""
     x = same_rows(s)
     y = s.like(x)
     weights = [columns(s, x) if s.chance(0.5) else s.input((x.shape[-1], s.pick([2, 3]))) for _ in range(2)]
@@ -108,7 +108,7 @@ def sum_of_products(s: Sketch) -> None:
 
 
 def joined_products(s: Sketch) -> None:
-    """Products of one left or one right side, joined along the columns or the rows."""
+    """Draw products with one left or one right side, joined along the columns or the rows."""
     x = same_rows(s)
     if s.chance(0.5):
         y, z = (s.input((x.shape[-1], s.pick([2, 3]))) if s.chance(0.5) else columns(s, x) for _ in range(2))
@@ -120,7 +120,7 @@ def joined_products(s: Sketch) -> None:
 
 
 def products_of_joins(s: Sketch) -> None:
-    """(x ‖ y) w, and (x ‖ y) (z ‖ w): joined along the features, or along the rows."""
+    """Draw (x ‖ y) w or (x ‖ y) (z ‖ w), joined along the features or along the rows."""
     x = same_rows(s)
     features = len(x.shape) - 1
     axis = features if s.chance(0.7) else int(s.rng.integers(len(x.shape)))
@@ -134,7 +134,7 @@ def products_of_joins(s: Sketch) -> None:
 
 
 def weight_times(s: Sketch) -> None:
-    """A weight times a tensor, which is a sum, a join, a scaled tensor, or is split afterwards."""
+    """Draw a weight times a tensor that is a sum, a join or a scaled tensor, or that is split afterwards."""
     x = same_rows(s)
     rank, rows = len(x.shape), x.shape[-2]
     w = s.weight((s.pick([2, 3]), rows) if s.chance(0.6) else (*[1] * (rank - 2), 2, rows), rows)
@@ -154,7 +154,7 @@ def weight_times(s: Sketch) -> None:
 
 
 def products_of_parts(s: Sketch) -> None:
-    """The parts of a Split, multiplied by one right side or by two."""
+    """Draw the parts of a Split, multiplied by one right side or by two."""
     x = s.input((4, 3)) if s.chance(0.5) else same_rows(s)
     w = columns(s, x)
     axis = int(s.rng.integers(len(x.shape) - 1))
@@ -163,13 +163,13 @@ def products_of_parts(s: Sketch) -> None:
 
 
 def exchanged(s: Sketch, x: Tensor) -> Tensor:
-    """Rows and columns are swapped, or other axes do."""
+    """Draw a Transpose of rows and columns, or of other axes."""
     rank = len(x.shape)
     return transpose(s, x, [*range(rank - 2), rank - 1, rank - 2] if s.chance(0.9) else s.permutation(rank))
 
 
 def transposed_products(s: Sketch) -> None:
-    """A Transpose of a product, or a product of Transposes; a mean of its rows."""
+    """Draw a Transpose of a product, a product of Transposes, or a mean of the rows of a product."""
     x = same_rows(s)
     y = s.input((*x.shape[:-2], x.shape[-1], s.pick([2, 3])))
     match s.pick(["after", "before", "mean"]):
@@ -184,7 +184,7 @@ def transposed_products(s: Sketch) -> None:
 
 
 def features_first(s: Sketch) -> None:
-    """A factor or a summand per feature before a product, or a Transpose."""
+    """Draw a factor or a summand for each feature, or a Transpose, before a product."""
     x = s.real(rank=2) if s.chance(0.6) else same_rows(s)
     if s.chance(0.25):
         y = exchanged(s, x)
@@ -198,7 +198,7 @@ def features_first(s: Sketch) -> None:
 
 
 def features_last(s: Sketch) -> None:
-    """A factor per column, or a curve, after a Gemm."""
+    """Draw a factor for each column, or an activation, after a Gemm."""
     x = s.real(rank=2)
     y = gemm(s, x, {"transB": 1} if s.chance(0.4) else {})
     kind = s.pick(["Mul", "Mul", "Tanh", "Tanh", "Relu", "Sigmoid"])
@@ -216,7 +216,7 @@ def fused_matmul(s: Sketch, x: Tensor, y: Tensor, factor: float, **attributes) -
 
 
 def fused_matmuls(s: Sketch) -> None:
-    """Factors before, inside and after a product of two tensors, either of them read across."""
+    """Draw factors before, inside and after a product of two tensors, either of which may be transposed."""
     x = same_rows(s)
     across = [name for name in ("transA", "transB") if s.chance(0.35)]
     inner, size = x.shape[-2 if "transA" in across else -1], s.pick([2, 3])
@@ -230,7 +230,7 @@ def fused_matmuls(s: Sketch) -> None:
 
 
 def fused_gemm(s: Sketch) -> None:
-    """The activation inside, some of which no rule takes out."""
+    """Draw FusedGemm with an activation; no rule takes some of the activations out."""
     if s.float == np.float64:
         raise Misfit  # ONNX Runtime has no kernel
     x, size = s.real(rank=2), s.pick([1, 2, 3])

@@ -1,8 +1,8 @@
-"""What random models are put together from: substructures that the rules match, almost match, or meet on the way.
+"""Motifs of random models: substructures that the rules match, almost match or produce.
 
-A motif draws on a `Sketch`. Most choose between forms that a rule takes and look-alikes that it must refuse; wherever
-it does not matter, the attributes, the order of operands and the shapes that broadcast are drawn, too. Here are those
-of single elements and of layout, and what motifs have in common; each other family has a module of its own.
+A motif draws on a `Sketch`. Most motifs choose between forms that a rule takes and look-alikes that it must refuse. The
+attributes, the order of operands and the broadcast shapes are random, too, where they do not matter. This module has
+motifs of single elements and of layout, and helpers of all motifs; each other family has a module of its own.
 """
 
 from math import prod
@@ -16,17 +16,17 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def scalar(s: Sketch, x: Tensor, value: float) -> Tensor:
-    """A number of the data type of x."""
+    """Return a number of the data type of x."""
     return s.constant(np.asarray(value, x.dtype))
 
 
 def calm(s: Sketch, x: Tensor, bound: float) -> Tensor:
-    """x, or its hyperbolic tangent where its elements could exceed the bound."""
+    """Return x, or its hyperbolic tangent if an element could exceed the bound."""
     return s.op("Tanh", x, bound=1) if x.bound > bound else x
 
 
 def positive(s: Sketch, x: Tensor) -> Tensor:
-    """At least one half, whatever x is: its roots and quotients are as exact as itself."""
+    """Return a tensor of at least one half, so that its roots and quotients are as exact as the tensor."""
     kind = s.pick(["Abs", "Sigmoid", "Mul"] if x.bound <= 12 else ["Abs", "Sigmoid"])
     y = s.op("Mul", x, x) if kind == "Mul" else one(s, kind, x)
     return commuted(s, "Add", y, scalar(s, x, s.pick([0.5, 1.0, 2.0])))
@@ -37,7 +37,7 @@ def commuted(s: Sketch, kind: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 def operand(s: Sketch, x: Tensor, positive: bool = False) -> Tensor:
-    """A constant that broadcasts against x: mostly without enlarging it."""
+    """Return a constant that broadcasts against x, mostly without enlarging x."""
     rank, shape = len(x.shape), x.shape
     forms = [(), (), (1,), shape, shape[-1:], tuple(n if s.chance(0.5) else 1 for n in shape)]
     if rank > 1:
@@ -49,7 +49,7 @@ def operand(s: Sketch, x: Tensor, positive: bool = False) -> Tensor:
 
 
 def with_constant(s: Sketch, x: Tensor, kind: str) -> Tensor:
-    """x and a constant, now and then the neutral one."""
+    """Draw x and a constant, now and then the neutral one."""
     if s.chance(0.12):
         neutral = 0 if kind in ("Add", "Sub") else 1
         c = s.constant(np.full(s.pick([(), (1,), (1,) * len(x.shape)]), neutral, x.dtype))
@@ -78,14 +78,14 @@ def two(s: Sketch) -> None:
 
 
 def several(s: Sketch) -> None:
-    """Variadic operators, of one to four operands."""
+    """Draw a variadic operator of one to four operands."""
     x = s.real(empty=True)
     kinds = ["Sum", "Sum", "Max", "Min"] if s.float != np.float64 or s.opset < 13 else ["Sum", "Max"]
     s.op(s.pick(kinds), x, *(s.like(x) for _ in range(s.pick([0, 0, 1, 1, 1, 2, 3]))))
 
 
 def constant_outward(s: Sketch) -> None:
-    """(x + c) + y, (x + c) · d"""
+    """Draw (x + c) + y or (x + c) · d."""
     x = s.number()
     inner = with_constant(s, x, s.pick(["Add", "Add", "Mul"]))
     if s.chance(0.5):
@@ -95,7 +95,7 @@ def constant_outward(s: Sketch) -> None:
 
 
 def factored(s: Sketch) -> None:
-    """x·d + y·d, and x·d + y·e"""
+    """Draw x·d + y·d or x·d + y·e."""
     x = s.number()
     y, d = s.like(x), operand(s, x)
     e = d if s.chance(0.8) else operand(s, x)
@@ -144,7 +144,7 @@ def square(s: Sketch) -> None:
 
 
 def choice(s: Sketch) -> None:
-    """Comparisons and Where."""
+    """Draw comparisons and Where."""
     x = s.number()
     y = s.like(x)
     if not x.exact and x.dtype.kind == "f":  # then the result must not jump where the comparison changes
@@ -163,7 +163,7 @@ WIDER = {
 
 
 def casts(s: Sketch) -> None:
-    """One cast or two; what loses something is done only to exact elements, else rounding could fall out otherwise."""
+    """Draw one cast or two. Only exact elements are cast to a smaller type, so that rounding cannot decide a result."""
     x = s.number()
     wider = WIDER[x.dtype.name]
     narrower = ["float32", "float16"] if x.exact and x.dtype.kind == "f" else ["float32"] if x.dtype.kind == "i" else []
@@ -178,7 +178,7 @@ def casted(s: Sketch, x: Tensor, dtype: str) -> Tensor:
 
 
 def clamps(s: Sketch) -> None:
-    """Two or three clamps in a row: of nothing, of one side, of both."""
+    """Draw two or three clamps in a row, each with both bounds, one bound or none."""
     x = s.real(empty=True)
     for _ in range(s.pick([2, 2, 3])):
         if s.chance(0.4):
@@ -195,14 +195,14 @@ def clamps(s: Sketch) -> None:
 
 
 def clamped_sum(s: Sketch) -> None:
-    """relu(relu(x) + relu(y)): the outer clamp does nothing, unless an inner one is missing or it is a difference."""
+    """Draw relu(relu(x) + relu(y)). The outer clamp is needed if an inner one is missing or the sum is a difference."""
     x = s.real()
     y = s.op("Relu", s.like(x)) if s.chance(0.85) else s.like(x)
     s.op("Relu", commuted(s, "Add" if s.chance(0.85) else "Sub", s.op("Relu", x), y))
 
 
 def equals(s: Sketch) -> None:
-    """An operator twice on one tensor, or two that differ."""
+    """Draw an operator twice on one tensor, or two different operators."""
     x, kind = s.real(low=1), s.pick(["Relu", "Sigmoid", "Sigmoid", "Tanh"])
     for _ in range(s.pick([2, 2, 3])):
         one(s, kind if s.chance(0.9) else "Neg", x)
@@ -220,7 +220,7 @@ def perm_of(s: Sketch, rank: int) -> list[int] | None:
 
 
 def between(s: Sketch, x: Tensor) -> Tensor:
-    """Nothing, or what moves through a change of layout."""
+    """Draw nothing, or an operator that can move through a change of layout."""
     activations = ["Relu", "Relu", "Sigmoid", "Tanh"] if x.shape else ["Relu"]
     return s.pick([
         lambda: x, lambda: x,
@@ -240,7 +240,7 @@ def reshape(s: Sketch, x: Tensor, sizes) -> Tensor:
 
 
 def shape_for(s: Sketch, x: Tensor) -> list[int]:
-    """A random shape of as many elements, with -1 and 0 now and then."""
+    """Return a random shape of as many elements, now and then with -1 or 0."""
     if s.chance(0.2):
         return list(x.shape)
     if prod(x.shape) == 0:
@@ -265,7 +265,7 @@ def reshapes(s: Sketch) -> None:
 
 
 def squeezes(s: Sketch) -> None:
-    """Axes that come and go, the same ones or others."""
+    """Draw axes that are added and removed, the same ones or others."""
     x = s.number(high=3)
     axes = sorted(s.permutation(len(x.shape) + 1)[: s.pick([1, 1, 2])])
     x = s.op("Unsqueeze", x, late={"axes": np.array(axes)})
@@ -287,7 +287,7 @@ def transposed_sum(s: Sketch) -> None:
 
 
 def moves(s: Sketch) -> None:
-    """Operators that copy elements; no rule is about them."""
+    """Draw operators that copy elements and that no rule is about."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     size = x.shape[axis]
@@ -311,7 +311,7 @@ def moves(s: Sketch) -> None:
 
 
 def moved(s: Sketch) -> None:
-    """A Transpose before or after what does not care, but for its axes."""
+    """Draw a Transpose before or after an operator that does not depend on it, apart from its axes."""
     x = s.real(low=2)
     perm, kind = perm_of(s, len(x.shape)), s.pick(["Softmax", "Softmax", "ReduceMean", "ReduceSum"])
     if s.chance(0.5):
@@ -328,7 +328,7 @@ def over_axis(s: Sketch, kind: str, x: Tensor) -> Tensor:
 
 
 def reduced(s: Sketch, kind: str, x: Tensor, axes: list[int] | None, **keep) -> Tensor:
-    """The reduction over some axes, or over all."""
+    """Draw the reduction over some axes or over all."""
     summands = prod(x.shape if axes is None else [x.shape[axis] for axis in axes]) if kind == "ReduceSum" else 1
     return s.op(kind, x, late={} if axes is None else {"axes": np.array(axes)}, bound=x.bound * summands, **keep)
 
@@ -343,7 +343,7 @@ def reduction(s: Sketch) -> None:
 
 
 def reductions(s: Sketch) -> None:
-    """A reduction, and what joins it: one more, the end of its axes, the number of its summands."""
+    """Draw a reduction and an operator that joins it: another reduction, a Squeeze, or the number of its summands."""
     x, kind = s.real(low=1), s.pick(["ReduceMean", "ReduceSum", "ReduceSum", "ReduceMax"])
     axes = s.permutation(len(x.shape))
     first, second = sorted(axes[: s.pick([1, 1, 2])]), axes[-1:]
@@ -364,7 +364,7 @@ def reductions(s: Sketch) -> None:
 
 
 def top(s: Sketch) -> None:
-    """TopK, one of whose outputs may be left unused."""
+    """Draw TopK, one of whose outputs may be unused."""
     x = s.real(low=1)
     if x.exact:
         s.op("TopK", x, late={"k": np.array([1], np.int64)}, outputs=2, axis=-1, bound=max(x.bound, x.shape[-1]))

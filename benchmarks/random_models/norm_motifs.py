@@ -1,4 +1,4 @@
-"""Motifs of normalisations: taken apart as exporters have them, as operators, as ONNX Runtime's own."""
+"""Motifs of normalisations: as exporters decompose them, as ONNX operators and as operators of ONNX Runtime."""
 
 import numpy as np
 
@@ -11,14 +11,14 @@ EPSILONS = [0.5, 0.125, 2**-10]
 
 
 def deviation(s: Sketch, squared: Tensor, axis: int, epsilon: float) -> Tensor:
-    """√(mean of the squares along the axis + ε)"""
+    """Draw √(mean of the squares along the axis + ε)."""
     variance = reduced(s, "ReduceMean", squared, [axis], **{"keepdims": 1} if s.chance(0.5) else {})
     summand = s.constant(np.full(s.pick([(), (), (1,), squared.shape[-1:]]), epsilon, squared.dtype))
     return s.op("Sqrt", commuted(s, "Add", variance, summand))
 
 
 def layer_norm(s: Sketch) -> None:
-    """(x − m) / σ · g + b, or x (g / σ) + (b − m g / σ), as TensorFlow has it."""
+    """Draw (x − m) / σ · g + b, or TensorFlow's x (g / σ) + (b − m g / σ)."""
     x = calm(s, s.real(low=1), 8)  # its square must not be too large
     last, rank = x.shape[-1], len(x.shape)
     axis, epsilon = s.pick([-1, -1, -1, rank - 1, 0]), s.pick(EPSILONS)
@@ -43,7 +43,7 @@ def layer_norm(s: Sketch) -> None:
 
 
 def rms_norm(s: Sketch) -> None:
-    """x / √(mean of x² + ε) · g"""
+    """Draw x / √(mean of x² + ε) · g."""
     x = calm(s, s.real(low=1), 8)
     axis, epsilon = s.pick([-1, -1, -1, len(x.shape) - 1, 0]), s.pick(EPSILONS)
     square = s.op("Mul", x, x) if s.chance(0.15) else s.op("Pow", x, scalar(s, x, 2), bound=x.bound**2)
@@ -59,7 +59,7 @@ def rms_norm(s: Sketch) -> None:
 
 
 def whole_norm(s: Sketch) -> None:
-    """LayerNormalization, of a residual sum mostly, or RMSNormalization."""
+    """Draw RMSNormalization or LayerNormalization, mostly of a residual sum."""
     if s.opset < 17:
         raise Misfit
     x = s.real(rank=3) if s.chance(0.5) else s.real(low=1)
@@ -79,7 +79,7 @@ def whole_norm(s: Sketch) -> None:
 
 
 def own_norm(s: Sketch) -> None:
-    """ONNX Runtime's SkipLayerNormalization, of sequences and of rows."""
+    """Draw ONNX Runtime's SkipLayerNormalization, of sequences and of rows."""
     if s.float == np.float64:
         raise Misfit  # ONNX Runtime has no kernel
     x = s.real(rank=s.pick([3, 3, 3, 2]))
@@ -92,7 +92,7 @@ def own_norm(s: Sketch) -> None:
 
 
 def normalised_product(s: Sketch) -> None:
-    """BatchNormalization of the columns of a product."""
+    """Draw BatchNormalization of the columns of a product."""
     x = s.real(rank=2)
     if s.chance(0.5):
         y = matmul(s, x, columns(s, x))

@@ -1,8 +1,7 @@
 """Random models whose sizes are symbols.
 
-A model is drawn at sizes of its own (primes, that nothing else has), with motifs of shape arithmetic among the others.
-Then the axes of inputs that have these sizes are named, and a name stays where the model runs in ONNX Runtime at all
-of the sizes at which it will be compared.
+A model is drawn with primes as sizes, which no other axis has, and with motifs of shape arithmetic. The axes of inputs
+with these sizes then get names. A name stays if the model runs in ONNX Runtime at all sizes of the comparison.
 """
 
 from collections.abc import Mapping
@@ -25,14 +24,14 @@ LEAST = 0.5  # of the other sizes are the least there are
 
 
 class OpenModel(NamedTuple):
-    """A model with one to three symbols, and the sizes (symbol → size) at which it runs: the typical ones first."""
+    """A model with one to three symbols, and the sizes (symbol → size) at which it runs, the typical ones first."""
 
     model: onnx.ModelProto
     sizes: tuple[dict[str, int], ...]
 
 
 def random_open_model(seed: int) -> OpenModel:
-    """The same seed gives the same model and sizes."""
+    """Return the model and the sizes that belong to a seed."""
     for attempt in count():
         rng = np.random.default_rng([seed, attempt])
         names = sorted(rng.choice(list(TYPICAL), int(rng.integers(1, 4)), replace=False))
@@ -47,12 +46,12 @@ def random_open_model(seed: int) -> OpenModel:
 
 
 def _size(rng: np.random.Generator) -> int:
-    """A size from the least one, whatever that is."""
+    """Return a random size that is at least the least one."""
     return 0 if rng.random() < LEAST else int(rng.integers(2, LARGEST_SIZE + 1))
 
 
 def _opened(model: onnx.ModelProto, sizes: list[dict[str, int]]) -> OpenModel | None:
-    """The model with as many of the symbols as it runs with; None where that is none."""
+    """Return the model with as many symbols as it runs with, or None if it runs with no symbol."""
     kept: set[str] = set()
     result = None
     for names in (set(sizes[0]), *({name} for name in sizes[0])):
@@ -93,7 +92,7 @@ def _tried(model: onnx.ModelProto, sizes: list[dict[str, int]]) -> OpenModel | N
 
 
 def _declare(value: onnx.ValueInfoProto, shapes: list[tuple[int, ...]], sizes: list[Mapping[str, int]]) -> bool:
-    """Declares the shape of an output that has these shapes at these sizes; False where its rank is not always one."""
+    """Declare the shape of an output that has these shapes at these sizes; return False if its rank varies."""
     if len(set(map(len, shapes))) > 1:
         return False
     shape = value.type.tensor_type.shape

@@ -1,7 +1,7 @@
-"""Random models, as a fuzzer wants them: small, valid, numerically tame, and full of what rules almost match.
+"""Random models for fuzzing: small, valid, numerically tame, and full of structures that rules almost match.
 
-A graph is put together from motifs: substructures that the rules speak about, with random ranks, shapes, attributes
-and data types, which read whatever tensors the graph has already.
+A graph consists of motifs: substructures that the rules are about, with random ranks, shapes, attributes and data
+types, which read the tensors that the graph has already.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ OF_SHAPES = 1.0  # motifs of shape arithmetic for every other one, where sizes a
 
 
 def random_model(seed: int) -> onnx.ModelProto:
-    """A valid model of 3 to 25 operators; the same seed gives the same bytes."""
+    """Return a valid model of 3 to 25 operators; the same seed gives the same bytes."""
     return drawn(Sketch(seed))
 
 
 def drawn(sketch: Sketch) -> onnx.ModelProto:
-    """The model that chance makes of a sketch."""
+    """Draw motifs on a sketch and return its model."""
     # ONNX Runtime has no float64 kernels for images on the CPU.
     on_images = WITH_SYMBOLS if sketch.symbols else ON_IMAGES
     weights = PLAIN | (on_images if sketch.float != np.float64 else {})
@@ -51,9 +51,15 @@ def drawn(sketch: Sketch) -> onnx.ModelProto:
 
 
 def random_values(model: onnx.ModelProto, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
-    """Values for the inputs: sixteenths within ±2, integers within ±2, so that sums and products are exact.
+    """Return random inputs: sixteenths and integers within ±2, so that sums and products are exact.
 
-    sizes: symbol → size. Raises ValueError where a size is neither written nor named there.
+    Args:
+        model: the model.
+        seed: of the values.
+        sizes: symbol → size.
+
+    Raises:
+        ValueError: a size is neither in the model nor in `sizes`.
     """
     rng = np.random.default_rng(seed)
     values = {}

@@ -1,6 +1,6 @@
-"""Motifs of shape arithmetic, as exporters write it where sizes are symbols: what is computed from sizes steers shapes.
+"""Motifs of shape arithmetic, as exporters write it for symbolic sizes: values computed from sizes decide shapes.
 
-Every tensor that is made of sizes knows what it holds at the sizes that are drawn (`Sketch.arrays`).
+Every tensor that is made of sizes knows its value at the drawn sizes (`Sketch.arrays`).
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def known(s: Sketch, kind: str, *inputs: Tensor, holds, **attributes) -> Tensor:
-    """A node whose result is `holds` at the sizes that are drawn."""
+    """Draw a node whose result is `holds` at the drawn sizes."""
     value = np.asarray(holds)
     made = s.op(kind, *inputs, bound=float(np.abs(value).max(initial=0)), **attributes)
     s.arrays[made.name] = value
@@ -33,7 +33,7 @@ def shape_of(s: Sketch, x: Tensor) -> Tensor:
 
 
 def entry(s: Sketch, x: Tensor, axis: int, single: bool = False) -> Tensor:
-    """One size of x: int64 [1], or a single number; exporters cut it out, or gather it."""
+    """Draw one size of x, int64 [1] or a scalar, by a Slice or a Gather as exporters do."""
     shape, size = shape_of(s, x), np.int64(x.shape[axis])
     if single:
         return known(s, "Gather", shape, s.constant(np.int64(axis)), holds=size)
@@ -47,7 +47,7 @@ def entry(s: Sketch, x: Tensor, axis: int, single: bool = False) -> Tensor:
 
 
 def reckoned(s: Sketch, size: Tensor) -> Tensor:
-    """A size, or a little arithmetic that gives it again."""
+    """Return a size, or a little arithmetic with the same value."""
     value, c = held(s, size), s.constant(np.full(size.shape, s.pick([1, 2, 3]), np.int64))
     match s.pick(["as it is", "as it is", "product", "sum", "cast"]):
         case "product":
@@ -62,13 +62,13 @@ def reckoned(s: Sketch, size: Tensor) -> Tensor:
 
 
 def sizes_of(s: Sketch, *parts: Tensor | int) -> Tensor:
-    """Sizes that are computed, joined with such as are numbers: int64 [n]."""
+    """Draw a join of computed sizes and numbers: int64 [n]."""
     tensors = [integers(s, part) if isinstance(part, int) else reckoned(s, part) for part in parts]
     return known(s, "Concat", *tensors, axis=0, holds=np.concatenate([held(s, t) for t in tensors]))
 
 
 def number_of(s: Sketch, size: Tensor, like: Tensor) -> Tensor:
-    """A size as a number of the data type of `like`."""
+    """Draw a size as a number of the data type of `like`."""
     dtype = {"float16": TensorProto.FLOAT16, "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
     return s.op("Cast", size, to=dtype[like.dtype.name], bound=float(held(s, size).max()))
 
@@ -77,7 +77,7 @@ def number_of(s: Sketch, size: Tensor, like: Tensor) -> Tensor:
 
 
 def states(s: Sketch) -> Tensor:
-    """[batch, length, width]: the length is a symbol, the batch mostly."""
+    """Return a tensor [batch, length, width] whose length is a symbol, and mostly its batch."""
     sizes = list(s.symbols.values())
     return s.find(
         lambda t: t.dtype == s.float and len(t.shape) == 3 and t.shape[1] in sizes and t.shape[2] in (4, 6),
@@ -90,7 +90,7 @@ def reshaped(s: Sketch, x: Tensor, sizes: Tensor) -> Tensor:
 
 
 def computed_reshapes(s: Sketch) -> None:
-    """Heads taken apart and put together; two axes made one and two again."""
+    """Draw heads that are split and merged by computed shapes, or two axes that are merged and split again."""
     x = states(s)
     batch, length, width = (entry(s, x, axis) for axis in range(3))
     if s.chance(0.5):
@@ -108,7 +108,7 @@ def computed_reshapes(s: Sketch) -> None:
 
 
 def computed_attention(s: Sketch) -> None:
-    """Heads by computed reshapes, the scale by a computed size, a mask of positions now and then."""
+    """Draw attention with computed reshapes and a computed scale, now and then with a mask of positions."""
     x = states(s)
     batch, length = entry(s, x, 0), entry(s, x, 1)
     depth = x.shape[2] // 2
@@ -130,7 +130,7 @@ def computed_attention(s: Sketch) -> None:
 
 
 def positions(s: Sketch, x: Tensor, axis: int) -> Tensor:
-    """0, 1, … along an axis of x: int64 [size]."""
+    """Draw 0, 1, … along an axis of x: int64 [size]."""
     if s.opset < 11:
         raise Misfit
     size = entry(s, x, axis, single=True)
@@ -138,7 +138,7 @@ def positions(s: Sketch, x: Tensor, axis: int) -> Tensor:
 
 
 def mask(s: Sketch, x: Tensor) -> Tensor:
-    """float [length, length]: a large negative number where a position is later."""
+    """Draw a causal mask, float [length, length], with a large negative number for later positions."""
     along = positions(s, x, 1)
     rows, columns = (s.op("Unsqueeze", along, late={"axes": np.array([axis])}) for axis in (1, 0))
     later = s.op("Less", rows, columns)
@@ -146,7 +146,7 @@ def mask(s: Sketch, x: Tensor) -> Tensor:
 
 
 def guarded_scores(s: Sketch) -> None:
-    """The softmax of an attention's scores and the guard behind it; a mask chosen or stored now and then."""
+    """Draw the softmax of an attention's scores and the guard after it, now and then with a mask."""
     if s.opset < 9:
         raise Misfit
     mask = s.pick(["none", "chosen", "stored"])
@@ -164,7 +164,7 @@ def guarded_scores(s: Sketch) -> None:
 
 
 def positions_added(s: Sketch) -> None:
-    """Positions, as numbers, added to a tensor; or its causal mask alone."""
+    """Draw positions, as numbers, added to a tensor; or its causal mask alone."""
     x = states(s)
     if s.chance(0.4):
         mask(s, x)
@@ -174,7 +174,7 @@ def positions_added(s: Sketch) -> None:
 
 
 def expanded(s: Sketch) -> None:
-    """Expand by a computed shape; exporters write Where(shape == -1, ones, shape)."""
+    """Draw Expand by a computed shape; exporters write Where(shape == -1, ones, shape)."""
     x = states(s)
     row = s.weight((1, 1, x.shape[2])) if s.chance(0.5) else s.input((1, x.shape[1], x.shape[2]))
     target = shape_of(s, x) if s.chance(0.4) else sizes_of(s, entry(s, x, 0), entry(s, x, 1), x.shape[2])
@@ -193,7 +193,7 @@ def expanded(s: Sketch) -> None:
 
 
 def filled(s: Sketch) -> None:
-    """A constant of the shape of a tensor, added or chosen."""
+    """Draw a constant of the shape of a tensor, added or chosen."""
     x = states(s)
     number = s.pick([0.0, 1.0, 0.5])
     fill = s.op("ConstantOfShape", shape_of(s, x), bound=1, **s.attribute_tensor(np.array([number], x.dtype)))
@@ -201,7 +201,7 @@ def filled(s: Sketch) -> None:
 
 
 def cut_by_size(s: Sketch) -> None:
-    """A table cut to the length of a tensor; a tensor without its first or last place, or its first half."""
+    """Draw a table cut to the length of a tensor, or a tensor without its first or last position or first half."""
     x = states(s)
     length = entry(s, x, 1)
     axes, zero = integers(s, 1), integers(s, 0)
@@ -224,7 +224,7 @@ def cut_by_size(s: Sketch) -> None:
 
 
 def cached(s: Sketch) -> None:
-    """What was there before, with what comes now; of all of it the last part, or its length."""
+    """Draw past elements joined with new ones, then the last part of the join, or its length."""
     x = states(s)
     past = s.input((x.shape[0], s.symbols.get("past", 3), x.shape[2]))
     joined = s.op("Concat", past, x, axis=1)
@@ -238,7 +238,7 @@ def cached(s: Sketch) -> None:
 
 
 def mean_by_count(s: Sketch) -> None:
-    """A sum over positions, divided by how many there are."""
+    """Draw a sum over positions, divided by their number."""
     x = states(s)
     summed = s.op("ReduceSum", x, late={"axes": np.array([1])}, keepdims=1, bound=x.bound * x.shape[1])
     s.op("Div", summed, number_of(s, entry(s, x, 1), x), bound=x.bound)

@@ -1,7 +1,7 @@
-"""A random graph while it is being drawn: it knows types, sizes and bounds, and takes back what does not fit.
+"""A random graph while it is being drawn, which knows types, sizes and bounds and undoes what does not fit.
 
-A motif (benchmarks.random_models.motifs) draws on it through `op`; if a shape, a size or a bound does not work out,
-that raises `Misfit`, and the whole motif is taken back.
+A motif (benchmarks.random_models.motifs) draws on the sketch through `op`. If a shape, a size or a bound does not fit,
+`op` raises `Misfit`, and the sketch undoes the whole motif.
 """
 
 from collections.abc import Mapping
@@ -33,12 +33,16 @@ EXACT = frozenset((
 
 
 class Misfit(Exception):
-    """What was drawn does not go together."""
+    """Raised when shapes, sizes or bounds do not fit together."""
 
 
 class Tensor(NamedTuple):
-    """`bound`: the largest absolute value that an element can have. `exact`: no operator has rounded it, nor can a
-    rewrite make one; so the order of its elements is certain."""
+    """A tensor of a sketch.
+
+    Attributes:
+        bound: largest absolute value that an element can have.
+        exact: no operator has rounded it and no rewrite can, so the order of its elements is certain.
+    """
 
     name: str
     dtype: np.dtype
@@ -49,9 +53,11 @@ class Tensor(NamedTuple):
 
 
 class Sketch:
-    """A graph that is being drawn. `tensors` are those that a motif may read: inputs and results.
+    """A graph that is being drawn.
 
-    symbols: name → size, of the sizes that are to be symbols; they are drawn as often as all others.
+    Attributes:
+        tensors: the inputs and results that a motif may read.
+        symbols: name → size, for the sizes that will be symbols; they are drawn as often as all others.
     """
 
     def __init__(self, seed: int | list[int], symbols: Mapping[str, int] | None = None):
@@ -68,7 +74,7 @@ class Sketch:
         self.names = 0
 
     def attempt(self, motif) -> None:
-        """Draws a motif, or nothing of it."""
+        """Draw a motif, or undo all of it."""
         lists = (self.nodes, self.constant_nodes, self.weights, self.inputs, self.tensors)
         lengths = [len(items) for items in lists]
         try:
@@ -89,7 +95,9 @@ class Sketch:
         return self.rng.permutation(n).tolist()
 
     def sizes(self, rank: int) -> tuple[int, ...]:
-        """Small sizes, a fifth of them 1, now and then one 0; sometimes all equal, so that axes are easily confused."""
+        """Return small sizes: a fifth are 1, now and then one is 0; sometimes all are equal, which confuses axes
+        easily.
+        """
         if self.chance(0.12):
             return (self.pick([2, 3]),) * rank
         sizes = [self.pick(SIZES) for _ in range(rank)]
@@ -114,14 +122,16 @@ class Sketch:
         return made
 
     def find(self, fits, make) -> Tensor:
-        """A tensor of the graph that fits, the later ones more often; or the input that `make` makes."""
+        """Return a tensor of the graph that fits, later ones more often, or the input that `make` makes."""
         fitting = [t for t in self.tensors if fits(t)]
         if not fitting or self.chance(0.15 if len(self.inputs) < 4 else 0.03):
             return make()
         return fitting[-min(int(self.rng.geometric(0.3)), len(fitting))]
 
     def real(self, rank: int | None = None, low: int = 0, high: int = 5, empty: bool = False) -> Tensor:
-        """A float tensor of that rank, or of one from `low` to `high`; without elements only if `empty` allows it."""
+        """Return a float tensor of that rank, or of a rank from `low` to `high`; without elements only if `empty`
+        allows it.
+        """
         low, high = (low, high) if rank is None else (rank, rank)
         return self.find(
             lambda t: t.dtype == self.float and low <= len(t.shape) <= high and (empty or prod(t.shape) > 0),
@@ -129,7 +139,7 @@ class Sketch:
         )
 
     def number(self, low: int = 0, high: int = 5) -> Tensor:
-        """A tensor of floats or integers, empty ones too."""
+        """Return a tensor of floats or integers, possibly without elements."""
         if not self.chance(0.15):
             return self.real(low=low, high=high, empty=True)
         dtype = self.pick(["int64", "int32"])
@@ -143,14 +153,14 @@ class Sketch:
         return sizes if empty else tuple(max(size, 1) for size in sizes)
 
     def like(self, x: Tensor) -> Tensor:
-        """A tensor of the same type, if possible another one."""
+        """Return a tensor of the same type, if possible another one."""
         return self.find(
             lambda t: t.dtype == x.dtype and t.shape == x.shape and (t is not x or self.chance(0.2)),
             lambda: self.input(x.shape, x.dtype),
         )
 
     def constant(self, values, dtype=None) -> Tensor:
-        """An initialiser or a Constant node."""
+        """Draw an initialiser or a Constant node."""
         array = np.asarray(values, dtype)
         bound = float(np.abs(array).max(initial=0))
         made = Tensor(self.fresh("w"), array.dtype, array.shape, bound, constant=True)
@@ -163,7 +173,8 @@ class Sketch:
         return made
 
     def weight(self, shape, fan_in: int = 1, dtype=None, positive: bool = False) -> Tensor:
-        """Eighths around ±1 (never 0) over the root of `fan_in`; now and then computed, or an input of the graph."""
+        """Draw eighths around ±1, never 0, over the root of `fan_in`; now and then computed, or an input of the graph.
+        """
         dtype = np.dtype(dtype or self.float)
         if not positive and self.chance(0.04):
             return self.input(shape, dtype)
@@ -177,19 +188,19 @@ class Sketch:
 
     @staticmethod
     def attribute_tensor(array: np.ndarray) -> dict[str, onnx.TensorProto]:
-        """The attribute `value` of an operator."""
+        """Return the attribute `value` of an operator."""
         return {"value": numpy_helper.from_array(array)}
 
     # -- nodes -------------------------------------------------------------------------------------
 
     def op(self, kind: str, *inputs: Tensor | None, bound=None, outputs: int = 1, omitted=(), late=None, **attributes):
-        """Adds a node and gives its tensor, or the list of them where there are several outputs.
+        """Add a node and return its tensor, or the list of its tensors if it has several outputs.
 
         Args:
-          kind: the operator, as rules write it: com.microsoft.QuickGelu is one of ONNX Runtime's own.
-          bound: of the results (default: see `BOUNDS`).
-          omitted: slots of optional outputs that get no name.
-          late: attributes that a later opset made inputs, in the order of those inputs; None for an absent one.
+            kind: the operator, as rules write it: com.microsoft.QuickGelu is an operator of ONNX Runtime.
+            bound: of the results (default: see `BOUNDS`).
+            omitted: slots of optional outputs that get no name.
+            late: attributes that a later opset made inputs, in the order of those inputs; None for an absent one.
         """
         if bound is None:
             bound = BOUNDS.get(kind, max)([t.bound for t in inputs if t is not None])
@@ -217,7 +228,7 @@ class Sketch:
         return made[0] if outputs == 1 else made
 
     def infer(self, node: onnx.NodeProto, read: list[Tensor]) -> list[tuple[np.dtype, tuple[int, ...]]]:
-        """Data type and shape of every output."""
+        """Return the data type and shape of every output."""
         dtypes = {t.name: helper.np_dtype_to_tensor_dtype(t.dtype) for t in read}
         types = {t.name: helper.make_tensor_type_proto(dtypes[t.name], t.shape) for t in read}
         arrays = {t.name: self.arrays[t.name] for t in read if t.name in self.arrays}
@@ -231,14 +242,16 @@ class Sketch:
         return [_known(result[name].tensor_type) if name else (np.dtype("V"), ()) for name in node.output]
 
     def opsets(self, nodes: list[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
-        """What a model of these nodes imports; ONNX Runtime's own operators last, where there are any."""
+        """Return the opsets that the nodes need, with ONNX Runtime's own domain last if they need it."""
         own = any(node.domain == contrib.DOMAIN for node in nodes)
         return [helper.make_opsetid("", self.opset)] + [helper.make_opsetid(contrib.DOMAIN, contrib.VERSION)] * own
 
     # -- the end -----------------------------------------------------------------------------------
 
     def model(self) -> onnx.ModelProto:
-        """The model. Its outputs: what nothing reads (half of it, if it comes with what is read), a few inner ones."""
+        """Return the model. Its outputs are the tensors that no node reads (half of them, if others are read) and a few
+        others.
+        """
         read = {name for node in self.nodes for name in node.input}
         spare = {name for node in self.nodes if read & set(node.output) for name in node.output}
         made = [t for t in self.tensors if t not in self.inputs]

@@ -1,4 +1,4 @@
-"""Motifs of Slice and Gather: cuts after what computes, of what is cut already, of several from one."""
+"""Motifs of Slice and Gather: cuts of computed tensors, cuts of cuts, and several cuts of one tensor."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
-    """The indices first … last − 1; by steps of one, which need not be said, or of two."""
+    """Draw the indices first … last − 1, by steps of one, written down or not, or of two."""
     late = {
         "starts": np.array([first]),
         "ends": np.array([last]),
@@ -23,7 +23,7 @@ def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
 
 
 def part(s: Sketch, x: Tensor, axis: int | None = None) -> Tensor:
-    """Some indices of some axis, or of the one that is asked for."""
+    """Draw some indices of the given axis, or of some axis."""
     axis = int(s.rng.integers(len(x.shape))) if axis is None else axis
     size = x.shape[axis]
     if size == 0:
@@ -43,7 +43,7 @@ def sliced_curve(s: Sketch) -> None:
 
 
 def sliced_pair(s: Sketch) -> None:
-    """Add, Sub, Mul, Div or Pow; the second operand as large, or along some axes of size one."""
+    """Draw a cut of Add, Sub, Mul, Div or Pow; the second operand is as large, or has size one along some axes."""
     kind = s.pick(["Add", "Sub", "Sub", "Mul", "Div", "Div", "Pow", "Pow"])
     x = s.real(low=1)
     if kind == "Pow":
@@ -63,7 +63,7 @@ def sliced_pair(s: Sketch) -> None:
 
 
 def sliced_rows(s: Sketch) -> None:
-    """What mixes the elements along an axis, cut along that or another one."""
+    """Draw a cut of an operator that mixes the elements along an axis, cut along that axis or another one."""
     x = s.real(low=2, high=4)
     rank = len(x.shape)
     axis = int(s.rng.integers(rank))
@@ -89,7 +89,7 @@ def sliced_rows(s: Sketch) -> None:
 
 
 def sliced_own(s: Sketch) -> None:
-    """Rows, mostly, of a Gemm and of what ONNX Runtime has of its own."""
+    """Draw a cut, mostly of rows, of a Gemm or of an operator of ONNX Runtime."""
     match s.pick(["gemm", "matmul", "bias", "quick"]):
         case "gemm":
             y = gemm(s, s.real(rank=2), {"transB": 1} if s.chance(0.4) else {})
@@ -106,7 +106,7 @@ def sliced_own(s: Sketch) -> None:
 
 
 def cuts(s: Sketch) -> None:
-    """Two cuts of one tensor: the same, the two parts of the whole, one after the other."""
+    """Draw two cuts of one tensor: equal ones, its two halves, or one of the other."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     size = x.shape[axis]
@@ -125,7 +125,7 @@ def cuts(s: Sketch) -> None:
 
 
 def cuts_of_two(s: Sketch) -> None:
-    """Two tensors, cut alike mostly, then added or multiplied."""
+    """Draw two tensors, mostly cut alike, then added or multiplied."""
     x = s.number(low=1)
     y, axis = s.like(x), int(s.rng.integers(len(x.shape)))
     size = x.shape[axis]
@@ -137,7 +137,7 @@ def cuts_of_two(s: Sketch) -> None:
 
 
 def choices(s: Sketch) -> None:
-    """One Gather or two; a list of indices, or a single one."""
+    """Draw one Gather or two, of a list of indices or of a single one."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     for _ in range(s.pick([1, 2, 2, 2])):

@@ -21,7 +21,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def conv_sum(s: Sketch) -> None:
-    """Two convolutions, added: of one tensor, of two, of two with one weight."""
+    """Draw the sum of two convolutions: of one tensor, of two, or of two with one weight."""
     x = image(s)
     kernel, bias = kernel_for(s, x), s.chance(0.5)
     attributes = conv_attributes(s, x, kernel, grouped=0.1)
@@ -44,7 +44,7 @@ def conv_sum(s: Sketch) -> None:
 
 
 def conv_chain(s: Sketch) -> None:
-    """Two convolutions in a row, one of them 1×1 mostly."""
+    """Draw two convolutions in a row, mostly with one of them 1×1."""
     x = image(s)
     point, kernel, bias = [1] * (len(x.shape) - 2), kernel_for(s, x), s.chance(0.5)
     if s.chance(0.5):
@@ -56,7 +56,7 @@ def conv_chain(s: Sketch) -> None:
 
 
 def conv_transposed(s: Sketch) -> None:
-    """ConvTranspose and what is folded into it."""
+    """Draw ConvTranspose and an operator that is folded into it."""
     x = image(s)
     group = 2 if x.shape[1] % 2 == 0 and s.chance(0.15) else 1
     each, kernel = s.pick([1, 2, 3]), [s.pick([1, 2, 3])] * (len(x.shape) - 2)
@@ -70,7 +70,7 @@ def conv_transposed(s: Sketch) -> None:
 
 
 def conv_chosen(s: Sketch) -> None:
-    """A Gather of channels before or after a convolution: all of them in some order, or some."""
+    """Draw a Gather of channels before or after a convolution: all channels in some order, or some of them."""
     x = image(s)
     kernel = kernel_for(s, x)
     attributes = conv_attributes(s, x, kernel, grouped=0.1)
@@ -87,7 +87,7 @@ def chosen(s: Sketch, x: Tensor) -> Tensor:
 
 
 def conv_cut(s: Sketch) -> None:
-    """Add a convolution, mostly depthwise, of a slice of a tensor; the slice mostly takes the first channels."""
+    """Draw a convolution, mostly depthwise, of a slice of a tensor; the slice mostly takes the first channels."""
     x = s.find(lambda t: t.dtype == s.float and len(t.shape) == 4 and prod(t.shape) > 0 and t.shape[1] > 2,
                lambda: s.input((1, s.pick([3, 4, 6]), 4, s.pick([3, 4]))))  # fmt: skip
     size = x.shape[1]
@@ -100,7 +100,7 @@ def conv_cut(s: Sketch) -> None:
 
 
 def padded(s: Sketch) -> None:
-    """Pad, once or twice, then what could pad by itself."""
+    """Draw Pad, once or twice, then an operator that could pad itself."""
     x = image(s)
     positions = len(x.shape) - 2
     x = s.op("Relu", x) if s.chance(0.6) else x
@@ -122,7 +122,7 @@ def padded(s: Sketch) -> None:
 
 
 def pooled_sum(s: Sketch) -> None:
-    """A pool of a sum of two tensors, or a sum of two pools."""
+    """Draw a pool of a sum of two tensors, or a sum of two pools."""
     x, kind = image(s), s.pick(["AveragePool", "AveragePool", "AveragePool", "MaxPool"])
     y, attributes = s.like(x), pool_attributes(s, kind, x)
     if s.chance(0.5):
@@ -133,7 +133,7 @@ def pooled_sum(s: Sketch) -> None:
 
 
 def pooled_parts(s: Sketch) -> None:
-    """The channels split before or after a pool."""
+    """Draw a Split of channels before or after a pool."""
     x, kind = image(s), s.pick(["AveragePool", "MaxPool"])
     axis = 1 if s.chance(0.9) else 2
     if s.chance(0.5):
@@ -146,7 +146,7 @@ def pooled_parts(s: Sketch) -> None:
 
 
 def pools(s: Sketch) -> None:
-    """Maxima of maxima, of windows around their elements or not; one window over everything."""
+    """Draw maxima of maxima, of windows around their elements or not, or one window over everything."""
     x = image(s)
     if s.chance(0.4):
         kind = s.pick(["MaxPool", "AveragePool"])
@@ -161,7 +161,7 @@ def pools(s: Sketch) -> None:
 
 
 def scaled_pool(s: Sketch) -> None:
-    """A factor or a summand per channel before or after a pool, of windows or of everything."""
+    """Draw a factor or a summand for each channel before or after a pool of windows or of everything."""
     x, kind = image(s), s.pick(["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalAveragePool"])
     change = s.pick(["Mul", "Add"])
     attributes = pool_attributes(s, kind, x) if kind != "GlobalAveragePool" else {}
@@ -172,7 +172,7 @@ def scaled_pool(s: Sketch) -> None:
 
 
 def conv_changed(s: Sketch) -> None:
-    """A convolution of what a constant per channel scaled or moved; one that a number scales, at any end."""
+    """Draw a convolution of a tensor with a factor or summand for each channel, or one scaled by a number."""
     x = image(s)
     kernel = kernel_for(s, x)
     attributes = conv_attributes(s, x, kernel) if s.chance(0.5) else {}
@@ -195,7 +195,7 @@ def conv_changed(s: Sketch) -> None:
 
 
 def joined_convs(s: Sketch) -> None:
-    """Convolutions of two tensors of one type, joined along the channels."""
+    """Draw convolutions of two tensors of one type, joined along the channels."""
     x = image(s)
     kernel, bias = kernel_for(s, x), s.chance(0.5)
     attributes = conv_attributes(s, x, kernel, grouped=0.3)
@@ -205,7 +205,7 @@ def joined_convs(s: Sketch) -> None:
 
 
 def fused_conv(s: Sketch) -> None:
-    """ONNX Runtime's FusedConv: some activations no rule takes out, nor one with a summand."""
+    """Draw ONNX Runtime's FusedConv. No rule takes out some activations, nor an activation after a summand."""
     x = image(s)
     kernel, channels = kernel_for(s, x), s.pick([1, 2, 3])
     w, bias = s.weight((channels, x.shape[1], *kernel), prod(kernel) * x.shape[1]), s.weight((channels,))
