@@ -46,11 +46,11 @@ def test_help(capsys, command):
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
         "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"],
         "bound": ["--model", "--seconds"],
-        "costs": ["show", "record", "export", "import", "clear", "calibrate", "fit"],
+        "costs": ["show", "record", "export", "import", "clear", "calibrate", "learn"],
         "sweep": ["SWEEP.yaml", "--run", "--json"],
         "report": ["--out", "--json"],
         "measure": ["A.onnx B.onnx", "--threads N", "--seconds S", "--sessions N", "--shape NAME=SIZES", "--json"],
-        "train-wm": ["--run", "--iterations N", "before and after it learnt", "iterations.interactions",
+        "train-wm": ["--run", "--iterations N", "before and after", "iterations.interactions",
             "DIR/iterations"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip
     assert all(text in done.out for text in wanted)
