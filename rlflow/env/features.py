@@ -225,8 +225,20 @@ def _content_of_computed(kind: TensorType | None, at: TensorType | None) -> Held
     return at.content, () if _has_columns(kind.content) else hashable(kind.content)
 
 
-@lru_cache(maxsize=4096)
+_CONTENTS: dict[str, Held] = {}  # by digest: a cache of the constants themselves would keep their models in memory
+MAX_CONTENTS = 4096
+
+
 def _content_of_literal(weight: Constant) -> Held:
+    known = _CONTENTS.get(weight.digest)
+    if known is None:
+        if len(_CONTENTS) >= MAX_CONTENTS:
+            _CONTENTS.clear()
+        known = _CONTENTS[weight.digest] = _read_literal(weight)
+    return known
+
+
+def _read_literal(weight: Constant) -> Held:
     if weight.type.dtype not in NUMBERS:
         return None, (weight.digest,)
     held = tuple(weight.load().reshape(-1)[: ELEMENTS + 1].tolist())

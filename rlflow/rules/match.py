@@ -90,11 +90,25 @@ def attributes_of(graph: Graph, node: Node) -> tuple[dict[str, Any], tuple]:
 # -- one pattern -----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=65536)
+# (digest of a constant, literal) → the answer. A cache of the constants themselves would keep their models in memory.
+_COMPARED: dict[tuple[str, Literal], bool] = {}
+MAX_COMPARED = 65536
+
+
 def holds_literal(constant: Constant, literal: Literal) -> bool:
     """Return whether the constant's elements equal the literal after rounding to the constant's data type."""
     if constant.type.size > SHAPE_VALUE_LIMIT:
         return False
+    key = constant.digest, literal
+    known = _COMPARED.get(key)
+    if known is None:
+        if len(_COMPARED) >= MAX_COMPARED:
+            _COMPARED.clear()
+        known = _COMPARED[key] = _equals_literal(constant, literal)
+    return known
+
+
+def _equals_literal(constant: Constant, literal: Literal) -> bool:
     wanted, result = np.asarray(literal.compute({})), constant.load()
     if result.size != wanted.size or result.dtype.kind in "OSU":
         return False
