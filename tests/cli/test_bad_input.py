@@ -287,6 +287,7 @@ def test_a_world_model_of_other_options(folder, capsys, override):
     assert contents(folder / "world-model") == before
 
 
+@pytest.mark.nightly
 def test_a_controller_for_another_latent(folder, capsys):
     shutil.rmtree(folder / "world-model")
     assert (
@@ -314,7 +315,7 @@ def test_more_episodes_than_the_world_model_was_trained_on(folder, capsys):
 # -- disks and databases ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", ["collect", "train-wm", "train-controller", "eval"])
+@pytest.mark.parametrize("stage", ["collect", "train-controller", *slow("train-wm", "eval")])
 def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder, capsys, monkeypatch, stage):
     spoilt = {
         "collect": ["episodes/shard-00001.npz", "collect.json"],
