@@ -6,6 +6,7 @@ import pytest
 
 from tests.commands import EDITS, in_its_own, in_process
 from tests.events import always, tags_of
+from tests.suite import slow
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 
@@ -29,7 +30,7 @@ def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
     assert tags_of(tmp_path / "run" / "tensorboard") >= always()
 
 
-@pytest.mark.parametrize("kind", ["ppo", "cma-es"])
+@pytest.mark.parametrize("kind", ["cma-es", *slow("ppo")])
 def test_controllers_learn_in_its_dreams_and_act_on_the_real_graph(tmp_path, capsys, kind):
     done = in_process(
         capsys, "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json",
