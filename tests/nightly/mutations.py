@@ -1,4 +1,4 @@
-"""Wrong variants of the shipped rules, none of which the prover may prove.
+"""The prover proves no wrong variant of a shipped rule.
 
     python -m tests.nightly.mutations [--seconds S] [--rule NAME]
 
@@ -12,6 +12,7 @@ Rules are drawn in a random order until the seconds are over.
 """
 
 import re
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ from tests.rules.instances import Case, instantiate, random_feeds
 from tests.rules.test_look_alikes import LOOK_ALIKES, model
 
 VARIANTS = 4  # of a rule at most
+PROOF_SECONDS = 20  # of a variant, which may take the prover minutes
 DIFFERENCE = 1e-3  # of outputs in float32, relative to the largest element; the rules themselves stay far below
 SEEDS = (0, 1)  # of the inputs
 PROVED = ("all-shapes", "bounded")
@@ -49,7 +51,7 @@ RUNTIME, NUMBERS = "ONNX Runtime", "the prover's numbers"
 
 
 class Instance(NamedTuple):
-    """A model in which a rule may fire, and what it is in words."""
+    """A model in which a rule may fire, with its name, its graph and its operators."""
 
     name: str
     model: onnx.ModelProto
@@ -59,7 +61,7 @@ class Instance(NamedTuple):
 
 @cache
 def instances() -> list[Instance]:
-    """The cases of all rules and their look-alikes, in float32, which ONNX Runtime has kernels for."""
+    """Return the cases of all rules and their look-alikes, in float32, for which ONNX Runtime has kernels."""
     rules = load_rules(families())
     cases = [replace(case, dtype="float32") if case.dtype == "float64" else case for case in CASES]
     cases += [*_all_alike(cases, 2, turned=False), *_all_alike(cases, 3, turned=True)]
@@ -73,7 +75,7 @@ def instances() -> list[Instance]:
 
 
 def _instance(name: str, make: Callable[[], onnx.ModelProto]) -> Instance | None:
-    """None where the sizes of a case do not go together."""
+    """Return the instance, or None if the sizes of the case do not fit together."""
     try:
         made = make()
         return Instance(name, made, load_graph(made), frozenset(node.op_type for node in made.graph.node))
@@ -82,9 +84,9 @@ def _instance(name: str, make: Callable[[], onnx.ModelProto]) -> Instance | None
 
 
 def _all_alike(cases: list[Case], size: int, turned: bool) -> Iterator[Case]:
-    """The same cases with one size instead of all but 1, so that shapes do not distinguish a variant from its rule.
+    """Yield the cases with one size in place of all but 1, so that shapes do not distinguish a variant from its rule.
 
-    Where `turned`, permutations are others, which are not their own inverse.
+    If `turned`, permutations are replaced by one that is not its own inverse.
     """
     for case in cases:
         yield replace(case, values={name: _alike(value, size, turned) for name, value in case.values.items()})
@@ -104,7 +106,7 @@ def _alike(value, size: int, turned: bool):
 
 @cache
 def outputs_before(position: int, seed: int) -> list[np.ndarray] | None:
-    """What the instance gives; None where ONNX Runtime does not run it, or nothing comes out."""
+    """Return the outputs of an instance, or None if ONNX Runtime does not run it or an output is empty."""
     made = instances()[position].model
     try:
         result = run(session(made, 1, optimise=False), random_feeds(made, seed))
@@ -117,7 +119,7 @@ def outputs_before(position: int, seed: int) -> list[np.ndarray] | None:
 
 
 def judged(rule: Rule) -> tuple[int, str | None]:
-    """(applications that gave equal outputs, the first that did not, in words) of a rule wherever it fires."""
+    """Return (number of applications with equal outputs, the first unequal one in words or None) of a rule."""
     equal, wanted = 0, {op.op for op in rule.ops}
     for position, instance in enumerate(instances()):
         if wanted <= instance.operators and outputs_before(position, SEEDS[0]) is not None:
@@ -135,7 +137,7 @@ def judged(rule: Rule) -> tuple[int, str | None]:
 
 
 def applications(graph: Graph, rule: Rule) -> Iterator[Graph]:
-    """The graph after the rule, for every match."""
+    """Yield the graph after the rule, for every match."""
     try:
         matches = explain(graph, RuleSet((rule,)), rule.name)[0]
     except (TypeError, KeyError):  # a condition without what made it readable
@@ -145,7 +147,9 @@ def applications(graph: Graph, rule: Rule) -> Iterator[Graph]:
 
 
 def compared(position: int, after: Graph) -> str | None:
-    """How the outputs of an instance differ from what they were. Raises RLFlowError if the model does not run."""
+    """Return how the outputs of an instance differ from the earlier ones, or None. Raise RLFlowError if it does not
+    run.
+    """
     running = session(to_model(after), 1, optimise=False)
     for seed in SEEDS:
         wanted, result = outputs_before(position, seed), run(running, random_feeds(instances()[position].model, seed))
@@ -157,7 +161,7 @@ def compared(position: int, after: Graph) -> str | None:
 
 
 def differs(one: np.ndarray, other: np.ndarray) -> str | None:
-    """How two outputs differ; where the first is no number, the second may be anything."""
+    """Return how two outputs differ, or None; where the first is not a number, the second may be anything."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return f"{one.dtype}{list(one.shape)} became {other.dtype}{list(other.shape)}"
     if one.dtype.kind != "f":
@@ -172,13 +176,13 @@ def differs(one: np.ndarray, other: np.ndarray) -> str | None:
 
 
 def judge(variant: Variant) -> dict:
-    """What ONNX Runtime says of a variant."""
+    """Return ONNX Runtime's judgement of a variant."""
     equal, difference = judged(variant.rule)
     return {"equal_instances": equal, "difference": difference}
 
 
 def prove(variant: Variant) -> dict:
-    """What the prover says of a variant."""
+    """Return the prover's verdict on a variant."""
     result = prove_rule(variant.rule)
     return {"verdict": result.proof, "bound": result.bound, "how": result.how, "seconds": result.seconds}
 
@@ -200,16 +204,33 @@ def group(variant: dict) -> str:
     return "wrong" if variant["wrong_by"] else "not told apart"
 
 
+def prove_in_time(variant: Variant) -> dict:
+    """Return `prove(variant)`, or the verdict "unproved" after PROOF_SECONDS of processor time."""
+
+    def stop(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, PROOF_SECONDS)
+    try:
+        return prove(variant)
+    except TimeoutError:
+        return {"verdict": "unproved", "bound": "", "how": f"no answer in {PROOF_SECONDS} s", "seconds": PROOF_SECONDS}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 # -- all of a rule -----------------------------------------------------------------------------------
 
 
 def examine(name: str) -> dict:
-    """Return the groups of a rule's variants, the wrong ones that are proved, and how the rule itself was found wrong.
+    """Return the groups of a rule's variants, the wrong ones that are proved, and the rule itself if it is found wrong.
     """
     rules = load_rules(families())
     position = rules.index(name)
     chosen = islice(variants(rules[position], position), VARIANTS)  # each rule begins with another kind of variant
-    found = [examined(variant, judge(variant), prove(variant)) for variant in chosen]
+    found = [examined(variant, judge(variant), prove_in_time(variant)) for variant in chosen]
     missed = [one for one in found if group(one) == "wrong and proved"]
     difference = judged(rules[position])[1]
     return {
