@@ -1,4 +1,4 @@
-"""Benchmarks: each module makes one page of docs/results, and all together are `make results`.
+"""Benchmarks: each module makes one page of docs/results, and `make results` makes all of them.
 
     python -m benchmarks                    all pages, one after the other; resumable
     python -m benchmarks.optimise           one page

@@ -14,7 +14,7 @@ Each method may measure whole graphs in ONNX Runtime for the same seconds, the m
 
 All but *estimate* and *dream* keep a fifth of their seconds for a contest of the eight fastest graphs that they
 measured. Searching, learning and the timing of single kernels are not limited; the second table states all seconds. The
-file of each method is then measured beside that of *estimate*, and that of *estimate* beside the original.
+file of *estimate* is then measured beside the original, and the file of every other method beside that file.
 """
 
 import math
@@ -85,7 +85,7 @@ class Bench:
         return self.folder / "original.onnx"
 
     def fastest(self, reached: Sequence[Actions], seconds: float) -> Actions:
-        """Return the winner of a contest of distinct graphs, measured for some seconds; [] if there is none."""
+        """Return the actions of the fastest of distinct graphs after some seconds of measurement; [] without graphs."""
         candidates = [Candidate("", follow(self.task, actions), actions, len(actions), 0.0) for actions in reached]
         finalists = [Contender(one) for one in different(candidates) if one.actions]
         return self.winner(finalists, seconds)
@@ -208,7 +208,7 @@ def cheapest(task: Task, actions: np.ndarray) -> Actions:
 
 
 def compare(model: str, seed: int, measure_seconds: float, search_seconds: float, judge_seconds: float) -> dict:
-    """Return method → its ratio to the file of *estimate* (that of *estimate* to the original), and its seconds.
+    """Return method → its ratio to the file of *estimate*, and its seconds; *estimate* has its ratio to the original.
 
     Args:
         model: a name of the zoo.

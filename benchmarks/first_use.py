@@ -2,9 +2,8 @@
 
     python -m benchmarks.first_use [--model NAME]
 
-The second table is of a fresh clone with a fresh virtual environment, an empty home folder and an empty cache: seconds
-of `make demo` and `make test`, and of their installation, which depends on the network. The clone is of the last
-commit.
+The second table has the seconds of `make demo`, of `make test` and of their installation, which depends on the network.
+They run in a fresh clone of the last commit, with a fresh virtual environment, an empty home folder and no cache.
 """
 
 import subprocess

@@ -1,8 +1,7 @@
-"""Networks whose results wait for one another: a U-Net and a U-Net++, cells as NASNet's and DARTS's, dense blocks,
-random wires as RandWire's, resolutions as HRNet's, and a step of training.
+"""Networks in which many results wait: U-Net, U-Net++, NASNet, DARTS, dense blocks, RandWire, HRNet, a training step.
 
-As exporters write them, seeded, with few channels: what matters is which results wait, not how large they are, as long
-as they are larger than what measured memory is uncertain by (a quarter of a MB).
+They look as exporters write them. Their weights follow a seed, and they have few channels: it matters which results
+wait, not how large they are. Each result is larger than the uncertainty of measured memory, a quarter of a MB.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ SIZE, OUTPUTS = 128, 10
 
 
 def unet(seed: int = 0, width: int = 16, depth: int = 4) -> onnx.ModelProto:
-    """Ronneberger et al. 2015: on every way up the image from the way down is joined."""
+    """Return a U-Net (Ronneberger et al. 2015): every upward level joins the image of the downward level."""
     b, skips = Builder("unet", seed), []
     x = b.input("x", [1, 3, SIZE, SIZE])
     for level in range(depth):
@@ -34,7 +33,7 @@ def unet(seed: int = 0, width: int = 16, depth: int = 4) -> onnx.ModelProto:
 
 
 def unetpp(seed: int = 0, width: int = 16, depth: int = 4) -> onnx.ModelProto:
-    """Zhou et al. 2018: every node of a level reads all earlier ones of it, and one from below."""
+    """Return a U-Net++ (Zhou et al. 2018): every node of a level reads all earlier ones and one from below."""
     b, rows = Builder("unetpp", seed), []
     x = b.input("x", [1, 3, SIZE, SIZE])
     for level in range(depth):
@@ -58,7 +57,7 @@ def _twice(b: Builder, x: str, channels: int) -> str:
 
 
 def _larger(b: Builder, x: str, channels: int) -> str:
-    """Twice as high and wide."""
+    """Draw a resize to twice the height and width."""
     return b.relu(b.conv(_enlarged(b, x, 2), "up", channels, 1, bias=True))
 
 
@@ -68,7 +67,7 @@ def _enlarged(b: Builder, x: str, times: int) -> str:
 
 
 def densenet(seed: int = 0, growth: int = 16, layers: tuple[int, ...] = (6, 8, 6)) -> onnx.ModelProto:
-    """Huang et al. 2017: every layer reads the results of all before it in its block."""
+    """Return dense blocks (Huang et al. 2017): every layer reads the results of all earlier layers of its block."""
     b = Builder("densenet", seed)
     x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", 2 * growth, 3))
     for block, count in enumerate(layers):
@@ -86,21 +85,24 @@ def densenet(seed: int = 0, growth: int = 16, layers: tuple[int, ...] = (6, 8, 6
 
 
 def darts(seed: int = 0, width: int = 16, cells: int = 6) -> onnx.ModelProto:
-    """The cell of DARTS (Liu et al. 2019, second order): four sums of two, joined; it reads the two cells before."""
+    """Return cells of DARTS (Liu et al. 2019, second order): four sums of two, joined, which read two earlier cells."""
     steps = [("sep3", 0, "sep3", 1), ("sep3", 0, "sep3", 1), ("sep3", 1, "skip", 0), ("skip", 0, "dil3", 2)]
     return _cells("darts", seed, width, cells, steps, joined=(2, 3, 4, 5))
 
 
 def nasnet(seed: int = 0, width: int = 16, cells: int = 6) -> onnx.ModelProto:
-    """The normal cell of NASNet-A (Zoph et al. 2018): five sums of two and an input, joined; it reads two cells."""
+    """Return normal cells of NASNet-A (Zoph et al. 2018): five sums of two, joined with an input."""
     steps = [("sep3", 1, "skip", 1), ("sep3", 0, "sep5", 1), ("avg", 1, "skip", 0), ("avg", 0, "avg", 0),
              ("sep5", 0, "sep3", 0)]  # fmt: skip
     return _cells("nasnet", seed, width, cells, steps, joined=(0, 2, 3, 4, 5, 6))
 
 
 def _cells(name: str, seed: int, width: int, cells: int, steps: list[tuple], joined: tuple[int, ...]):
-    """steps: (operation, what it reads, operation, what it reads); 0 and 1 are the cells before, 2 … the sums so far.
-    joined: the results that make the cell's.
+    """Return a network of cells.
+
+    Args:
+        steps: (operation, input, operation, input) of each sum; 0 and 1 are the earlier cells, 2 … the sums so far.
+        joined: numbers of the results that the cell joins.
     """
     b = Builder(name, seed)
     before = last = _normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", 3 * width, 3)
@@ -119,7 +121,7 @@ def _cells(name: str, seed: int, width: int, cells: int, steps: list[tuple], joi
 
 
 def _separable(b: Builder, x: str, name: str, kernel: int, channels: int = 0, stride: int = 1) -> str:
-    """channels: of the result, by default as many as x has."""
+    """Draw a separable convolution with some output channels, by default as many as x has."""
     given = b.channels[x]
     with b.scope(name):
         y = b.conv(b.relu(x), "depth", given, kernel, stride, pad=kernel // 2, groups=given)
@@ -136,7 +138,7 @@ _OPERATIONS: dict[str, Callable[[Builder, str, str], str]] = {
 
 
 def randwire(seed: int = 0, width: int = 64, nodes: int = 32, stages: int = 3) -> onnx.ModelProto:
-    """Xie et al. 2019, WS(4, 0.75): in every stage a random graph, whose nodes sum what they read (here unweighted)."""
+    """Return RandWire (Xie et al. 2019), WS(4, 0.75): in every stage a random graph whose nodes sum their inputs."""
     b = Builder("randwire", seed)
     x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", width // 2, 3))
     for stage in range(stages):
@@ -146,7 +148,7 @@ def randwire(seed: int = 0, width: int = 64, nodes: int = 32, stages: int = 3) -
 
 
 def watts_strogatz(rng: np.random.Generator, nodes: int, degree: int = 4, rewired: float = 0.75) -> list[list[int]]:
-    """Which nodes of smaller numbers each node reads: a ring of neighbours, some of its edges led elsewhere (Watts and
+    """Return, for each node, the nodes of smaller numbers that it reads: a ring with some edges rewired (Watts and
     Strogatz 1998).
     """
     ahead = [(node, (node + step) % nodes) for step in range(1, degree // 2 + 1) for node in range(nodes)]
@@ -159,7 +161,9 @@ def watts_strogatz(rng: np.random.Generator, nodes: int, degree: int = 4, rewire
 
 
 def _wired(b: Builder, x: str, channels: int, sources: Sequence[Sequence[int]]) -> str:
-    """The mean of all that nobody reads. What reads nothing else reads x, and halves its height and width."""
+    """Draw a random graph. Nodes without inputs read x and halve its height and width; the result is the mean of all
+    ends.
+    """
     made: list[str] = []
     for node, reads in enumerate(sources):
         given = _sum(b, [made[k] for k in reads]) if reads else x
@@ -175,8 +179,9 @@ def _sum(b: Builder, terms: Sequence[str]) -> str:
 def hrnet(
     seed: int = 0, width: int = 16, stages: int = 4, blocks: int = 2, joined: bool = False
 ) -> onnx.ModelProto:  # fmt: skip
-    """Wang et al. 2019: every stage has one more resolution, and ends with all of them told to all. The output is made
-    of the finest one (HRNetV1), or of all of them joined (HRNetV2).
+    """Return HRNet (Wang et al. 2019): every stage adds a resolution and ends with an exchange among all resolutions.
+
+    The output is made from the finest resolution (HRNetV1), or from all of them joined (HRNetV2).
     """
     b = Builder("hrnet", seed)
     x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", width, 3))
@@ -207,7 +212,7 @@ def _residual(b: Builder, x: str, blocks: int) -> str:
 
 
 def _exchanged(b: Builder, branches: Sequence[str], to: int, width: int) -> str:
-    """The sum of all branches at one resolution: finer ones by strided convolutions, coarser ones enlarged."""
+    """Draw the sum of all branches at one resolution: finer ones by strided convolutions, coarser ones enlarged."""
     terms = []
     for level, x in enumerate(branches):
         with b.scope(f"from{level}.to{to}"):
@@ -222,10 +227,10 @@ def _exchanged(b: Builder, branches: Sequence[str], to: int, width: int) -> str:
 
 
 def training(seed: int = 0, batch: int = 512, width: int = 256, layers: int = 8) -> onnx.ModelProto:
-    """The gradients of all weights of a classifier, in operators of inference, as automatic differentiation has them.
+    """Return the gradients of all weights of a classifier as a graph of inference operators.
 
-    The loss is the mean cross entropy with `target` [batch, OUTPUTS], probabilities. Every layer's input waits for the
-    gradient of its weight: the first one's longest.
+    The loss is the mean cross entropy with `target` [batch, OUTPUTS], which holds probabilities. The input of every
+    layer waits for the gradient of the layer's weight; the input of the first layer waits longest.
     """
     b, sizes = Builder("training", seed), [width] * layers + [OUTPUTS]
     x, target, given, weights = b.input("x", [batch, width]), b.input("target", [batch, OUTPUTS]), [], []

@@ -3,13 +3,13 @@
     python -m benchmarks.memory [--network NAME]
 
 *orders*: `run.py memory` on irregular and on usual networks, once for the order alone and once with `--rewrite`. Peaks
-are those of an ideal allocator; "proved" says that no order of the same nodes needs less. Added memory is resident
+assume an ideal allocator; "proved" says that no order of the same nodes needs less. Added memory is resident
 memory in ONNX Runtime with its memory pattern, arena and reuse off, which is what the peaks predict. The command checks
 that outputs are equal, bit for bit where only the order differs.
 
-*learned*: orders of the trained network that comes with RLFlow on layered graphs (Topoformer's generator) that it never
-saw. Beside it stand the same search without learned priorities, a plain beam and random depth-first orders in the same
-processor seconds, and the lower bound.
+*learned*: orders of the trained network that comes with RLFlow on layered graphs (Topoformer's generator) that are new
+to it. The controls are the same search without learned priorities, a plain beam and random depth-first orders in the
+same processor seconds, and the lower bound.
 """
 
 import sys

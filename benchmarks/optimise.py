@@ -2,9 +2,9 @@
 
     python -m benchmarks.optimise [--model NAME]
 
-Each run begins with an empty timing database. The delivered file is then judged from outside: a measurement with
-other inputs beside the original, a comparison of outputs on three other seeds, the ONNX checker, and a replay of the
-receipt in another process, which must write the same bytes.
+Each run begins with an empty timing database. The delivered file is then judged from outside. It is measured beside the
+original with other inputs, its outputs are compared on three other seeds, and the ONNX checker reads it. A replay of
+the receipt in another process must write the same bytes.
 """
 
 import os

@@ -394,7 +394,7 @@ def refill(text: str, fill: Callable[[str, str | None], str]) -> str:
 
     Args:
         text: the page.
-        fill: returns the content of the block `<!-- begin: FIRST SECOND -->`; SECOND is None for a header.
+        fill: returns the content of the block `<!-- begin: FIRST SECOND -->`; a header has SECOND None.
 
     Raises:
         RecordError: a block has no end or no beginning.

@@ -18,7 +18,7 @@ from rlflow.search.base import Limits, run_search
 from rlflow.search.saturation.lower_bound import lower_bound
 
 METHODS = ("greedy", "descent", "best-first", "beam", "annealing", "grasp", "taso")
-TASO_SHARE = 2  # TASO's backtracking gets so many times the seconds of the others
+TASO_SHARE = 2  # seconds of TASO's backtracking, as a multiple of the others' seconds
 
 
 def searched(model: str, seconds: float, bound_seconds: float) -> dict:

@@ -89,7 +89,7 @@ def step_times(model: onnx.ModelProto, steps: int) -> dict:
 
 
 def model_times(name: str, steps: int) -> dict:
-    """Return `step_times` of a model, with those of Gymnasium's step and of the candidates, and its memory."""
+    """Return `step_times` of a model, the times of Gymnasium's step and of the candidates, and resident memory."""
     model = load(name)
     task = Task(load_graph(model), load_rules(), AnalyticCost())
     result = step_times(model, steps)

@@ -7,7 +7,7 @@ the graphs of its own. It is shown the estimated gain of each candidate, so that
 imitates beam search there. It acts by a greedy and four sampled episodes; the best graph on the way counts. The
 untrained agent does the same.
 
-*sizes*: an agent learns on a model at one size and acts at other sizes. Beside it stand the untrained agent, beam
+*sizes*: an agent learns on a model at one size and acts at other sizes. The controls are the untrained agent, beam
 search at that size, and the rewrites that beam search made at the learnt size, carried out at the other size as
 `optimise --receipt` does.
 
@@ -38,7 +38,7 @@ FOLDS = (  # graphs of one family lie in different folds, so that one can be lea
     ("light_squeezenet", "resnet50", "inception_v3", "bert_base", "light_vgg19"),
     ("light_inception_v2", "light_densenet121", "light_shufflenet", "vit_base", "light_bvlc_alexnet"),
 )
-LEARN_ON = (  # the smaller graphs; an agent learns on those of the other folds
+LEARN_ON = (  # the smaller graphs; an agent learns on the smaller graphs of the other folds
     "squeezenet1_1", "light_squeezenet", "resnet18", "resnet50", "light_resnet50", "light_inception_v1",
     "light_shufflenet", "light_vgg19", "light_bvlc_alexnet", "light_zfnet512",
 )  # fmt: skip
@@ -84,7 +84,7 @@ def learn(seed: int, models: list[str], folder: Path):
 
 
 def acted(player, model: str, seed: int) -> dict:
-    """Return the gain of the best graph that an agent meets on a model, that of its greedy episode, and seconds."""
+    """Return an agent's gain on a model by the best graph on its way, its greedy episode's return, and seconds."""
     from controllers.evaluation import best_of
 
     started, env = time.perf_counter(), environment(model, player.config)

@@ -2,14 +2,16 @@
 
     python -m benchmarks.world_models [--model NAME] [--seeds N]
 
-For every model and seed: random episodes of the real environment, of which a fifth is held out; each world model learns
-from the others. *fidelity* compares it with the held-out episodes, open loop (`worldmodel.fidelity`).
+For every model and seed, random episodes of the real environment are collected, and a fifth of them is held out. Each
+world model learns from the others. *fidelity* compares it with the held-out episodes, open loop
+(`worldmodel.fidelity`).
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn alone and then act on the real graph: a greedy and eight
-sampled episodes, of which the best graph counts. The controls are PPO before it has learnt (the policy's prior alone),
-greedy descent, and beam search twice: with as many rewrites of the real graph as the world model learnt from, and with
-as many seconds as collecting, learning and acting took. *dreams* compares the dreamt return of the greedy episode with
-its real one. RLFlow's figures 6 and 7 and table 3 ask the same. Costs are estimates, gains percent of the original's.
+sampled episodes; the best graph on their way counts. The first controls are PPO before it has learnt, which is the
+policy's prior alone, and greedy descent. Beam search runs twice: with as many rewrites of the real graph as the world
+model learnt from, and with as many seconds as collecting, learning and acting took. *dreams* compares the dreamt return
+of the greedy episode with its real one. RLFlow's figures 6 and 7 and table 3 ask the same. Costs are estimates, gains
+percent of the original's.
 """
 
 import sys
@@ -195,7 +197,7 @@ def timed(work) -> float:
 
 
 def at(figures: dict | None, path: str) -> float | None:
-    """Return the entry at a path, for instance 1 for `at({"a": {"b": 1}}, "a.b")`; None if there is none."""
+    """Return the entry at a path, for instance 1 for `at({"a": {"b": 1}}, "a.b")`; None if the path leads nowhere."""
     for key in path.split("."):
         figures = figures.get(key) if figures else None
     return figures

@@ -2,9 +2,9 @@
 
     python -m benchmarks.exports [--exporter-python PATH] [--file NAME] [--half HALF]
 
-For every file of the judgement half of `benchmarks.exports.corpus`: it is exported, onnxsim, onnxslim, onnxscript's
-optimiser and ONNX Runtime's optimiser for transformers each write a file, and so does `run.py optimise` in 60 seconds
-with an empty timing database. Then the original and all files run in turns in processes of their own, with OpenVINO for
+Every file of the judgement half of `benchmarks.exports.corpus` is exported. onnxsim, onnxslim, onnxscript's optimiser
+and ONNX Runtime's optimiser for transformers each make a file of it. So does `run.py optimise` in 60 seconds with an
+empty timing database. Then the original and all files run in turns in processes of their own, with OpenVINO for
 reference. One thread for all files, two threads for every sixth one.
 
 Exporters and tools need an environment of their own: `pip install '.[exports]' -c benchmarks/exports/constraints.txt`.

@@ -1,9 +1,9 @@
 """The corpus: models as people export them, with their inputs and the half that each belongs to. No exporter is needed.
 
 The *development* half is for work on rules, searches and defaults: every file of it may be looked at and tuned for. The
-*judgement* half says what that work gains on files that nobody has looked at. It is only run for the published table,
-and its results are no reason to change a rule. The split was made before anything was optimised, and a file never
-changes its half. The halves share no family of architectures, except for those in APART.
+*judgement* half says what that work gains on unseen files. It is only run for the published table, and its results are
+no reason to change a rule. The split was made before anything was optimised, and a file never changes its half. The
+halves share no family of architectures, except for those in APART.
 """
 
 from collections.abc import Mapping

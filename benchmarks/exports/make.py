@@ -23,7 +23,7 @@ def make(name: str, path: Path, source: Path | None, seed: int) -> None:
     Args:
         name: of the file in CORPUS.
         path: the file to write.
-        source: the file that those of MADE_FROM are made from.
+        source: the exported file that float16 and qdq start from.
         seed: of the weights.
     """
     export = CORPUS[name]

@@ -1,8 +1,7 @@
-"""The torch networks of `benchmarks.exports.dynamic` and of the corpus that come from no library as they are, with
-random weights: each takes its inputs by position, in the order of its declaration, and returns its outputs as one
-tensor or a tuple.
+"""PyTorch networks of the corpus, with random weights.
 
-They are called as people export them: attention is transformers' default (sdpa), and no attention mask is left out.
+Each takes its inputs by position, in the order of its declaration in `corpus.py`, and returns one tensor or a tuple.
+They are called as people export them: with the default attention of transformers (sdpa) and with an attention mask.
 """
 
 import torch
@@ -10,7 +9,9 @@ import transformers
 
 
 class Encoder(torch.nn.Module):
-    """Tokens and mask, int64 [batch, seq], to states, [batch, seq, features]; decoders without a cache as well."""
+    """Module that maps tokens and mask, int64 [batch, seq], to states [batch, seq, features]; also for decoders without
+    a cache.
+    """
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
@@ -22,12 +23,12 @@ class Encoder(torch.nn.Module):
 
 
 def bert_base() -> torch.nn.Module:
-    """BERT-Base: transformers' defaults."""
+    """Return BERT-Base with transformers' defaults."""
     return Encoder(transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False))
 
 
 def roberta_base() -> torch.nn.Module:
-    """RoBERTa-Base: BERT-Base whose positions count the tokens that are not padding."""
+    """Return RoBERTa-Base: BERT-Base with positions that count the tokens that are not padding."""
     config = transformers.RobertaConfig(
         vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
     )
@@ -35,23 +36,23 @@ def roberta_base() -> torch.nn.Module:
 
 
 def albert_base() -> torch.nn.Module:
-    """ALBERT-Base: 12 times the same layer, and narrow embeddings."""
+    """Return ALBERT-Base: the same layer 12 times, and narrow embeddings."""
     config = transformers.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
     return Encoder(transformers.AlbertModel(config, add_pooling_layer=False))
 
 
 def distilbert_float16() -> torch.nn.Module:
-    """DistilBERT in float16, with attention written out."""
+    """Return DistilBERT in float16 with eager attention."""
     return Encoder(transformers.DistilBertModel(transformers.DistilBertConfig(attn_implementation="eager"))).half()
 
 
 def gpt2_prompt() -> torch.nn.Module:
-    """GPT-2 without cache and head: all tokens at once."""
+    """Return GPT-2 without cache and head, for all tokens at once."""
     return Encoder(transformers.GPT2Model(transformers.GPT2Config(use_cache=False)))
 
 
 def llama_model(use_cache: bool) -> torch.nn.Module:
-    """RMSNorm, rotary embedding, 12 heads that share the keys and values of 4, SwiGLU; 6 layers."""
+    """Return a decoder of 6 layers with RMSNorm, rotary embedding, SwiGLU, 12 query heads and 4 key heads."""
     config = transformers.LlamaConfig(
         hidden_size=768, intermediate_size=2048, num_hidden_layers=6, num_attention_heads=12, num_key_value_heads=4,
         use_cache=use_cache,
@@ -60,13 +61,14 @@ def llama_model(use_cache: bool) -> torch.nn.Module:
 
 
 def llama() -> torch.nn.Module:
-    """The LLaMA-like decoder without a cache."""
+    """Return the LLaMA-like decoder without a cache."""
     return Encoder(llama_model(use_cache=False))
 
 
 class Decoder(torch.nn.Module):
-    """A decoder with a cache: tokens, mask and the past keys and values of every layer, to states and all keys and
-    values, which lie one layer after another, each float32 [batch, heads, past, 64].
+    """Module of a decoder with a cache: tokens, mask and past keys and values to states and all keys and values.
+
+    Keys and values lie one layer after another, each float32 [batch, heads, past, 64].
     """
 
     def __init__(self, decoder: torch.nn.Module) -> None:
@@ -82,17 +84,17 @@ class Decoder(torch.nn.Module):
 
 
 def gpt2() -> torch.nn.Module:
-    """GPT-2 with 12 layers, without its head over the vocabulary."""
+    """Return GPT-2 with 12 layers, without its head over the vocabulary."""
     return Decoder(transformers.GPT2Model(transformers.GPT2Config()))
 
 
 def llama_cache() -> torch.nn.Module:
-    """The LLaMA-like decoder with its cache."""
+    """Return the LLaMA-like decoder with its cache."""
     return Decoder(llama_model(use_cache=True))
 
 
 class Classifier(torch.nn.Module):
-    """ViT: images, float32 [batch, 3, 224, 224], to logits, float32 [batch, 1000]."""
+    """Module of ViT that maps images, float32 [batch, 3, 224, 224], to logits, float32 [batch, 1000]."""
 
     def __init__(self, classifier: torch.nn.Module) -> None:
         super().__init__()
@@ -104,12 +106,12 @@ class Classifier(torch.nn.Module):
 
 
 def vit_base() -> torch.nn.Module:
-    """ViT-Base with patches of 16."""
+    """Return ViT-Base with patches of 16."""
     return Classifier(transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)))
 
 
 class EncoderDecoder(torch.nn.Module):
-    """Without a cache: tokens and mask of the source and tokens of the target, to states of both."""
+    """Module without a cache that maps tokens and mask of the source and tokens of the target to states of both."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -122,7 +124,7 @@ class EncoderDecoder(torch.nn.Module):
 
 
 def bart() -> torch.nn.Module:
-    """BART-Base: 6 and 6 layers, without its head over the vocabulary."""
+    """Return BART-Base: 6 and 6 layers, without its head over the vocabulary."""
     config = transformers.BartConfig(
         d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12,
         encoder_ffn_dim=3072, decoder_ffn_dim=3072,
@@ -131,12 +133,12 @@ def bart() -> torch.nn.Module:
 
 
 def t5_small() -> torch.nn.Module:
-    """T5-Small: transformers' defaults."""
+    """Return T5-Small with transformers' defaults."""
     return EncoderDecoder(transformers.T5Model(transformers.T5Config()))
 
 
 class Speech(torch.nn.Module):
-    """An encoder of speech: features or samples to states."""
+    """Module of a speech encoder that maps features or samples to states."""
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
@@ -148,17 +150,17 @@ class Speech(torch.nn.Module):
 
 
 def whisper_tiny() -> torch.nn.Module:
-    """Whisper-Tiny's encoder: spectra of 30 s, float32 [batch, 80, 3000], to states, float32 [batch, 1500, 384]."""
+    """Return Whisper-Tiny's encoder: spectra of 30 s, float32 [batch, 80, 3000], to states [batch, 1500, 384]."""
     return Speech(transformers.WhisperModel(transformers.WhisperConfig()).encoder)
 
 
 def wav2vec2_base() -> torch.nn.Module:
-    """wav2vec 2.0 Base: samples, float32 [batch, samples], to states, float32 [batch, frames, 768]."""
+    """Return wav2vec 2.0 Base: samples, float32 [batch, samples], to states, float32 [batch, frames, 768]."""
     return Speech(transformers.Wav2Vec2Model(transformers.Wav2Vec2Config()))
 
 
 class Residual(torch.nn.Module):
-    """Two convolutions of a normalised image, the time added between them, and a way around them."""
+    """Module of two convolutions of a normalised image with a skip connection; the time is added between them."""
 
     def __init__(self, channels: int, out: int, time: int) -> None:
         super().__init__()
@@ -177,7 +179,7 @@ class Residual(torch.nn.Module):
 
 
 class PixelAttention(torch.nn.Module):
-    """Self-attention in which every pixel is a token."""
+    """Module of self-attention in which every pixel is a token."""
 
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
@@ -197,8 +199,10 @@ class PixelAttention(torch.nn.Module):
 
 
 class UNet(torch.nn.Module):
-    """A denoiser's UNet: float32 [batch, 4, height, width] and timesteps, float32 [batch], to the noise, of the
-    image's shape. Height and width are multiples of 8."""
+    """Module of a denoising U-Net: float32 [batch, 4, height, width] and timesteps [batch] to the noise.
+
+    The noise has the shape of the image. Height and width are multiples of 8.
+    """
 
     WIDTHS = (64, 128, 256, 512)  # channels at full, half, quarter and eighth size
     TIME = 256  # features of a timestep
@@ -242,14 +246,16 @@ class UNet(torch.nn.Module):
 
 
 def unet() -> torch.nn.Module:
-    """The UNet above."""
+    """Return the U-Net above."""
     return UNet()
 
 
 class Detector(torch.nn.Module):
-    """A one-stage detector without anchors and without suppression: images, float32 [batch, 3, height, width], to a
-    box (left, top, right, bottom, in pixels) and 80 scores for every cell of three grids, float32 [batch, cells, 4]
-    and [batch, cells, 80]. Every image size from one pixel on is taken."""
+    """Module of a one-stage detector without anchors and without suppression.
+
+    It maps images, float32 [batch, 3, height, width], to a box (left, top, right, bottom, in pixels) and 80 scores for
+    every cell of three grids: float32 [batch, cells, 4] and [batch, cells, 80]. It takes every image size.
+    """
 
     STRIDES = (8, 16, 32)  # pixels between the cells of a grid
     FEATURES, CLASSES = 128, 80
@@ -266,7 +272,7 @@ class Detector(torch.nn.Module):
         self.sides = self.head(4)
 
     def head(self, out: int) -> torch.nn.Module:
-        """Two convolutions, the same for every grid."""
+        """Return two convolutions that all grids share."""
         return torch.nn.Sequential(
             torch.nn.Conv2d(self.FEATURES, self.FEATURES, 3, padding=1), torch.nn.ReLU(),
             torch.nn.Conv2d(self.FEATURES, out, 3, padding=1),
@@ -285,11 +291,11 @@ class Detector(torch.nn.Module):
         return torch.cat(boxes, dim=1), torch.cat(scores, dim=1)
 
     def maps(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The backbone's features at each of the strides, the finest first."""
+        """Return the backbone's features at each of the strides, the finest first."""
         return self.backbone(images).feature_maps
 
     def boxes(self, level: torch.Tensor, stride: int) -> torch.Tensor:
-        """A box around the centre of every cell, float32 [batch, cells, 4]."""
+        """Return a box around the centre of every cell, float32 [batch, cells, 4]."""
         height, width = level.shape[-2:]
         rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
         centres = (torch.stack([columns, rows], dim=-1).reshape(-1, 2) + 0.5) * stride  # [cells, 2]
@@ -298,5 +304,5 @@ class Detector(torch.nn.Module):
 
 
 def detector() -> torch.nn.Module:
-    """The detector above, on a ResNet-18."""
+    """Return the detector above on a ResNet-18."""
     return Detector()

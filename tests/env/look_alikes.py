@@ -20,7 +20,7 @@ from rlflow.rules.match import REDUNDANT, attributes_of
 
 
 class Free:
-    """A cost model of nothing: masks do not depend on costs, and equal observations must not on them either."""
+    """A cost model with cost 0: masks do not depend on costs, and neither may the equality of observations."""
 
     reach, passes = 0, None
 
@@ -40,7 +40,7 @@ def equal(one: GraphArrays, other: GraphArrays) -> bool:
 
 
 def matches_by_row(state: RewriteState) -> dict[int, Counter]:
-    """Row of a node in the arrays → how many matches of each rule (by xfer_id) have it as their first root."""
+    """Return row of a node in the arrays → number of matches of each rule (by xfer_id) with it as their first root."""
     first = [match.nodes[0] for match in state.table.all_matches()]
     result: dict[int, Counter] = {}
     for row, match in zip(state.rows(first).tolist(), state.table.all_matches(), strict=True):
@@ -49,10 +49,10 @@ def matches_by_row(state: RewriteState) -> dict[int, Counter]:
 
 
 def refined(arrays: GraphArrays, distance: int) -> list[int]:
-    """Of each node a number that is the same where nothing within so many edges tells nodes apart: that at distance
-    i + 1 joins the node's own at distance i with those of all neighbours and the features of the edges to them.
+    """Return a number for each node, equal for nodes that nothing within so many edges tells apart.
 
-    The numbers are hashes, to be compared within one process.
+    The number at distance i + 1 joins the numbers at distance i of the node and of all neighbours, and the features of
+    the edges to them. The numbers are hashes, which are comparable within one process.
     """
     opsets = arrays.globals[TOTALS + SIZE_SLOTS :].tobytes()
     colours = [hash((int(op), row.tobytes(), opsets)) for op, row in zip(arrays.ops, arrays.nodes, strict=True)]
@@ -73,7 +73,7 @@ def refined(arrays: GraphArrays, distance: int) -> list[int]:
 
 
 def disguised(graph: Graph, rng: np.random.Generator) -> Graph:
-    """The same graph with other ids, other large weights (equal ones stay equal) and literals that nobody shares."""
+    """Return the same graph with other ids, other large weights (equal ones stay equal) and unshared literals."""
     old = sorted({*graph.nodes, *graph.types, *graph.producers, *graph.inputs})
     new = dict(zip(old, rng.permutation(len(old)).tolist(), strict=True))
     new[ABSENT], types, constants, nodes, n = ABSENT, {}, {}, [], len(old)
@@ -105,7 +105,7 @@ def _other(weight: Constant) -> Constant:
 
 
 class Change(NamedTuple):
-    """what: in words.  before: the graph.  parts: what is other in the changed one (`_with`)."""
+    """A change in words, the graph before it, and the parts that differ after it (`_with`)."""
 
     what: str
     before: Graph
@@ -117,8 +117,7 @@ class Change(NamedTuple):
 
 
 def changes(graph: Graph, rng: np.random.Generator) -> Iterator[Change]:
-    """The graph with one attribute, literal, size, data type, wire or output changed; whether it is valid, no rule asks
-    first."""
+    """Yield graphs with one attribute, literal, size, data type, wire or output changed, valid or not."""
     for node in graph.nodes.values():
         for name, value in attributes_of(graph, node)[0].items():
             other = _changed(value, rng)
@@ -135,7 +134,7 @@ def changes(graph: Graph, rng: np.random.Generator) -> Iterator[Change]:
 
 
 def _changed(value, rng: np.random.Generator):
-    """Another value of the same sort; None where there is none to think of."""
+    """Return another value of the same sort, or None if there is none."""
     if isinstance(value, bytes):
         return value + b"_"
     if isinstance(value, int | float):
@@ -149,7 +148,7 @@ def _changed(value, rng: np.random.Generator):
 
 
 def _rewired(graph: Graph, node: Node) -> Iterator[Change]:
-    """Inputs exchanged; one in another's stead; one that is shared, read from a copy of its operator."""
+    """Yield graphs with inputs exchanged, with one input replaced, or with a shared input read from a copy."""
     inputs = node.inputs
     if len(inputs) > 1 and ABSENT not in inputs[:2] and inputs[0] != inputs[1]:
         for what, first in (("inputs exchanged", inputs[1::-1]), ("one input twice", inputs[:1] * 2)):
@@ -199,7 +198,7 @@ def _with(
     graph: Graph, nodes: Iterable[Node] = (), types: dict | None = None, constants: dict | None = None,
     outputs: tuple[int, ...] | None = None, without: int | None = None,
 ) -> Graph:  # fmt: skip
-    """The graph with these nodes, types, constants and outputs; `without` a constant, which becomes an input."""
+    """Return the graph with these nodes, types, constants and outputs; `without` a constant, which becomes an input."""
     weights = graph.constants | (constants or {})
     weights.pop(without, None)
     inputs = graph.inputs if without is None else (*graph.inputs, without)
@@ -211,7 +210,7 @@ def _with(
 
 
 def seen(change: Change, rules: RuleSet, sizes: dict[str, int] | None = None) -> RewriteState | None:
-    """Its state, with all that is asked of it; None where the engine cannot make sense of the graph."""
+    """Return the state of the changed graph, fully computed, or None if the engine refuses the graph."""
     try:
         state = state_of(change.graph, rules, sizes)
         _ = state.counts, state.arrays()

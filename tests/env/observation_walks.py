@@ -20,12 +20,13 @@ EVERY = 4  # nodes are compared in every fourth state of a walk
 
 
 class Tally:
-    """What was compared so far.
+    """Counts of comparisons so far.
 
-    graphs: pairs of different graphs; those seen equal, and those of these with other masks.
-    changes: what was changed → graphs; those with other masks, and those of these that are seen equal.
-    nodes: distance → pairs of nodes of different graphs that are alike; those with other matches.
-    rules: names of rules whose matches differed at the greatest distance.
+    Attributes:
+        graphs: pairs of different graphs, pairs with equal observations, and such pairs with different masks.
+        changes: kind of change → graphs, graphs with other masks, and such graphs with equal observations.
+        nodes: distance → pairs of alike nodes of different graphs, and such pairs with different matches.
+        rules: names of rules whose matches differed at the greatest distance.
     """
 
     def __init__(self, rules: RuleSet, rng: np.random.Generator):
@@ -74,7 +75,7 @@ class Tally:
 
 
 def compare(model, sizes: dict[str, int], steps: int, n_changes: int, tally: Tally) -> None:
-    """Walks over one model, beside its disguise."""
+    """Walk over one model beside its disguise and add all comparisons to the tally."""
     rng, rules, graph = tally.rng, tally.all_rules, load_graph(model)
     one, other = state_of(graph, rules, sizes), state_of(disguised(graph, rng), rules, sizes)
     for step in range(steps):

@@ -1,8 +1,8 @@
-"""What a session of ONNX Runtime really does: the order in which nodes run, and the block that it plans for results.
+"""Observation of a session of ONNX Runtime: the order in which nodes run, and the block that it plans for results.
 
-The order stands in its profile. The block is asked of the arena at the beginning of the second run, when the pattern of
-the first is known; the arena says so in its log, if it has given back what the first run took and grows by no more than
-it is asked for. Both are of the whole process, so each session has one of its own.
+The profile of the session states the order. The arena's log states the block, which the second run asks for when the
+pattern of the first one is known: the arena must have given back the memory of the first run and grow by the requested
+bytes only. Log and profile are of the whole process, so each session has a process of its own.
 """
 
 import json
@@ -25,16 +25,19 @@ SECOND_RUN = "-- second run --"  # in the log
 
 
 class Observed(NamedTuple):
-    """order: of the nodes that ran, their numbers in the file, Constants counted too.  block: bytes."""
+    """The numbers in the file of the nodes that ran, in order, and the bytes of the block."""
 
     order: list[int]
     block: int
 
 
 def observe(model: Path, mode: str, seconds: float = 600.0) -> Observed:
-    """A session that loads the file as it is, without optimisation, and runs it twice on random inputs.
+    """Run a session that loads the file as it is, without optimisation, twice on random inputs.
 
-    mode: one of MODES.
+    Args:
+        model: the file.
+        mode: a name of MODES.
+        seconds: time limit.
     """
     with TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.npz"
@@ -49,7 +52,7 @@ def observe(model: Path, mode: str, seconds: float = 600.0) -> Observed:
 
 
 def _session(model: str, inputs: str, mode: str, folder: str) -> list[int]:
-    """In a process of its own: what ran, in turn."""
+    """Run the session in this process and return the numbers of the nodes that ran, in order."""
     arena = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )

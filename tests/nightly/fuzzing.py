@@ -1,8 +1,8 @@
-"""Fuzzing the engine: random rewrites on random models keep them valid and equal, also as ONNX Runtime optimises them.
+"""Fuzzing of the engine: random rewrites keep random models valid and equal, also as ONNX Runtime optimises them.
 
-`fuzz(seed, …)` walks over one model, whose sizes are numbers or symbols: it is compared on several inputs, or at
-several sizes. What is wrong after a rewrite is a `Fault`; both the rewrites that led
-to it and the model are shrunk to what still shows it.
+`fuzz(seed, …)` walks over one model, whose sizes are numbers or symbols, and compares it on several inputs or at
+several sizes. A `Fault` is found after a rewrite. The rewrites that led to it and the model are then shrunk as long as
+they still show the fault.
 """
 
 from collections import Counter
@@ -39,20 +39,20 @@ NOT_A_MODEL = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError
 
 
 class Fault(NamedTuple):
-    """`kind` stays the same while a model is shrunk; `message` says what exactly is wrong."""
+    """A fault: its kind, which stays the same while a model is shrunk, and a message with the details."""
 
     kind: str
     message: str
 
 
 def raised(error: Exception) -> Fault:
-    """Whatever it is, a user would meet it."""
+    """Return the fault of an exception, which a user would see."""
     return Fault(f"raises {type(error).__name__}", first_line(error))
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A fault, the fewest rewrites that bring it about (none: reading and writing do), the smallest model."""
+    """A fault, the fewest rewrites that cause it (none: reading and writing do) and the smallest model."""
 
     seed: int
     fault: Fault
@@ -65,9 +65,14 @@ class Failure:
 
 
 class Original:
-    """A valid model, its inputs, and what it gives. Raises what the checker or ONNX Runtime has against it.
+    """A valid model, its inputs and its outputs.
 
-    sizes: symbol → size, once for every set of inputs; the first are the typical ones.
+    Args:
+        model: the model.
+        seed: of the inputs.
+        sizes: symbol → size, once for every set of inputs; the first are the typical ones.
+
+    Its constructor raises the errors of the checker and of ONNX Runtime.
     """
 
     def __init__(self, model: onnx.ModelProto, seed: int, sizes: Sizes = AS_DECLARED):
@@ -81,7 +86,7 @@ class Original:
 
     @cached_property
     def tolerance(self) -> float:
-        """The largest error that rounding may be to blame for."""
+        """The largest error that rounding explains."""
         watched = onnx.ModelProto()
         watched.CopyFrom(self.model)
         given = {value.name for value in watched.graph.output}
@@ -94,11 +99,13 @@ class Original:
 
     @cached_property
     def optimised_well(self) -> bool:
-        """Whether ONNX Runtime's own optimisations leave the model what it is; if not, no verdict on others."""
+        """The check that ONNX Runtime's own optimisations keep the outputs of the model; else they decide nothing."""
         return self._optimised(self.model) is None
 
     def fault(self, state: RewriteState, last: bool) -> Fault | None:
-        """What is wrong with a state that rewrites of this model have led to; of the last one, the counts too."""
+        """Return the fault of a state that rewrites of this model led to, or None; for the last state, check counts,
+        too.
+        """
         try:
             model = to_model(state.graph)
             onnx.checker.check_model(model, full_check=True)
@@ -119,7 +126,7 @@ class Original:
         return self._optimised(model) if way == "optimised" else None
 
     def _optimised(self, model: onnx.ModelProto) -> Fault | None:
-        """What ONNX Runtime's optimisations break in a model that is right without them: its fault, not a rule's."""
+        """Return the fault that ONNX Runtime's optimisations cause in a model that is right without them, or None."""
         try:
             fault = self._difference(outputs(model, self.feeds, optimise=True))
         except RLFlowError as error:
@@ -147,7 +154,8 @@ def outputs(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], optimise
 
 
 def _miscounted(state: RewriteState) -> Fault | None:
-    """Locations and costs are kept by difference along a walk; they must equal those of the graph taken anew."""
+    """Return the fault of locations and costs that were updated along a walk, compared with the present graph.
+    """
     anew = Task(state.graph, state.task.rules, state.task.cost, state.task.max_locations).initial
     if not np.array_equal(anew.counts, state.counts):
         wrong = [state.task.rules[k].name for k in np.flatnonzero(anew.counts != state.counts)]
@@ -165,7 +173,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Walk:
-    """Rewrites, the states before, between and after them, and what stopped the engine, if anything."""
+    """Rewrites, the states before, between and after them, and the fault that stopped the engine, if there is one."""
 
     steps: list[Step]
     states: list[RewriteState]
@@ -177,8 +185,8 @@ class Walk:
 
 
 class Fuzzed(NamedTuple):
-    """rules: that a walk applied.  failure: what is wrong after one of them.  compared: how its graphs were compared →
-    how often."""
+    """The rules that a walk applied, the failure after one of them, and how often its graphs were compared in each way.
+    """
 
     rules: list[str]
     failure: Failure | None
@@ -186,7 +194,14 @@ class Fuzzed(NamedTuple):
 
 
 def fuzz(seed: int, rules: RuleSet, steps: int = STEPS, symbolic: bool = False) -> Fuzzed:
-    """A random walk over `random_model(seed)`, or over `random_open_model(seed)`; what is wrong is shrunk."""
+    """Walk over `random_model(seed)`, or over `random_open_model(seed)`, and shrink a failure.
+
+    Args:
+        seed: of the model and of the walk.
+        rules: the rule set.
+        steps: rewrites of the walk at most.
+        symbolic: the sizes are symbols.
+    """
     model, sizes = random_open_model(seed) if symbolic else (random_model(seed), AS_DECLARED)
     try:
         original = Original(model, seed, sizes)
@@ -210,9 +225,9 @@ def start(model: onnx.ModelProto, rules: RuleSet, sizes: Sizes) -> RewriteState:
 def random_walk(
     model: onnx.ModelProto, rules: RuleSet, rng: np.random.Generator, steps: int, sizes: Sizes = AS_DECLARED
 ) -> Walk:
-    """Up to `steps` rewrites: a rule that has a location, and one of its locations, each as likely.
+    """Make up to `steps` rewrites: a random rule that has a location, and a random location of the rule.
 
-    Where sizes are symbols, every other walk begins as the environment does, with all shape arithmetic prepared.
+    If sizes are symbols, every other walk begins as the environment does, with all shape arithmetic prepared.
     """
     walk = Walk([], [])
     try:
@@ -238,8 +253,7 @@ def random_walk(
 
 
 def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fault, seed: int) -> Failure:
-    """What the first `done` rewrites of a walk brought about: by the last of them only, if that is enough, and
-    on the smallest model."""
+    """Return the smallest failure of the first `done` rewrites of a walk: the fewest rewrites on the smallest model."""
 
     def shows(model: onnx.ModelProto, steps: list[Step]) -> Fault | None:
         result = search(model, steps, rules, seed, original.sizes)
@@ -254,7 +268,7 @@ def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fau
 
 
 def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int, sizes: Sizes) -> Fault | None:
-    """A fault that these rules bring about, one after the other: where they did in the walk, else anywhere."""
+    """Return a fault that these rules cause one after the other: at their locations in the walk, else anywhere."""
     try:
         original = Original(model, seed, sizes)
     except NOT_A_MODEL:
@@ -276,7 +290,7 @@ def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int,
 
 
 def fewest(steps: list[Step], shows: Callable[[list[Step]], object]) -> list[Step]:
-    """The steps without those that the fault does not need; long runs are tried first, since pairs may cancel."""
+    """Remove the steps that the fault does not need; long runs are tried first, since pairs may cancel."""
     size = len(steps)
     while size := size // 2:
         for position in range(len(steps) - size, -1, -1):
@@ -287,7 +301,7 @@ def fewest(steps: list[Step], shows: Callable[[list[Step]], object]) -> list[Ste
 
 
 def smallest(model: onnx.ModelProto, shows: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
-    """The model with nodes and outputs left out for as long as it still shows the fault."""
+    """Remove nodes and outputs of the model for as long as it still shows the fault."""
 
     def size(some: onnx.ModelProto) -> int:
         return len(some.graph.node) + len(some.graph.output)
@@ -298,7 +312,7 @@ def smallest(model: onnx.ModelProto, shows: Callable[[onnx.ModelProto], object])
 
 
 def parts(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """Smaller models: one tensor as the only output; or the results of one node as inputs."""
+    """Yield smaller models: one tensor as the only output, or the results of one node as inputs."""
     outputs = [value.name for value in model.graph.output]
     for node in model.graph.node:
         for name in filter(None, node.output):
@@ -310,7 +324,7 @@ def parts(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
 
 
 def part(model: onnx.ModelProto, outputs: list[str], inputs: frozenset[str]) -> onnx.ModelProto:
-    """What gives `outputs`, the tensors `inputs` being given."""
+    """Return the part of the model that computes `outputs`, with the tensors `inputs` given."""
     graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     types = {value.name: value for value in (*graph.value_info, *graph.output)}
     needed, nodes = set(outputs), []

@@ -2,7 +2,7 @@
 
     python -m tests.nightly.kills [--rounds N]
 
-The checks are those of tests/cli/test_kill.py, whose moments follow the seed. Each round draws other moments.
+tests/cli/test_kill.py holds the checks; its moments follow the seed. Each round draws other moments.
 """
 
 import os

@@ -3,9 +3,9 @@
     python -m tests.nightly.large_model [--gigabytes G]
 
 The model is a chain of gated blocks with external weights of 59 MB each, written one weight at a time. Each command
-runs in a process of its own, and the memory of its whole process tree is sampled up to 20 times a second: the
-proportional set size, which is anonymous memory and mapped files, with pages that processes share counted once. The
-page cache does not count, since the system can take it back.
+runs in a process of its own, and the memory of its process tree is sampled up to 20 times a second. Memory is the
+proportional set size: anonymous memory and mapped files, with shared pages counted once. The page cache does not count,
+since the system can take it back.
 """
 
 import subprocess

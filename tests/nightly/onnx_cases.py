@@ -1,7 +1,7 @@
-"""The tests that the onnx package ships for backends: their models and data, run in ONNX Runtime, compared.
+"""The backend tests of the onnx package: their models and data, run in ONNX Runtime and compared.
 
-Values are arrays, lists of values (sequences), or None (an empty optional). Data types that NumPy lacks are those of
-ml_dtypes, as `onnx.numpy_helper` gives them.
+Values are arrays, lists of values (sequences), or None (an empty optional). NumPy lacks some data types; ml_dtypes has
+them, as in `onnx.numpy_helper`.
 """
 
 import ctypes
@@ -41,12 +41,12 @@ class Case(NamedTuple):
 
     @property
     def random(self) -> bool:
-        """Whether an operator draws random numbers."""
+        """The check that an operator draws random numbers."""
         return any(node.op_type in RANDOM_OPS or _trains(node) for node in _all_nodes(self.model))
 
 
 class Difference(Exception):
-    """Two values that should be equal are not; the message says how."""
+    """Raised when two values that should be equal differ; the message says how."""
 
 
 def _trains(node: onnx.NodeProto) -> bool:
@@ -54,7 +54,7 @@ def _trains(node: onnx.NodeProto) -> bool:
 
 
 def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of the graph, of subgraphs and of functions."""
+    """Yield the nodes of the graph, of subgraphs and of functions."""
     stack = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     while stack:
         node = stack.pop()
@@ -67,7 +67,9 @@ def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def load_cases(kinds: Iterable[str] = KINDS) -> Iterator[Case]:
-    """The tests of these kinds in the order of their names, without those whose model would have to be downloaded."""
+    """Yield the tests of these kinds in the order of their names, without those whose model would have to be
+    downloaded.
+    """
     for kind in kinds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # node tests compute their data as they are loaded
@@ -99,7 +101,7 @@ def _from_folder(folder: Path) -> tuple[onnx.ModelProto, list]:
 
 
 def _light(path: Path) -> tuple[onnx.ModelProto, list]:
-    """A model of the zoo, its weights all alike, with the input that its expected output was made from."""
+    """Return a model of the zoo with equal weights, and the input that its expected output was made from."""
     model = onnx.load(path)
     initialised = {tensor.name for tensor in model.graph.initializer}
     inputs = [Runner.generate_dummy_data(v) for v in model.graph.input if v.name not in initialised]
@@ -132,7 +134,7 @@ def _value(value):
 
 
 def outputs_of(model: onnx.ModelProto, inputs: Sequence) -> list:
-    """The model's outputs, given its inputs in order. Raises RLFlowError if ONNX Runtime does not run it."""
+    """Return the model's outputs for inputs in order. Raise RLFlowError if ONNX Runtime does not run the model."""
     running = session(model, threads=1)
     feeds = {value.name: given for value, given in zip(running.get_inputs(), inputs, strict=False)}
     declared = [v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output)]
@@ -165,7 +167,7 @@ def _from_runtime(value: onnxruntime.OrtValue) -> np.ndarray:
 
 
 def compare(expected, result, rtol: float, atol: float, values: bool = True) -> None:
-    """Raises Difference unless two values have one type and shape and, unless `values` is false, are equal.
+    """Raise Difference unless two values have one type and shape and, unless `values` is false, are equal.
 
     Floats may differ by atol + rtol × the largest finite number of the tensor; with rtol and atol 0 every bit counts.
     NaN and infinities must stand at the same indices. Everything else must be equal.
@@ -188,7 +190,7 @@ def compare(expected, result, rtol: float, atol: float, values: bool = True) -> 
 
 
 def flat(values: list) -> list[np.ndarray]:
-    """The arrays in a list of values, those of sequences included."""
+    """Return the arrays of a list of values, including the arrays of sequences."""
     return [a for value in values for a in (flat(value) if isinstance(value, list) else [value]) if a is not None]
 
 
@@ -208,7 +210,7 @@ def _equal(expected: np.ndarray, result: np.ndarray, rtol: float, atol: float) -
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether it is a float of 16 bits or more: among the narrower ones there is nothing in between."""
+    """Check that a type is a float of 16 bits or more; narrower ones have no values in between."""
     return helper.np_dtype_to_tensor_dtype(dtype) in (
         TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
     )  # fmt: skip

@@ -56,7 +56,7 @@ REASONS = {
 
 
 class Outcome(NamedTuple):
-    """What became of a case: "equal", "equal in type and shape", "not run" or "failed"."""
+    """The verdict on a case ("equal", "equal in type and shape", "not run" or "failed"), a reason and the rewrites."""
 
     verdict: str
     reason: str = ""
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
 
 
 class NotRun(Exception):
-    """ONNX Runtime does not pass the test with the original model; the message says why."""
+    """Raised when ONNX Runtime does not pass the test with the original model; the message says why."""
 
 
 def examine(case: Case, rules: RuleSet, seed: int = 0) -> Outcome:
@@ -80,7 +80,7 @@ def examine(case: Case, rules: RuleSet, seed: int = 0) -> Outcome:
 
 
 def run_original(case: Case, inputs: list, expected: list) -> list:
-    """What ONNX Runtime gives for the original model. Raises NotRun."""
+    """Return ONNX Runtime's outputs of the original model. Raise NotRun."""
     try:
         result = outputs_of(case.model, inputs)
     except RLFlowError as error:
@@ -95,7 +95,7 @@ def run_original(case: Case, inputs: list, expected: list) -> list:
 
 
 def round_trip(case: Case, rules: RuleSet, seed: int, inputs: list, before: list) -> list[str]:
-    """The names of the rewrites that left the outputs equal. Raises Difference where they, or saving, did not."""
+    """Return the names of the rewrites that left the outputs equal. Raise Difference if a rewrite or saving did not."""
     graph = load_graph(case.model, symbolic_sizes(case.model, inputs))
     saved = to_model(graph)
     carried_through(case.model, saved)
@@ -111,7 +111,7 @@ def round_trip(case: Case, rules: RuleSet, seed: int, inputs: list, before: list
 
 
 def symbolic_sizes(model: onnx.ModelProto, inputs: list) -> dict[str, tuple[int, ...]]:
-    """Sizes for the inputs that have a symbolic dimension, as `load_graph` takes them."""
+    """Return sizes of the inputs that have a symbolic dimension, as `load_graph` takes them."""
     initialised = {tensor.name for tensor in model.graph.initializer}
     values = [value for value in model.graph.input if value.name not in initialised]
     return {
@@ -122,14 +122,14 @@ def symbolic_sizes(model: onnx.ModelProto, inputs: list) -> dict[str, tuple[int,
 
 
 def carried_through(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Raises Difference unless every node is one of the original's."""
+    """Raise Difference unless every node is one of the original's."""
     added = Counter(map(_text, after.graph.node)) - Counter(map(_text, before.graph.node))
     if added:
         raise Difference(f"{onnx.NodeProto.FromString(next(iter(added))).op_type} is not as it was")
 
 
 def _text(node: onnx.NodeProto) -> bytes:
-    """The node's bytes; neither the order of its attributes nor the longer name of the standard domain counts."""
+    """Return the node's bytes, without the order of its attributes and the longer name of the standard domain."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.domain = "" if node.domain == "ai.onnx" else node.domain
@@ -138,7 +138,7 @@ def _text(node: onnx.NodeProto) -> bytes:
 
 
 def substituted(graph: Graph, rules: RuleSet, seed: str) -> tuple[Graph, list[str]]:
-    """The graph after random rewrites, and what they are called."""
+    """Return the graph after random rewrites, and the names of their rules."""
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))
     state, applied = Task(graph, rules, AnalyticCost()).initial, []
     for _ in range(REWRITES):
@@ -155,7 +155,7 @@ def substituted(graph: Graph, rules: RuleSet, seed: str) -> tuple[Graph, list[st
 
 
 def forms(case: Case) -> Iterator[tuple[str, Case]]:
-    """The case and what is made of it, each with its name."""
+    """Yield the case and the cases that are made from it, each with a name."""
     yield "as it is", case
     known = stamped_older(case)
     if known is not None:
@@ -166,7 +166,7 @@ def forms(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def stamped_older(case: Case) -> Case | None:
-    """The case under a version that ONNX Runtime knows; None if it is that already."""
+    """Return the case under a version that ONNX Runtime knows, or None if it has such a version already."""
     if case.model.ir_version <= IR_VERSION and all(o.domain or o.version <= OPSET for o in case.model.opset_import):
         return None
     model = onnx.ModelProto()
@@ -178,7 +178,7 @@ def stamped_older(case: Case) -> Case | None:
 
 
 def with_weights(case: Case) -> Case | None:
-    """The case with every tensor input but the first as an initialiser; None if that changes nothing."""
+    """Return the case with every tensor input but the first as an initialiser, or None if it has no such input."""
     inputs, expected = case.data_sets[0]
     model = onnx.ModelProto()
     model.CopyFrom(case.model)

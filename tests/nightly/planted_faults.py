@@ -1,8 +1,8 @@
-"""Faults to plant in a model, one kind a function, and whether a fault changes what the model computes.
+"""Faults to plant in a model, one function for each kind, and the change of the function that the model computes.
 
-A kind takes a copy of a model and a random generator, plants one fault somewhere and says where; None if the model has
-no node for it. `changes` compares two models in float64 with onnx's own reference implementation, so that what is
-called a fault does not depend on what is being tested.
+A kind takes a copy of a model and a random generator, plants one fault and returns its place, or None if the model has
+no node for it. `Function.change` compares two models in float64 with ONNX's own reference implementation, so that the
+definition of a fault does not depend on the code under test.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,16 +26,20 @@ Kind = Callable[[onnx.ModelProto, np.random.Generator], str | None]
 
 
 def one_element(model, rng):
-    """One element of a weight, by a standard deviation."""
+    """Change one element of a weight by a standard deviation."""
 
     def change(array):
+        """Return the largest relative error of an output, or an error above `enough`.
+
+        The error is infinite if the interface differs or the broken model does not run.
+        """
         array.reshape(-1)[rng.integers(array.size)] += array.std() or 1.0
 
     return _edit_weight(model, rng, change)
 
 
 def scaled(model, rng):
-    """A weight times 1.01."""
+    """Multiply a weight by 1.01."""
 
     def change(array):
         array *= np.float32(1.01)
@@ -44,7 +48,7 @@ def scaled(model, rng):
 
 
 def transposed(model, rng):
-    """A weight whose last two sizes are equal, transposed."""
+    """Transpose a weight whose last two sizes are equal."""
 
     def change(array):
         array[...] = array.swapaxes(-1, -2).copy()
@@ -53,7 +57,7 @@ def transposed(model, rng):
 
 
 def swapped_weights(model, rng):
-    """Two weights of one shape change places."""
+    """Exchange two weights of one shape."""
     weights = _weights(model, lambda shape: True)
     pairs = [(a, b) for i, a in enumerate(weights) for b in weights[i + 1 :] if a.dims == b.dims]
     if not pairs:
@@ -64,7 +68,7 @@ def swapped_weights(model, rng):
 
 
 def to_bfloat16(model, rng):
-    """A weight rounded to bfloat16 and back."""
+    """Round a weight to bfloat16 and back."""
 
     def change(array):
         array[...] = numpy_helper.to_array(
@@ -75,14 +79,14 @@ def to_bfloat16(model, rng):
 
 
 def to_float16(model, rng):
-    """Every weight rounded to float16 and back."""
+    """Round every weight to float16 and back."""
     for tensor in _weights(model, lambda shape: True):
         _put(tensor, numpy_helper.to_array(tensor).astype(np.float16).astype(np.float32))
     return "all weights"
 
 
 def noise(model, rng):
-    """Noise of a thousandth on every element of a weight."""
+    """Add noise of a thousandth to every element of a weight."""
 
     def change(array):
         array *= (1 + 1e-3 * rng.standard_normal(array.shape)).astype(array.dtype)
@@ -91,7 +95,7 @@ def noise(model, rng):
 
 
 def scalar(model, rng):
-    """A constant of one element, half as large again: a bound, a scale, an epsilon."""
+    """Multiply a constant of one element by 1.5: a bound, a scale, an epsilon."""
     result = [t for t in _constants(model) if t.data_type == TensorProto.FLOAT and np.prod(t.dims, dtype=int) == 1]
     if not result:
         return None
@@ -113,7 +117,7 @@ def _edit_weight(model, rng, change, fits=lambda shape: True) -> str | None:
 
 
 def _weights(model, fits) -> list[onnx.TensorProto]:
-    """Float initialisers that are read, of more than one element."""
+    """Return float initialisers that are read and have more than one element."""
     read = {name for node in model.graph.node for name in node.input}
     return [
         t for t in model.graph.initializer
@@ -137,7 +141,7 @@ def _put(tensor, array) -> None:
 
 
 def dropped_node(model, rng):
-    """What reads an operator reads its first input instead, where the types are the same."""
+    """Let the readers of an operator read its first input instead, where the types are the same."""
     types = _types(model)
     given = {value.name for value in model.graph.output}
     nodes = [
@@ -156,7 +160,7 @@ def dropped_node(model, rng):
 
 
 def swapped_inputs(model, rng):
-    """The first two operands of an operator to which their order matters."""
+    """Exchange the first two operands of an operator for which their order matters."""
     nodes = [
         n for n in model.graph.node if n.op_type in ("Sub", "Div", "Pow", "MatMul", "Concat") and len(set(n.input)) > 1
     ]
@@ -168,7 +172,7 @@ def swapped_inputs(model, rng):
 
 
 def rewired(model, rng):
-    """An operator reads an earlier tensor of the same type instead."""
+    """Let an operator read an earlier tensor of the same type instead."""
     types, earlier, positions = _types(model), [value.name for value in model.graph.input], []
     for node in model.graph.node:
         positions += [
@@ -184,7 +188,7 @@ def rewired(model, rng):
 
 
 def _types(model) -> dict[str, bytes]:
-    """Serialised types by name, where they are known."""
+    """Return the known serialised types by name."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     return {v.name: v.type.SerializeToString() for v in (*graph.input, *graph.value_info, *graph.output)}
 
@@ -201,7 +205,7 @@ def stride(model, rng):
 
 
 def pad(model, rng):
-    """One row of padding goes from the end to the beginning, so that no size changes."""
+    """Move one row of padding from the end to the beginning, so that no size changes."""
 
     def change(attribute):
         half = len(attribute.ints) // 2
@@ -226,7 +230,7 @@ def perm(model, rng):
 
 
 def other_attribute(model, rng):
-    """Factors, windows, groups, flags."""
+    """Change a factor, a window, a group or a flag."""
     names = (
         "alpha", "beta", "bias", "size", "kernel_shape", "dilations", "group", "transB", "keepdims", "approximate",
         "count_include_pad",
@@ -276,14 +280,14 @@ def output_type(model, rng):
 
 
 def output_values(model, rng):
-    """The values of an output, negated."""
+    """Negate the values of an output."""
     old, new = _rerouted(model, rng)
     model.graph.node.append(helper.make_node("Neg", [new], [old]))
     return old
 
 
 def output_shape(model, rng):
-    """An output gets one more dimension, in what is declared and in what is given."""
+    """Add a dimension to an output, in the declaration and in the values."""
     old, new = _rerouted(model, rng)
     value = next(value for value in model.graph.output if value.name == old)
     sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
@@ -294,14 +298,14 @@ def output_shape(model, rng):
 
 
 def declared_shape(model, rng):
-    """A size of an output is one more in what is declared only."""
+    """Increase a declared size of an output by one."""
     value = model.graph.output[rng.integers(len(model.graph.output))]
     value.type.tensor_type.shape.dim[-1].dim_value += 1
     return value.name
 
 
 def order(model, rng):
-    """The inputs or the outputs, the other way round."""
+    """Reverse the inputs or the outputs."""
     values = model.graph.output if len(model.graph.output) > 1 else model.graph.input
     reverse = [*values][::-1]
     if len(reverse) < 2 or model.ir_version < 4:
@@ -312,7 +316,7 @@ def order(model, rng):
 
 
 def _rerouted(model, rng) -> tuple[str, str]:
-    """The name of an output that nothing gives any more, and that of the tensor it was."""
+    """Return the name of an output that no node gives any more, and the new name of its tensor."""
     old = model.graph.output[rng.integers(len(model.graph.output))].name
     new = f"{old}_before"
     for node in model.graph.node:
@@ -331,7 +335,8 @@ KINDS: tuple[Kind, ...] = (
 
 
 def planted(model: onnx.ModelProto, kind: Kind, rng: np.random.Generator) -> tuple[onnx.ModelProto, str] | None:
-    """A copy of the model with one fault of a kind, and where it is; None if nothing there can have one."""
+    """Return a copy of the model with one fault of a kind and its place, or None if the model can have no such fault.
+    """
     broken = onnx.ModelProto()
     broken.CopyFrom(model)
     where = kind(broken, rng)
@@ -342,7 +347,7 @@ def planted(model: onnx.ModelProto, kind: Kind, rng: np.random.Generator) -> tup
 
 
 class Function:
-    """What a model computes, in float64, on inputs of its own."""
+    """The function of a model in float64, on inputs of its own."""
 
     def __init__(self, model: onnx.ModelProto, seed: int):
         self.model, drawn = model, _in_double(random_inputs(model, seed))
@@ -379,7 +384,7 @@ def _values(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> Itera
 
 
 def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every float32 in it made float64; older operators take their newer form."""
+    """Return the model with float64 in place of float32; older operators take their newer form."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     if next(o.version for o in made.opset_import if o.domain in ("", "ai.onnx")) < OPSET:

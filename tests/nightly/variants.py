@@ -1,7 +1,7 @@
-"""Rules that are wrong on purpose: every one differs from a shipped rule in one thing.
+"""Rules that are wrong on purpose: each differs from a shipped rule in one thing.
 
-A condition is dropped or weakened; operands or outputs are swapped; an operator, an attribute, a factor is lost; an
-axis, a permutation, a list, a number or the order of a concatenation is another one. Some come out equal all the same.
+A condition is dropped or weakened; operands or outputs are swapped; an operator, an attribute or a factor is lost; an
+axis, a permutation, a list, a number or the order of a concatenation is changed. Some variants are still right.
 """
 
 import ast
@@ -20,7 +20,7 @@ ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
 
 class Variant(NamedTuple):
-    """`rule` has the name of the rule that it was; `kind` and `change` say what is another."""
+    """A changed rule with the name of the shipped one, the kind of the change and the change in words."""
 
     rule: Rule
     kind: str
@@ -28,16 +28,14 @@ class Variant(NamedTuple):
 
 
 def spread(rules: Iterable[Rule], count: int | None = None) -> list[Variant]:
-    """All variants, or so many: one of each rule, then another of each, …, of kinds that take turns.
-
-    In a fixed order.
+    """Return all variants of the rules, or `count` of them: one of each rule, then another of each, in a fixed order.
     """
     each = [variants(rule, first) for first, rule in enumerate(rules)]
     return list(itertools.islice(in_turn(each), count))
 
 
 def variants(rule: Rule, first: int = 0) -> Iterator[Variant]:
-    """The variants of a rule, the kinds taking turns; kind number `first` begins."""
+    """Yield the variants of a rule, the kinds taking turns from kind number `first` on."""
     names, known = list(KINDS), {rule.text}
     names = names[first % len(names) :] + names[: first % len(names)]
     for kind, change, variant in in_turn([_of_kind(rule, name) for name in names]):
@@ -51,7 +49,7 @@ def _of_kind(rule: Rule, kind: str) -> Iterator[tuple[str, str, Rule]]:
 
 
 def in_turn(iterators: list[Iterator]) -> Iterator:
-    """The first of each, then the second of each, …"""
+    """Yield the first item of each iterator, then the second of each, and so on."""
     nothing = object()
     for row in itertools.zip_longest(*iterators, fillvalue=nothing):
         yield from (item for item in row if item is not nothing)
@@ -65,14 +63,14 @@ def clauses_of(rule: Rule) -> list[str]:
 
 
 def with_clause(rule: Rule, position: int, clause: str | None) -> str:
-    """The text of the rule with another clause at a position, or none."""
+    """Return the text of the rule with another clause at a position, or without the clause."""
     lines = rule.text.split("\n  ")
     lines[position + 2 : position + 3] = [] if clause is None else [clause]
     return "\n  ".join(lines)
 
 
 def conditions_of(rule: Rule) -> Iterator[tuple[int, int, str, str]]:
-    """(number of the condition, position among the clauses, its expression, ` else ` and its reason)."""
+    """Yield (number of the condition, position among the clauses, its expression, ` else ` and its reason)."""
     positions = [position for position, clause in enumerate(clauses_of(rule)) if clause.startswith("if ")]
     for number, position in enumerate(positions):
         body = clauses_of(rule)[position].removeprefix("if ")
@@ -116,7 +114,7 @@ def weaker(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def changed(text: str, change: Callable[[ast.expr], Iterable[ast.expr]]) -> Iterator[ast.expr]:
-    """The expression with one of its parts changed, for every part and every change of it."""
+    """Yield the expression with one of its parts changed, for every part and every change of it."""
     tree = ast.parse(text, mode="eval").body
     for position, node in enumerate(ast.walk(tree)):
         for other in change(node):
@@ -125,7 +123,7 @@ def changed(text: str, change: Callable[[ast.expr], Iterable[ast.expr]]) -> Iter
 
 
 class _Put(ast.NodeTransformer):
-    """Another node instead of one."""
+    """Transformer that replaces one node by another."""
 
     def __init__(self, old: ast.AST, new: ast.AST):
         self.old, self.new = old, new
@@ -153,7 +151,7 @@ def another_order(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def of_expressions(change: Callable[[ast.expr], Iterable[ast.expr]]) -> Callable[[Rule], Iterator[tuple[str, Rule]]]:
-    """Changes of what is computed for the right side: its literals, and numbers that a `let` defines."""
+    """Yield changes of computed values of the right side: its literals, and numbers that a `let` defines."""
 
     def result(rule: Rule) -> Iterator[tuple[str, Rule]]:
         yield from of_operators(lambda op: _literals(op, change))(rule)
@@ -192,7 +190,7 @@ def literal(tree: ast.expr) -> Literal:
 
 
 def of_operators(change: Callable[[Op], Iterable[tuple[str, object]]]) -> Callable[[Rule], Iterator[tuple[str, Rule]]]:
-    """Changes of one operator of the right side: into another, or into one of its inputs."""
+    """Yield changes of one operator of the right side: into another operator, or into one of its inputs."""
 
     def result(rule: Rule) -> Iterator[tuple[str, Rule]]:
         for op in rule.target_ops:
@@ -203,7 +201,7 @@ def of_operators(change: Callable[[Op], Iterable[tuple[str, object]]]) -> Callab
 
 
 def rewritten(pattern, key: int, other):
-    """The pattern with the operator of that key replaced by another, or by a tensor."""
+    """Return the pattern with the operator of that key replaced by another operator or by a tensor."""
     if not isinstance(pattern, Output):
         return pattern
     if pattern.op.key == key:

@@ -36,7 +36,7 @@ CUT_OFF = """() => {
 
 @contextmanager
 def browser() -> Iterator:
-    """A headless one. Raises RLFlowError where there is none."""
+    """Yield a headless browser. Raise RLFlowError if there is none."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
@@ -52,12 +52,12 @@ def browser() -> Iterator:
 
 
 def look(opened, page: Path) -> dict[str, dict]:
-    """What a reader sees of a page.
+    """Look at a page on every screen.
 
     Returns:
-      screen → width and height of the screen and `page_width` (pixels), `shown` (part of PARTS → whether it lies on the
-      first screen as a whole), `cut_off` (elements that are wider than the screen, or cut off, with all unfolded) and
-      `picture` (the first screen as PNG).
+        screen → width and height of the screen and `page_width` (pixels), `shown` (part of PARTS → True if it lies on
+        the first screen as a whole), `cut_off` (elements that are wider than the screen or cut off, with all unfolded)
+        and `picture` (the first screen as PNG).
     """
     seen = {}
     for name, (width, height) in SCREENS.items():
@@ -76,12 +76,12 @@ def look(opened, page: Path) -> dict[str, dict]:
 
 
 def on_screen(box: dict | None, width: int, height: int) -> bool:
-    """Whether there is a box, and all of it lies on the screen."""
+    """Check that a box exists and lies on the screen as a whole."""
     return bool(box) and 0 <= box["left"] < box["right"] <= width and 0 <= box["top"] < box["bottom"] <= height
 
 
 def small(picture: bytes) -> bytes:
-    """The same with few colours, as PNG."""
+    """Return a PNG with few colours."""
     from PIL import Image
 
     result = io.BytesIO()
