@@ -511,6 +511,7 @@ def test_a_real_sweep_of_orders_learns_without_a_world_model_and_has_no_figures_
         assert row["improvement"] == pytest.approx(100 * (before - after) / before)
 
 
+@pytest.mark.nightly
 def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_parameters(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG, parse_session_start_info_plugin_data
