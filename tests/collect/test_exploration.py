@@ -7,6 +7,7 @@ import pytest
 
 from rlflow.collect.edits import unpack
 from rlflow.collect.exploration import RAREST, UNIFORM, play_novel
+from tests.suite import at_night, slow
 from tests.toys.systems import (
     REWARD,
     SIGNS_AND_PRODUCTS,
@@ -19,7 +20,7 @@ from tests.toys.systems import (
 )
 from tests.toys.tiny import tiny_task
 
-ONE, MANY = 2000, 40  # episodes
+ONE, MANY = at_night(2000, 1000), at_night(40, 10)  # episodes
 
 
 class Knows:
@@ -66,8 +67,8 @@ def test_an_episode_begins_with_its_prefix_and_every_action_is_valid(task):
 
 @pytest.mark.parametrize("share, observer", [
     (1 - UNIFORM - RAREST, lambda rule: Knows(unknown=[rule])),
-    (1 - UNIFORM - RAREST, lambda rule: Knows(unknown=range(1000), promising=rule)),
-    (RAREST, lambda rule: Knows(times={rule: 99})),
+    *slow((1 - UNIFORM - RAREST, lambda rule: Knows(unknown=range(1000), promising=rule))),
+    *slow((RAREST, lambda rule: Knows(times={rule: 99}))),
 ])  # fmt: skip
 def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as_is_said(task, share, observer):
     counts = task.initial.counts

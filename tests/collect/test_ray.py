@@ -21,6 +21,7 @@ from tests.collect.test_rollouts import equal, shards
 from tests.commands import in_process
 from tests.toys.tiny import tiny_spec
 
+pytestmark = pytest.mark.nightly
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install '.[distributed]')")
 EPISODES = 4 * SHARD_EPISODES
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}

@@ -28,6 +28,7 @@ from rlflow.search.best_first import _optimistic_cost
 from rlflow.search.descents import steepest_descent
 from rlflow.zoo.transformers import TINY_BERT, bert
 from tests.search.test_greedy import replayed
+from tests.suite import at_night
 from tests.toys.chains import toy_task
 from tests.toys.tiny import tiny_task
 
@@ -143,11 +144,11 @@ def check(before: BatchedState, after: BatchedState) -> None:
 @pytest.mark.parametrize("name", FUZZED)
 @pytest.mark.parametrize("distance", [0, 2])
 def test_random_walks(name, distance, monkeypatch):
-    """25 walks for each model and distance; after every move the tables are those that are computed anew."""
+    """Several walks for each model and distance; after every move the tables are those that are computed anew."""
     monkeypatch.setattr(module, "DISTANCE", distance)
     rng = np.random.default_rng(distance)
     start = BatchedState(tiny_task(name).initial)
-    for _ in range(25):
+    for _ in range(at_night(25, 5)):
         state = start
         for _ in range(int(rng.integers(1, 3))):
             if not state.matches:
@@ -219,6 +220,7 @@ def test_twelve_blocks_cost_about_what_one_does(monkeypatch):
     assert costs_counted(monkeypatch, start_of(task_of(4)))[1] == single
 
 
+@pytest.mark.nightly
 def test_the_beam_for_twelve_blocks_costs_about_what_it_does_for_one():
     options = {"width": 2, "depth": 2, "radius": 1}
     one = run_search("beam", task_of(1).initial, **options)
@@ -244,7 +246,7 @@ def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
 def test_what_was_tried_at_one_match_is_carried_out_at_all_equal_ones():
     """Random rewrites near one another, tried from the same state; every one of them is then made where it was."""
     search, carried = Search(start_of(task_of(4))), 0
-    for seed in range(40):
+    for seed in range(at_night(40, 10)):
         rng = np.random.default_rng(seed)
         start = Position(search, search.start)
         tried, touched = start.of_single(), set()
@@ -272,7 +274,7 @@ def test_what_was_tried_at_one_match_is_carried_out_at_all_equal_ones():
         ended = start.everywhere(tried, touched)
         assert (ended is None) == (position.objective >= start.objective)
         assert ended is None or ended[0].state.hash == position.state.hash
-    assert carried > 150  # but where what was made elsewhere stood in the way
+    assert carried > at_night(150, 35)  # but where what was made elsewhere stood in the way
 
 
 # -- the environment and episodes ------------------------------------------------------------------

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlflow.common.errors import RLFlowError
 from rlflow.env.graph_rewrite import EnvSpec, make_env, make_vector_env
+from tests.suite import slow
 
 SPEC = EnvSpec("tiny_squeezenet1_1", cost="analytic", max_locations=6, max_steps=4)
 
@@ -43,7 +44,7 @@ def played(seed: int, steps: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "n, processes, kind", [(2, True, AsyncVectorEnv), (2, False, SyncVectorEnv), (1, True, SyncVectorEnv)]
+    "n, processes, kind", [(2, True, AsyncVectorEnv), (2, False, SyncVectorEnv), *slow((1, True, SyncVectorEnv))]
 )
 def test_a_vector_of_environments_is_as_many_single_ones(n, processes, kind):
     steps = 12

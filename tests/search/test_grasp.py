@@ -9,6 +9,7 @@ from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.search.base import Limits, run_search
 from rlflow.search.descents import greedy
+from tests.suite import slow
 from tests.toys.chains import toy_task
 from tests.toys.timed import timed_task
 from tests.toys.tiny import tiny_task
@@ -61,7 +62,7 @@ def test_what_it_draws_by_the_roofline_is_judged_by_the_cost_of_the_search():
     assert (result.state.objective, [x for x, _ in result.actions]) == (10 + 10 + 1, [1])
 
 
-@pytest.mark.parametrize("name", ["tiny_bert_base_fused", "tiny_inception_v3"])
+@pytest.mark.parametrize("name", ["tiny_bert_base_fused", *slow("tiny_inception_v3")])
 def test_it_times_only_what_lies_on_the_way_to_what_it_follows(name):
     task, steepest = timed_task(name), timed_task(name)
     result = searched(task.initial, patience=1, seed=1)

@@ -15,6 +15,7 @@ from rlflow.rules.language import load_rules
 from rlflow.rules.rule import RuleSet
 from rlflow.search.descents import greedy
 from rlflow.search.saturation.lower_bound import lower_bound
+from tests.suite import slow
 from tests.toys.reachable import reachable
 from tests.toys.saturated import TOYS, task, toy
 from tests.toys.systems import rule_set
@@ -39,7 +40,7 @@ def test_no_graph_within_so_many_rewrites_costs_less(name, iterations):
     assert bound.lower_bound_ps <= min(state.cost.runtime_ps for state in result.values())
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_squeezenet1_1", "tiny_mobilenet_v2"])
+@pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_squeezenet1_1", "tiny_mobilenet_v2")])
 def test_the_best_graph_computes_the_same_and_no_search_beats_the_bound(name):
     start = tiny_task(name).initial
     result = greedy(start, 500).state
@@ -94,7 +95,7 @@ def test_a_rule_that_asks_for_readers_has_no_bound():
         lower_bound(task("(float[8] x) => (y) { a = Neg(x) y = Relu(a) }", {}, rules), 10)
 
 
-@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"])
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_bert_base", "tiny_resnet50")])
 def test_no_walk_of_the_engine_ends_below_the_bound(name):
     """As many random rewrites as iterations, from the model and from the result of a search."""
     start = tiny_task(name).initial
