@@ -48,15 +48,14 @@ setup(
         ],
         "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
-        # models as people export them and the tools that they are compared with, for benchmarks.exports and
-        # benchmarks.dynamic_shapes; benchmarks/exports/constraints.txt holds the exact set
+        # exporters and the tools that RLFlow is compared with, for benchmarks.exports;
+        # benchmarks/exports/constraints.txt holds the exact set
         "exports": [
             *TENSORFLOW,
             "keras>=3.10,<4", "tf2onnx>=1.17,<2",
             "torch>=2.13,<3", "torchvision>=0.28,<1", "timm>=1.0,<2", "transformers>=5,<6", "onnxscript>=0.7,<1",
             "onnxsim>=0.8,<1", "onnxslim>=0.1.90,<1", "openvino>=2026,<2027",
         ],
-        "platforms": ["uv>=0.9,<1"],  # for benchmarks.platforms
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/TRAIN_AN_AGENT.md
     },
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 The environment (tests/installation.py) has the wheel and, as links, the packages that setup.py requires without extras,
 of the versions that these tests run with: no TensorFlow, no cma, no Optuna, and nothing that nobody declared. What this
-does not show is that pip finds those packages anywhere; `python -m benchmarks.package` installs them for real.
+does not show is that pip finds those packages anywhere; `python -m tests.nightly.installation` installs them for real.
 """
 
 import json
