@@ -322,7 +322,7 @@ def test_every_update_is_traced_once(three, joint):
     ({"encoder": "trainde"}, "'encoder' is one of trained, joint, untrained, not 'trainde'"),
     ({"action": "number"}, "'action' is one of numbers, meaning, not 'number'"),
     ({"encoder": "joint", "members": 2}, "encoder=joint requires"),
-    ({"encoder": "joint", "mode": "online"}, "goes with"),
+    ({"encoder": "joint", "mode": "online"}, "encoder=joint requires"),
     ({"patience": 1, "holdout": 0.0}, "patience needs"), ({"patience": 1, "mode": "online"}, "patience needs"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_refused(options, message):
