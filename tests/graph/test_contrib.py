@@ -5,9 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, checker, parser, shape_inference
 
+from rlflow.cli.command import open_run
 from rlflow.cli.main import make_parser
 from rlflow.cli.optimise import chosen_options
-from rlflow.cli.wiring import open_run
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost
 from rlflow.costs.analytic import AnalyticCost
