@@ -162,7 +162,7 @@ def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float, again
                 rest = rewrites.without(out | group)
                 until = now + (end - now) / (len(waiting) - number) * again
                 if len(rest.steps) < len(kept.steps) and all(
-                    _pays_nothing(task, rest, beside, until) for beside in (kept, whole)
+                    _gains_nothing(task, rest, beside, until) for beside in (kept, whole)
                 ):
                     out, kept = out | group, rest
     return kept.actions
@@ -187,13 +187,13 @@ def groups(rewrites: Rewrites, chain: Chain) -> list[set[int]]:
     return [alike[key] for key in sorted(alike, key=gains.__getitem__)]
 
 
-def _pays_nothing(task: Task, rest: Chain, beside: Chain, until: float) -> bool:
+def _gains_nothing(task: Task, rest: Chain, beside: Chain, until: float) -> bool:
     """Return whether `rest` takes longer than `beside` by no more than the uncertainty."""
     longer, off = settle(task.cost, beside.graph, rest.graph, until)
     return longer <= off
 
 
-MOST_GROUPS = 25  # largest number of listed groups
+MAX_GROUPS = 25  # largest number of listed groups
 ESTIMATE_SECONDS = 5.0  # time limit of all estimates together
 OTHERS = "all others"
 
@@ -212,8 +212,8 @@ def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
     """
     rewrites, state, result = Rewrites(task, delivered.actions), delivered.state, []
     few = groups(rewrites, rewrites.without(()))[::-1]
-    if len(few) > MOST_GROUPS:
-        few = [*few[: MOST_GROUPS - 1], set().union(*few[MOST_GROUPS - 1 :])]
+    if len(few) > MAX_GROUPS:
+        few = [*few[: MAX_GROUPS - 1], set().union(*few[MAX_GROUPS - 1 :])]
     end = time.monotonic() + ESTIMATE_SECONDS
     with suppress(TimeIsUp), timing_until(task.cost, end):
         spread = graph_spread(task.cost, state.graph)

@@ -97,7 +97,7 @@ class BestSoFar:
         """
         record = self.records.get(name, {})
         stop, before = record.get("stop"), record.get("asked", {})
-        if stop in (None, "interrupted") or _but_seconds(asked) != _but_seconds(before):
+        if stop in (None, "interrupted") or _without_seconds(asked) != _without_seconds(before):
             return False
         return stop != "seconds" or before["seconds"] >= asked["seconds"]
 
@@ -116,7 +116,7 @@ class BestSoFar:
         return f"estimated {self.gain(best):.2f} % lower so far ({best.name})"
 
 
-def _but_seconds(options: Mapping) -> dict:
+def _without_seconds(options: Mapping) -> dict:
     return {key: value for key, value in options.items() if key != "seconds"}
 
 

@@ -16,13 +16,13 @@ class Budget(NamedTuple):
     """The shares of one command's seconds. A check that has begun is finished even after the end.
 
     Attributes:
-      searches: seconds for the searches.
-      looking: seconds until searching and learning end; None if nothing is learned after the searches.
+      search_seconds: seconds for the searches.
+      stop_seconds: seconds until searching and learning end; None if nothing is learned after the searches.
       end: the clock (time.monotonic()) at the end of the command.
     """
 
-    searches: float
-    looking: float | None
+    search_seconds: float
+    stop_seconds: float | None
     end: float
 
     @classmethod

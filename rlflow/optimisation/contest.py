@@ -39,7 +39,7 @@ from rlflow.optimisation.ablation import Rewrites, pruned
 from rlflow.optimisation.anytime import BestSoFar
 from rlflow.optimisation.candidates import Candidate, follow
 
-PRUNED = 2  # number of cheapest candidates that are pruned; the others only replace candidates that are not equal
+MAX_PRUNED = 2  # number of cheapest candidates that are pruned; the others only replace candidates that are not equal
 WHOLE, WITHOUT, STANDARD = "whole", "without", "standard"  # parts of contenders' names
 
 
@@ -55,8 +55,8 @@ class Contender(NamedTuple):
     without: str | None = None
 
 
-def without_what_does_not_pay(best: BestSoFar, seconds: float) -> list[Candidate]:
-    """Return the different candidates, cheapest first; remove from the PRUNED cheapest the rewrites that gain nothing.
+def pruned_candidates(best: BestSoFar, seconds: float) -> list[Candidate]:
+    """Return the different candidates, cheapest first, after pruning the MAX_PRUNED cheapest ones.
 
     The decisive timings are repeated for this, so all costs are counted again.
 
@@ -67,8 +67,8 @@ def without_what_does_not_pay(best: BestSoFar, seconds: float) -> list[Candidate
     task, end = best.task, time.monotonic() + seconds
     apart = different(best.candidates())
     actions = [candidate.actions for candidate in apart]
-    for number, candidate in enumerate(apart[:PRUNED]):
-        share = (end - time.monotonic()) / (min(len(apart), PRUNED) - number)
+    for number, candidate in enumerate(apart[:MAX_PRUNED]):
+        share = (end - time.monotonic()) / (min(len(apart), MAX_PRUNED) - number)
         actions[number] = pruned(task, candidate.actions, share)
     if target_of(task.cost) is None:
         task.forget_costs()
@@ -122,7 +122,7 @@ def _cheapest_by_roofline(task: Task, candidates: Sequence[Candidate]) -> Candid
     return min(candidates, key=lambda candidate: graph_cost(roofline, candidate.state.graph).runtime_ps)
 
 
-def tidied(task: Task, winner: Candidate, seconds: float) -> Candidate:
+def pruned_winner(task: Task, winner: Candidate, seconds: float) -> Candidate:
     """Remove from the winner the rewrites that only prepared the family which it was left without.
 
     Args:

@@ -38,8 +38,8 @@ from rlflow.optimisation.contest import (
     contenders,
     different,
     keep_contest,
-    tidied,
-    without_what_does_not_pay,
+    pruned_candidates,
+    pruned_winner,
 )
 from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
 from rlflow.optimisation.receipt import carried_over, rewrites_of
@@ -48,7 +48,7 @@ from rlflow.search.base import Limits, SearchResult, run_search
 ACTING = 1 / 4  # share of the searches' seconds for a controller that was trained elsewhere
 PRUNING = 1 / 5  # share of the seconds after the searches; a tenth of all if the searches use their whole half
 TIDYING = 3.0  # seconds
-CHECKED = 4  # largest number of candidates that are checked, best first
+MAX_CHECKED = 4  # largest number of candidates that are checked, best first
 CONTEST = 5 / 8  # share of the seconds after pruning; a quarter of all
 
 
@@ -105,21 +105,21 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
     def search() -> dict:
         began = time.monotonic()
         if rewrites is not None:
-            _carry_out(run, best, rewrites, budget)
+            _apply_receipt(run, best, rewrites, budget)
         if options.controller:
-            candidate = act(run, options.controller, ACTING * budget.searches)
+            candidate = act(run, options.controller, ACTING * budget.search_seconds)
             best.offer(candidate, "episodes")
             say(f"{candidate.name} acted: {best}")
         spent = time.monotonic() - began
-        return anytime.search_all(best, config.search, budget.searches, config.seed, budget.end, spent)
+        return anytime.search_all(best, config.search, budget.search_seconds, config.seed, budget.end, spent)
 
     try:
-        with stoppable(budget.looking):
+        with stoppable(budget.stop_seconds):
             results["search"] = run.stage("search", search)
             if options.learn:
                 results |= learn(run, best)
             else:
-                results["eval"] = run.stage("eval", lambda: _choose(run, best, budget))
+                results["eval"] = run.stage("eval", lambda: _compare_and_deliver(run, best, budget))
             _copy_out(results["eval"], out)
     except KeyboardInterrupt as stop:
         reason, stopped = f"stopped ({str(stop) or 'interrupted'})", True
@@ -165,19 +165,19 @@ def _copy_out(outcome: dict, out: Path | None) -> None:
         copy_delivery(outcome, out)
 
 
-def _carry_out(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) -> None:
+def _apply_receipt(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) -> None:
     """Apply the rewrites of an earlier receipt and offer the result as a candidate."""
     anytime.count_cost(run.task, budget.end)
     began = time.monotonic()
-    with timing_until(run.task.cost, began + budget.searches):
+    with timing_until(run.task.cost, began + budget.search_seconds):
         result = carried_over(run.task, rewrites)
     best.offer(result.candidate(time.monotonic() - began), "seconds" if result.interrupted else "carried out")
     say(f"receipt: {result.carried_out} rewrites applied, {result.left_out} have no match here: {best}")
 
 
-def _choose(run: Run, best, budget: Budget) -> dict:
+def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     """Run the stage `eval` without a controller: prune the candidates, compare, check and measure the best ones."""
-    candidates = without_what_does_not_pay(best, PRUNING * budget.left)
+    candidates = pruned_candidates(best, PRUNING * budget.left)
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
         return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget))
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
@@ -186,7 +186,7 @@ def _choose(run: Run, best, budget: Budget) -> dict:
     contest = _compete(run, entered, time.monotonic() + CONTEST * budget.left)
     keep_contest(Measurements(database, threads), run.task, contest)
     winner, *others = contest.ranked or candidates
-    ranked = different([tidied(run.task, winner, TIDYING), *others, *candidates])[:CHECKED]
+    ranked = different([pruned_winner(run.task, winner, TIDYING), *others, *candidates])[:MAX_CHECKED]
     seconds, go_on = max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), anytime.until_faster(budget)
     outcome = _deliver(run, ranked, seconds, go_on=go_on, ablation_until=budget.end)
     for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:

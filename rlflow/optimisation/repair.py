@@ -20,8 +20,8 @@ from rlflow.optimisation.validate.findings import Findings
 from rlflow.optimisation.validate.known_faults import ONNXRUNTIME, known_faults, named
 from rlflow.rules.language import RuleSet
 
-MOST = 8  # largest number of faults found by runs; after that only the rewrites known to be equal are kept
-TWICE = 2  # number of faulty rewrites of a rule after which all its rewrites are left out
+MAX_FAULTS = 8  # largest number of faults found by runs; after that only the rewrites known to be equal are kept
+MAX_FAULTS_OF_RULE = 2  # number of faulty rewrites of a rule after which all its rewrites are left out
 SAME_RULE = "its rule was at fault twice"
 
 
@@ -74,7 +74,7 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
     if chain.steps and not findings.ok and not (as_read := compare(task.initial)).ok:
         repair.keep(0, chain, f"reading and writing the original already changes it: {as_read.failures()[0].message}")
         return repair.result(as_read)
-    for _ in range(MOST):
+    for _ in range(MAX_FAULTS):
         if findings.ok or not chain.steps:
             return repair.result(findings)
         equal, wrong = 0, len(chain.steps)
@@ -90,7 +90,7 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
         before, chain = chain, repair.without_known_faults()
         findings = compare(chain.states[-1])
     if not findings.ok:
-        repair.keep(equal, before, f"{MOST} rewrites before it were to blame already")
+        repair.keep(equal, before, f"{MAX_FAULTS} rewrites before it were to blame already")
         findings = compare(repair.chain().states[-1])
     return repair.result(findings)
 
@@ -126,7 +126,7 @@ class _Repair:
         actions = self.rewrites.actions
         xfer_id = actions[step][0]
         blamed = sum(actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items())
-        if blamed >= TWICE:
+        if blamed >= MAX_FAULTS_OF_RULE:
             for other, (rule, _) in enumerate(actions):
                 if rule == xfer_id and other not in self.out:
                     self._leave_out(other, blame, SAME_RULE)

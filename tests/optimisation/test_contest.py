@@ -13,7 +13,7 @@ from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation import contest as module
 from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar
 from rlflow.optimisation.candidates import Candidate, follow
-from rlflow.optimisation.contest import Contender, compete, contenders, different, without_what_does_not_pay
+from rlflow.optimisation.contest import Contender, compete, contenders, different, pruned_candidates
 from rlflow.rules.language import RuleSet, parse
 from tests.toys.chains import toy_task
 
@@ -89,7 +89,7 @@ def test_searches_that_came_to_the_same_are_one_and_the_best_are_pruned(task, tm
     for name in ("descent", "greedy"):
         best.offer(candidate(task, name, [0, 1, 2]))
     best.offer(candidate(task, "beam", [1]))
-    result = without_what_does_not_pay(best, 10.0)
+    result = pruned_candidates(best, 10.0)
     left = {one.name: [xfer_id for xfer_id, _ in one.actions] for one in result}
     assert left == {"descent": [1, 2], "beam": [1]}
     assert [len(one.actions) for one in best.candidates()] == [3, 3, 1]  # what was found is what it was

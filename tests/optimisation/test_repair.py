@@ -15,7 +15,7 @@ from rlflow.optimisation import repair
 from rlflow.optimisation.candidates import Candidate, follow
 from rlflow.optimisation.delivery import FAULT_REPORT, DeliveryOptions, deliver
 from rlflow.optimisation.receipt import check_result, retrace
-from rlflow.optimisation.repair import SAME_RULE, TWICE, repaired
+from rlflow.optimisation.repair import MAX_FAULTS_OF_RULE, SAME_RULE, repaired
 from rlflow.optimisation.validate import Comparison, Finding, Findings
 from rlflow.rules.language import RuleSet, load_rules, parse
 from tests.suite import at_night
@@ -184,9 +184,9 @@ def test_whatever_is_wrong_what_is_left_is_right_and_can_be_made(name, seed):
 
 def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
     task = tiny_task("tiny_resnet18")
-    rule = next(k for k, count in enumerate(task.initial.counts) if count > 2 * TWICE)
+    rule = next(k for k, count in enumerate(task.initial.counts) if count > 2 * MAX_FAULTS_OF_RULE)
     actions, state = [], task.initial
-    for _ in range(2 * TWICE):
+    for _ in range(2 * MAX_FAULTS_OF_RULE):
         actions.append((rule, 0))
         state = state.apply(rule, 0)
     hashes = {task.initial.hash}
@@ -199,7 +199,7 @@ def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
     result = repaired(task, actions, compare)
     assert (
         result.actions == []
-        and [each.message == SAME_RULE for each in result.left_out].count(True) == len(actions) - TWICE
+        and [each.message == SAME_RULE for each in result.left_out].count(True) == len(actions) - MAX_FAULTS_OF_RULE
     )
     assert len(runs) < 4 * len(actions)
 

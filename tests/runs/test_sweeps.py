@@ -25,7 +25,7 @@ from rlflow.env.rewards import make_reward
 from rlflow.reports.markdown import as_csv
 from rlflow.runs.sweeps import runs as sweep_runs
 from rlflow.runs.sweeps.definition import load_sweep
-from rlflow.runs.sweeps.runs import FIGURES, Run, do, figures, plan
+from rlflow.runs.sweeps.runs import FIGURES, Run, figures, plan, run_stages
 from rlflow.runs.sweeps.tables import best, mean_and_sd, rows, summary, write_tables
 from rlflow.runs.sweeps.trials import Trial, play
 from tests.commands import ROOT, in_its_own, in_process
@@ -301,8 +301,10 @@ def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_ag
     )
     command = (sys.executable, "-c", stage)
     sweep = (
-        "from pathlib import Path; from rlflow.common import system; from rlflow.runs.sweeps.runs import Run, do; "
-        f"system.WINDOWS = {windows}; do(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
+        "from pathlib import Path; from rlflow.common import system; "
+        "from rlflow.runs.sweeps.runs import Run, run_stages; "
+        f"system.WINDOWS = {windows}; "
+        f"run_stages(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
     )
     killed = subprocess.Popen([sys.executable, "-c", sweep], cwd=ROOT)
     while not begun.exists():
@@ -312,19 +314,19 @@ def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_ag
     killed.wait()
     assert not run.finished
     threading.Timer(0.5, may_end.touch).start()  # while the other one waits for it
-    assert do(run, command, str(tmp_path)) is None
+    assert run_stages(run, command, str(tmp_path)) is None
     assert begun.read_text() == "x"
 
 
 def test_the_last_error_of_a_stage_is_reported_and_what_stands_on_it_is_not_tried(tmp_path):
     run = Run(tmp_path / "run", ("collect",), {}, None)
     code = "import sys; sys.exit('progress\\nerror: first\\nerror: the disk is full')"
-    assert do(run, (sys.executable, "-c", code), str(tmp_path)) == "collect: the disk is full"
-    assert "ended with status -9" in do(
+    assert run_stages(run, (sys.executable, "-c", code), str(tmp_path)) == "collect: the disk is full"
+    assert "ended with status -9" in run_stages(
         run, (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"), str(tmp_path)
     )
     own = Run(tmp_path / "own", ("eval",), {}, run)
-    assert do(own, ("false",), str(tmp_path)) == "its 'collect' failed" and not own.folder.exists()
+    assert run_stages(own, ("false",), str(tmp_path)) == "its 'collect' failed" and not own.folder.exists()
 
 
 # -- which trials ----------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def receipt_findings(
     is_result = refused if right is None else _is_result(receipt, graphs[-1], right)
     yield is_result
     if not (equal and is_result.ok):
-        yield _first_parting(receipt, graphs, expected)
+        yield _first_faulty_rewrite(receipt, graphs, expected)
 
 
 def _is_result(receipt: dict, graph: Graph, candidate: Model) -> Finding:
@@ -80,7 +80,7 @@ def _exported(graph: Graph, folder: Path) -> Model:
     return Model.read(folder / "step.onnx")
 
 
-def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Expected]) -> Finding:
+def _first_faulty_rewrite(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Expected]) -> Finding:
     """Find the first rewrite after which the outputs differ from the original's.
 
     Above ONE_BY_ONE rewrites, find one such rewrite by bisection.

@@ -28,7 +28,7 @@ from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_half, 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 MARGIN = 8  # above 1, because roundings happen at every operator and the moves only at the inputs
-BLUNT = 0.1  # relative error above which a limit is too wide to show anything
+MAX_LIMIT = 0.1  # relative error above which a limit is too wide to show anything
 
 
 class Wanted(NamedTuple):
@@ -110,8 +110,8 @@ class Precise:
         else:
             self.measured_from = self.own.pop(0)
         # the largest errors on all ordinary inputs, because the error on one set may happen to be small
-        self.usual = [0.0] * len(self.slots)
-        self.usual = [
+        self.ordinary_errors = [0.0] * len(self.slots)
+        self.ordinary_errors = [
             max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)
         ]
 
@@ -141,7 +141,7 @@ class Precise:
                     ]
                 ),
             )
-            for value, usual, floor, *others in zip(values, self.usual, floors, *beside, strict=True)
+            for value, usual, floor, *others in zip(values, self.ordinary_errors, floors, *beside, strict=True)
         ]
 
 
@@ -199,11 +199,11 @@ class Expected:
                 self.sets.append((left_out, [Wanted(None, 0.0, why_not=there.why_not)] * len(self.slots)))
 
     def ordinary(self, running, given: InputSet) -> list[Wanted]:
-        return self.allowing(
+        return self.widened_limits(
             [Wanted(value, self.tolerance) for value in _run(running, given.arrays, self.slots)], given, None
         )
 
-    def allowing(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
+    def widened_limits(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
         """Widen the limits of a low-precision model by the known errors of its own sessions."""
         if self.precise is None:
             return wanted
@@ -221,10 +221,10 @@ class Expected:
             )
             if not known:
                 allowed.append(each)
-            elif relative_error(value, each.value, each.floor) > BLUNT:  # for example, integers that saturate
+            elif relative_error(value, each.value, each.floor) > MAX_LIMIT:  # for example, integers that saturate
                 allowed.append(each._replace(why_not="the error of the original itself is too large in low precision"))
             else:
-                limit = max(each.limit, min(OWN_MARGIN * error, BLUNT))
+                limit = max(each.limit, min(OWN_MARGIN * error, MAX_LIMIT))
                 allowed.append(each._replace(limit=limit, precise=value))
         return allowed
 
@@ -234,7 +234,8 @@ class Expected:
             beside = [_run(running, nudged(given.arrays, sign), self.slots) for sign in (1, -1)]
         except RLFlowError as error:
             return [Wanted(None, 0.0, why_not=f"the original cannot be run: {error}")] * len(self.slots)
-        return self.allowing([self.judged(*each) for each in zip(values, scales, *beside, strict=True)], given, scales)
+        wanted = [self.judged(*each) for each in zip(values, scales, *beside, strict=True)]
+        return self.widened_limits(wanted, given, scales)
 
     def judged(self, value: object, scale: float, *beside: object) -> Wanted:
         """Return the limit for a value, from the values `beside` that the original gave on moved inputs."""
@@ -246,7 +247,7 @@ class Expected:
         limit = MARGIN * max(
             relative_error(value, other, scale) if value.shape == other.shape else np.inf for other in beside
         )
-        if limit > BLUNT:
+        if limit > MAX_LIMIT:
             return Wanted(value, 0.0, why_not="the last digits of the inputs determine it")
         return Wanted(value, max(limit, self.tolerance) if self.tolerance else 0.0, scale)
 

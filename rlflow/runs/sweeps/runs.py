@@ -85,7 +85,7 @@ def plan(folder: Path, options: dict) -> Run:
     return Run(folder / "trials" / name, STAGES[-2:], options, run)
 
 
-def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
+def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
     """Run the unfinished stages, each as `command STAGE …` in its own process; delete the models that they make.
 
     One process at a time works in the folder. A stage inherits the lock. If the sweep is killed, the next one therefore

@@ -19,7 +19,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file
 from rlflow.common.messages import progress_bar, say
 from rlflow.runs.sweeps.definition import Sweep
-from rlflow.runs.sweeps.runs import Run, do, figures, plan
+from rlflow.runs.sweeps.runs import Run, figures, plan, run_stages
 
 DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # runs → {folder: its error}
 
@@ -71,16 +71,16 @@ def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callab
             study.save(folder / "optuna.db")
             report(trials)
 
-        return play(sweep, folder, partial(do_all, workers, sweep.workers, tuple(command), bar), after_block)
+        return play(sweep, folder, partial(run_all, workers, sweep.workers, tuple(command), bar), after_block)
 
 
-def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Sequence[Run]) -> dict[Path, str | None]:
+def run_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Sequence[Run]) -> dict[Path, str | None]:
     """Run the shared runs first, each once, and return folder → error (or None)."""
     errors: dict[Path, str | None] = {}
     depth = max((len(run.chain) for run in runs), default=0)
     for level in range(depth):
         unique = {run.chain[level].folder: run.chain[level] for run in runs if level < len(run.chain)}
-        jobs = [Job(folder.name, do, (run, command, os.getcwd())) for folder, run in unique.items()]
+        jobs = [Job(folder.name, run_stages, (run, command, os.getcwd())) for folder, run in unique.items()]
         for folder, error in zip(unique, workers.results(jobs, ahead), strict=True):
             errors[folder] = error
             bar.update(sum(run.folder == folder for run in runs))
