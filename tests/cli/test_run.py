@@ -84,7 +84,7 @@ def test_a_model_is_explained_in_its_own_names(capsys, tmp_path):
     names = {output for node in load("tiny_resnet18").graph.node for output in node.output}
     assert all(output in names for nodes in fires["locations"] for node in nodes for output in node["outputs"])
     assert silent["locations"] == [] and silent["nearest_miss"] is None
-    done = in_process(capsys, "rules", "explain", "light_zfnet512", "--rule", "conv-of-blocks")
+    done = in_process(capsys, "rules", "explain", "tiny_squeezenet1_1", "--rule", "conv-of-blocks")
     assert "not an image, or the strides are 1 or differ" in done.out
     assert in_process(capsys, "rules", "explain", "tiny_resnet18", "--rule", "none").code == 1
 
