@@ -123,7 +123,7 @@ def test_a_group_gains_what_the_file_takes_longer_without_it():
 def test_no_more_groups_are_listed_than_can_be_read_and_the_smallest_are_one(monkeypatch):
     task = chain(2)
     delivered = candidate(task, [(ABS, 0), (TANH, 1), (NEG, 0), (NEG_TANH, 0)])
-    monkeypatch.setattr(module, "MOST_GROUPS", 2)
+    monkeypatch.setattr(module, "MAX_GROUPS", 2)
     listed = [(share["rule"], share["count"], share["gain_ps"]) for share, _ in shares(task, delivered)]
     assert listed == [("r3", 1, 200), (OTHERS, 3, 210)][::-1]  # of these the NEG is needed, too
 
