@@ -230,7 +230,7 @@ def test_a_size_that_takes_too_much_memory_is_said_and_not_counted(monkeypatch):
     result = validate(SCALED, SCALED, shapes={"seq": 128})
     verdicts = {tuple(each["sizes"].values()): each["verdict"] for each in result.to_dict()["sizes"]}
     assert result.ok and verdicts[1, 256] == "ok" and verdicts[3, 128] == "not compared"
-    assert "batch = 3, seq = 128: not compared: one of its tensors would need" in str(result)
+    assert "batch = 3, seq = 128" in str(result) and "one of its tensors would need" in str(result)
     named = validate(SCALED, SCALED, shapes={"seq": 1024})  # which somebody named
     assert named.to_dict()["sizes"][0]["verdict"] == "ok"
 
