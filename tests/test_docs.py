@@ -127,7 +127,7 @@ def test_what_docstrings_of_modules_name_is_there():
         for path in (ROOT / package).rglob("*.py"):
             missing += [f"{path.relative_to(ROOT)}: {name}" for name in missing_files(path, docstring(path))]
     assert missing == []
-    assert missing_files(ROOT / "rlflow/graph/order.py", "As in model.py, modle.py, rlflow/rules/mtach.py.") == [
+    assert missing_files(ROOT / "rlflow/graph/order.py", "As in ir.py, modle.py, rlflow/rules/mtach.py.") == [
         "modle.py",
         "rlflow/rules/mtach.py",
     ]
