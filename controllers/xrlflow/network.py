@@ -89,7 +89,7 @@ class Network(snt.Module):
         super().__init__("network")
         width, self.padding = config.width, config.padding if config.head == "flattened" else None
         self.operators = snt.Embed(
-            N_OPS, width, initializer=Orthogonal(rng, 1.0), densify_gradients=True, name="operators"
+            N_OPS, width, initializer=Orthogonal(rng, 1.0), name="operators"
         )
         self.node_update = _linear(rng, FEATURES, width, np.sqrt(2), "node_update")
         self.layers = [Attention(rng, width, f"attention_{k}") for k in range(config.layers)]

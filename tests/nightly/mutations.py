@@ -12,7 +12,6 @@ Rules are drawn in a random order until the seconds are over.
 """
 
 import re
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
+from rlflow.optimisation.budget import Stop, stoppable
 from rlflow.proving.prove import prove_rule
 from rlflow.rules.apply import apply
 from rlflow.rules.language import Rule, RuleSet, families, load_rules
@@ -205,20 +205,12 @@ def group(variant: dict) -> str:
 
 
 def prove_in_time(variant: Variant) -> dict:
-    """Return `prove(variant)`, or the verdict "unproved" after PROOF_SECONDS of processor time."""
-
-    def stop(*_):
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, PROOF_SECONDS)
+    """Return `prove(variant)`, or the verdict "unproved" after PROOF_SECONDS."""
     try:
-        return prove(variant)
-    except TimeoutError:
+        with stoppable(PROOF_SECONDS):
+            return prove(variant)
+    except Stop:
         return {"verdict": "unproved", "bound": "", "how": f"no answer in {PROOF_SECONDS} s", "seconds": PROOF_SECONDS}
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
 
 
 # -- all of a rule -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class Comparison(snt.Module):
     def __init__(self, width: int):
         super().__init__(name="comparison")
         self.pair = snt.Linear(width, name="pair")
-        self.positions = snt.Embed(COPIES, width, densify_gradients=True, name="positions")
+        self.positions = snt.Embed(COPIES, width, name="positions")
 
     def __call__(
         self, where: tf.Tensor, rows: tf.Tensor, mine: tf.Tensor, theirs: tf.Tensor, beside: tf.Tensor
@@ -112,7 +112,7 @@ class SignatureEncoder(snt.Module):
         super().__init__(name="signatures")
         self.operator_statistics = Normaliser(OPERATOR_COLUMNS - 1, "operator_statistics")
         self.tensor_statistics = Normaliser(TENSOR_FEATURES, "tensor_statistics")
-        self.operator_embedding = snt.Embed(N_OPS, width, densify_gradients=True, name="operators")
+        self.operator_embedding = snt.Embed(N_OPS, width, name="operators")
         self.operator = snt.nets.MLP([width, width], name="operator")
         self.tensor = snt.nets.MLP([width, width], name="tensor")
 
@@ -161,7 +161,7 @@ class NodeNetwork(snt.Module):
         super().__init__(name="node_network")
         self.gaussians = gaussians
         self.signatures = SignatureEncoder(width)
-        self.slots = snt.Embed(NODE_SLOTS, width, densify_gradients=True, name="slots")
+        self.slots = snt.Embed(NODE_SLOTS, width, name="slots")
         self.tensor = snt.nets.MLP([width, width], name="tensor")
         self.node = snt.nets.MLP([2 * width, width], name="node")
         self.process = [messages(width) for _ in range(message_passing_steps)]
@@ -205,15 +205,15 @@ class MatchNetwork(snt.Module):
         """Create the network for a vocabulary with this number of structures and slots."""
         super().__init__(name="match_network")
         self.signatures = SignatureEncoder(width)
-        self.rules = snt.Embed(n_rules, width, densify_gradients=True, name="rules")
-        self.roles = snt.Embed(ROLES, width, densify_gradients=True, name="roles")
+        self.rules = snt.Embed(n_rules, width, name="rules")
+        self.roles = snt.Embed(ROLES, width, name="roles")
         self.vertex = snt.nets.MLP([width, width], name="vertex")
         self.edge = snt.Linear(width, name="edge")
         self.process = [full_step(width, tf.math.unsorted_segment_sum) for _ in range(message_passing_steps)]
         self.applies = snt.nets.MLP([width, 1], name="applies")
         self.query = snt.Linear(width, name="query")
-        self.structures = snt.Embed(max(n_structures, 1), width, densify_gradients=True, name="structures")
-        self.slots = snt.Embed(max(n_slots, 1), width, densify_gradients=True, name="slots")
+        self.structures = snt.Embed(max(n_structures, 1), width, name="structures")
+        self.slots = snt.Embed(max(n_slots, 1), width, name="slots")
         self.slot = snt.nets.MLP([2 * width, width + COPIES], name="slot")
         self.comparisons = [Comparison(width) for _ in range(4)]
         self.filling = snt.Linear(width, name="filling")

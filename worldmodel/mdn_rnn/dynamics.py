@@ -4,6 +4,7 @@ One cell, `MDNRNN.cell`, is used in training (`loss` unrolls it over padded epis
 one step). The recurrent state is an argument and a return value of both.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import sonnet as snt
@@ -70,12 +71,12 @@ class MDNRNN(snt.Module):
         self.meaning = config.encoder_hidden if config.action == "meaning" else 0
         latent, hidden, n_rules = config.latent, config.hidden, spec.n_rules
         self.cell = snt.LSTM(hidden, name="cell")
-        self.xfer_ids = snt.Embed(n_rules + 1, EMBEDDING, densify_gradients=True, name="xfers")
+        self.xfer_ids = snt.Embed(n_rules + 1, EMBEDDING, name="xfers")
         if self.meaning:
             self.meaning_statistics = Normaliser(self.meaning, "meaning_statistics")
             self.usual_meanings = UsualMeanings(n_rules + 1, spec.max_locations, self.meaning, "usual_meanings")
         else:
-            self.locations = snt.Embed(spec.max_locations, EMBEDDING, densify_gradients=True, name="locations")
+            self.locations = snt.Embed(spec.max_locations, EMBEDDING, name="locations")
         self.count_statistics = Normaliser(n_rules, "count_statistics")
         self.change_statistics = Normaliser(latent, "change_statistics")
         self.reward_statistics = RewardNormaliser(n_rules + 1, "reward_statistics")
@@ -244,8 +245,20 @@ class MDNRNN(snt.Module):
 
     def _unroll(self, inputs: tf.Tensor, state: snt.LSTMState, length: tf.Tensor) -> tuple[tf.Tensor, snt.LSTMState]:
         """Run the cell over inputs [B, T, features]; a sequence's state does not change after its last step."""
-        outputs, state = snt.dynamic_unroll(self.cell, tf.transpose(inputs, [1, 0, 2]), state, length)
-        return tf.transpose(outputs, [1, 0, 2]), state
+        steps = tf.shape(inputs)[1]
+        rows = tf.TensorArray(inputs.dtype, steps).unstack(tf.transpose(inputs, [1, 0, 2]))
+
+        # Not snt.dynamic_unroll: it translates the cell with AutoGraph for every program that contains it, which takes
+        # seconds and never gives the memory back.
+        def step(t, output, state, outputs):
+            after = self.cell(rows.read(t), state)
+            keep = partial(tf.where, tf.expand_dims(t >= length, -1))
+            output, state = tf.nest.map_structure(keep, (output, state), after)
+            return t + 1, output, state, outputs.write(t, output)
+
+        first = step(0, tf.zeros_like(state.hidden), state, tf.TensorArray(inputs.dtype, steps))
+        _, _, state, outputs = tf.while_loop(lambda t, *_: t < steps, step, first, parallel_iterations=1)
+        return tf.transpose(outputs.stack(), [1, 0, 2]), state
 
     def _heads(self, outputs: tf.Tensor, inputs: tf.Tensor, actions: tf.Tensor) -> Prediction:
         """Return the outputs of the heads, which see the LSTM's output and its inputs.

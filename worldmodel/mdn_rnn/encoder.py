@@ -26,7 +26,7 @@ class GraphEncoder(snt.Module):
         self.node_statistics = Normaliser(spec.node_features, "node_statistics")
         self.edge_statistics = Normaliser(spec.edge_features, "edge_statistics")
         self.global_statistics = Normaliser(spec.global_features, "global_statistics")
-        self.operator_embedding = snt.Embed(spec.n_ops, hidden, densify_gradients=True, name="operators")
+        self.operator_embedding = snt.Embed(spec.n_ops, hidden, name="operators")
         self.embed = modules.GraphIndependent(
             edge_model_fn=lambda: snt.Linear(hidden),
             node_model_fn=lambda: snt.Linear(hidden),
