@@ -1,11 +1,11 @@
-"""Controllers: agents that choose rewrites from observations, in the dream or on the real graph.
+"""Controllers: agents that choose rewrites from observations, in a dream or on the real graph.
 
 To add a controller, write a file with a subclass of `Controller` (base.py), or of `Learner` for one-shot tasks, and add
 a line to CONTROLLERS below.
 
-Most controllers choose among match classes (see worldmodel/base.py). policies.py and cma_es.py describe the first
-policies of PPO and CMA-ES, planner.py the searches in the dream. iterations.py and recording.py describe how real
-episodes of a controller improve the world model.
+Most controllers choose among match classes (see worldmodel/base.py). policies.py and cma_es.py describe the initial
+policies of PPO and CMA-ES. planner.py describes the searches in the dream. iterations.py and recording.py describe how
+real episodes of a controller improve the world model.
 """
 
 import worldmodel  # noqa: F401  (prepares the environment that TensorFlow starts in)

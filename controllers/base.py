@@ -1,18 +1,18 @@
 """The interface of a controller, and the checkpoint that all controllers share.
 
-A controller receives batched latent observations, a dict of NumPy arrays:
+A controller receives a batch of B latent observations as a dict of NumPy arrays:
 
-    z       float32 [B, Z]      the latent of the graph
+    z       float32 [B, Z]      the latent vector into which the world model encodes the graph
     h       float32 [B, H]      the recurrent state of the world model
-    counts  int32   [B, N + 1]  number of valid locations of each rule; valid locations are 0 to count - 1.
-                                The last entry is NO-OP: 1, or 0 in a task without NO-OP
+    counts  int32   [B, N + 1]  number of locations (matches) of each of the N rules; the valid locations of a rule
+                                are 0 to count - 1. The last entry is for NO-OP: 1, or 0 in a task without NO-OP
     class_counts
             int32   [B, K]      number of matches of each match class (worldmodel/base.py). The locations of a
                                 rule are ordered by match class
     step    int32   [B]         number of steps since the reset
 
-It returns actions int64 [B, 2]: (xfer_id, location). The memory is in `h` and `step`, so a controller keeps no
-state between two calls.
+The controller returns actions int64 [B, 2]: (xfer_id, location). A controller keeps no state between two calls,
+because `h` and `step` hold everything that it has to remember of an episode.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]  # (iterations done, iterations in all)
 
 class StopReason(StrEnum):
     BUDGET = "budget"  # the configured number of iterations was played
-    CONVERGED = "converged"  # the search can no longer move; `detail` says which criterion
+    CONVERGED = "converged"  # the search has met a stopping criterion; `detail` names the criterion
     DIVERGED = "diverged"  # the gradients are not finite; the best controller before that is kept
     NOTHING_TO_TRAIN = "nothing to train"
 
@@ -50,26 +50,26 @@ def derive_seed(*keys: int) -> int:
 
 @dataclass(frozen=True)
 class LatentShapes:
-    """The sizes that a controller depends on."""
+    """The sizes of latent observations and actions; a checkpoint fits only a controller with equal sizes."""
 
     z: int
     h: int
-    n_xfer_ids: int  # N + 1, with NO-OP
-    locations: int  # L
+    n_xfer_ids: int  # N + 1: the rules and NO-OP
+    locations: int  # L, the largest number of locations of a rule
     n_match_classes: int  # K
     stop: bool  # the task has a NO-OP action
     table: str  # digest of the rule and the median reward of each match class
 
     @classmethod
     def of(cls, observation_space: gym.spaces.Dict, action_space: gym.spaces.MultiDiscrete) -> "LatentShapes":
-        """Return the sizes of a latent environment.
+        """Return the sizes of a latent environment from its spaces.
 
         Args:
-          observation_space: Dict with the keys of the module docstring.
+          observation_space: Dict with the keys z, h, counts and class_counts (see the module docstring).
           action_space: MultiDiscrete([N + 1, L]).
 
         Raises:
-          RLFlowError: the spaces are not those of a latent environment.
+          RLFlowError: a key is missing, or the shapes of the spaces do not agree.
         """
         try:
             (z,), (h,) = observation_space["z"].shape, observation_space["h"].shape
@@ -97,7 +97,7 @@ def check_observes(controller: type, wanted: Observes, shape: str) -> None:
     Args:
       controller: the controller's class.
       wanted: the kind of observation that the task provides.
-      shape: the shape of the task in words, for the message.
+      shape: the shape of the task for the error message, "step by step" or "one-shot".
 
     Raises:
       RLFlowError: the controller needs another kind of observation.
@@ -111,7 +111,7 @@ def check_observes(controller: type, wanted: Observes, shape: str) -> None:
 
 
 class Learner:
-    """The base class of all controllers: options, learned arrays, and a training that resumes after a kill.
+    """The base class of all controllers. It stores options and learned arrays, and resumes trainings from checkpoints.
 
     A subclass sets `name` and `Config` and implements the methods that raise NotImplementedError.
 
@@ -119,6 +119,7 @@ class Learner:
       config: the options, an instance of `Config`.
       shapes: a dataclass of the sizes that the learned arrays depend on.
       seed: the seed of the initial weights and of `rng`.
+      training_seed: the seed of the training; None before a training.
     """
 
     name: str  # as registered in controllers/__init__.py
@@ -131,26 +132,30 @@ class Learner:
         self.training_seed: int | None = None
 
     def players(self) -> list["Learner"]:
-        """Return the controllers that play in turn on a real graph, by default this one alone."""
+        """Return the controllers that take turns in playing evaluation episodes; by default only this controller."""
         return [self]
 
     def first_checkpoint(self) -> int:
-        """Return the number of steps before the first checkpoint of something learned.
+        """Return the number of environment steps in a training before the first checkpoint with trained weights.
 
-        Steps of all copies count; steps of evaluations do not.
+        The steps of all parallel environments are summed; steps of evaluations are left out. 0 means that every
+        checkpoint counts as trained.
         """
         return 0
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the learned arrays and everything else that a bit-identical resumption needs."""
+        """Return the learned arrays, and all counters and statistics that a resumed training needs, by name."""
         raise NotImplementedError("arrays() -> {name: array}")
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Load the arrays that `arrays` returned. Raise RLFlowError if a shape differs."""
+        """Set the state of this controller from the result of `arrays`. Raise RLFlowError if a shape differs."""
         raise NotImplementedError("restore({name: array}) -> None")
 
     def save(self, folder: Path | str) -> None:
-        """Write controller.npz, then controller.json: the JSON file exists only if the checkpoint is complete."""
+        """Write controller.npz (the arrays), then controller.json (name, shapes, options and seed of the training).
+
+        controller.json comes last, so a folder with this file holds a complete checkpoint.
+        """
         files.write_arrays(Path(folder) / "controller.npz", self.arrays())
         description = {
             "controller": self.name,
@@ -161,12 +166,12 @@ class Learner:
         files.write_json(Path(folder) / "controller.json", description)
 
     def load(self, folder: Path | str) -> None:
-        """Load a saved controller. Raise RLFlowError if its name or shapes differ."""
+        """Restore this controller from a checkpoint. Raise RLFlowError if the name or the shapes there differ."""
         self.restore(self.saved(folder))
         self.training_seed = read_description(folder)["training_seed"]
 
     def saved(self, folder: Path | str) -> dict[str, np.ndarray]:
-        """Return the arrays of a saved controller. Raise RLFlowError if its name or shapes differ."""
+        """Return the arrays of a checkpoint. Raise RLFlowError if its controller has another name or other shapes."""
         description = read_description(folder)
         if description.get("controller") != self.name:
             raise RLFlowError(f"{folder} holds the controller '{description.get('controller')}', not '{self.name}'")
@@ -178,14 +183,15 @@ class Learner:
         return files.read_arrays(Path(folder) / "controller.npz")
 
     def resume(self, folder: Path | str, seed: int) -> None:
-        """Load the training in a folder, if there is one.
+        """Restore the checkpoint in a folder, if there is one, and set `training_seed`.
 
         Args:
           folder: the folder of the checkpoint; it may be empty or missing.
           seed: the seed of the training.
 
         Raises:
-          RLFlowError: the training in the folder has another seed or other options, `BUDGET` aside.
+          RLFlowError: the checkpoint belongs to another controller, or to a training with another seed or other
+            options. The options in `BUDGET` may differ.
         """
         if (Path(folder) / "controller.json").exists():
             description = read_description(folder)
@@ -206,20 +212,25 @@ class Learner:
     ) -> Trainer:  # fmt: skip
         """Return a trainer that resumes the training in the folder, if there is one.
 
+        The position of a training is the number of iterations (or steps) that it has completed.
+
         Args:
           folder: the folder of the checkpoint.
           seed: the seed of the training.
-          total: the last position, passed to `progress`.
-          log: receives (environment steps, scalars).
-          progress: receives (position, total).
-          every: positions between two checkpoints.
+          total: the position at which the training is complete; it is only passed to `progress`.
+          log: called as log(environment steps so far, {name: scalar}) after every update.
+          progress: called as progress(position, total) after every update.
+          every: a checkpoint is written when the position passes a multiple of this number.
         """
         report = None if progress is None else lambda done, _: progress(done, total)
         return Trainer(_Saved(self, folder, seed), every=every, log=log, progress=report)
 
 
 class _Saved:
-    """The checkpoint of a learner, as its trainer reads and writes it; counters are among the learner's arrays."""
+    """An adapter through which a `Trainer` reads and writes the checkpoint of a learner.
+
+    The trainer's own record is not stored, because the learner's arrays contain all counters.
+    """
 
     def __init__(self, learner: Learner, folder: Path | str, seed: int):
         self.learner, self.folder, self.seed = learner, folder, seed
@@ -244,8 +255,8 @@ class Controller(Learner):
         """Return one action for each row of a batch.
 
         Args:
-          observation: the dict of the module docstring.
-          greedy: take the most probable action; otherwise sample.
+          observation: the dict of arrays that the docstring of controllers/base.py describes.
+          greedy: True to take the most probable action, False to sample an action.
           rng: the generator to sample with, by default the controller's own.
 
         Returns:
@@ -258,30 +269,32 @@ class Controller(Learner):
     ) -> dict:
         """Train on copies of an environment; resume if the folder holds a checkpoint.
 
-        Afterwards `act` plays the best controller of the training, and the folder holds it.
+        Afterwards `act` uses the best policy that the training found, and the folder holds that policy.
 
         Args:
-          make_env: n -> a vector environment of n copies.
+          make_env: a function from n to a vector environment with n copies of the environment.
           seed: the seed of all randomness of the training.
           folder: the folder of the checkpoint.
-          log: receives (environment steps, scalars).
-          progress: receives (iterations done, iterations in all).
+          log: called as log(environment steps so far, {name: scalar}).
+          progress: called as progress(iterations done, total number of iterations).
 
         Returns:
-          "stop_reason" (StopReason), "detail" (str), "best_return" (mean return of the best controller),
-          "iterations" (updates or generations) and "env_steps" (all steps, evaluations included).
+          A dict with "stop_reason" (StopReason), "detail" (str, explains the reason), "best_return" (mean return of the
+          best policy), "iterations" (number of updates or generations) and "env_steps" (number of steps of all
+          environments, evaluations included).
         """
         raise NotImplementedError("train(make_env, seed, folder, log=None, progress=None) -> dict of results")
 
     def open(self, make_env: MakeEnv, n: int) -> VectorEnv:
-        """Make a vector environment and check it.
+        """Create a vector environment and check that it fits this controller.
 
         Args:
-          make_env: n -> a vector environment of n copies.
+          make_env: a function from n to a vector environment with n copies of the environment.
           n: the number of copies.
 
         Raises:
-          RLFlowError: the shapes, the number of copies or the autoreset mode differ from what training expects.
+          RLFlowError: the spaces of the environment have other sizes than `shapes`, the number of copies is not n, or
+            the autoreset mode is not SAME_STEP.
         """
         env = make_env(n)
         shapes = LatentShapes.of(env.single_observation_space, env.single_action_space)
@@ -294,14 +307,14 @@ class Controller(Learner):
         return env
 
     def batch(self, observation: Mapping[str, np.ndarray], counted: str = "counts") -> list[np.ndarray]:
-        """Return [z, h, counts] with the dtypes of the module docstring.
+        """Return the arrays z, h and one array of counts from an observation, with checked shapes and fixed dtypes.
 
         Args:
-          observation: the batched observation.
-          counted: "counts" (by rule) or "class_counts" (by match class).
+          observation: the dict of arrays that the docstring of controllers/base.py describes.
+          counted: the key of the counts, "counts" (by rule) or "class_counts" (by match class).
 
         Raises:
-          RLFlowError: an array has no batch axis or another shape, or NO-OP has the wrong count.
+          RLFlowError: an array has no batch axis or another shape, or "counts" has a wrong entry for NO-OP.
         """
         s = self.shapes
         size = {"counts": s.n_xfer_ids, "class_counts": s.n_match_classes}[counted]
@@ -316,7 +329,11 @@ class Controller(Learner):
 
 
 def read_description(folder: Path | str) -> dict:
-    """Return the saved name, shapes, config and seed of a controller. Raise RLFlowError if missing or damaged."""
+    """Return the content of controller.json: "controller" (name), "shapes", "config" and "training_seed".
+
+    Raises:
+      RLFlowError: the file is missing or damaged.
+    """
     description = files.read_json(Path(folder) / "controller.json")
     keys = {"controller", "shapes", "config", "training_seed"}
     if not isinstance(description, dict) or not keys <= description.keys():
@@ -325,17 +342,22 @@ def read_description(folder: Path | str) -> dict:
 
 
 def differences(result: Mapping, expected: Mapping) -> str:
-    """Return the entries in which two mappings differ, in words: 'z 32, not 64; …'."""
+    """Describe the entries in which two mappings differ, for example 'z 32, not 64; h 8, not 16'.
+
+    Args:
+      result: the actual values.
+      expected: the expected values.
+    """
     keys = [key for key in {**expected, **result} if result.get(key) != expected.get(key)]
     return "; ".join(f"{key} {result.get(key)}, not {expected.get(key)}" for key in keys)
 
 
 def same_shapes(result: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Check the names and shapes of a checkpoint's arrays.
+    """Check the names and shapes of the arrays of a checkpoint.
 
     Args:
-      result: the arrays by name.
-      expected: the shapes by name.
+      result: the arrays of the checkpoint, by name.
+      expected: the expected shapes, by name.
 
     Raises:
       RLFlowError: an array is missing, superfluous or has another shape; the message names it.

@@ -1,12 +1,13 @@
 """A planner: it searches the dream for the best sequence of rewrites, then plays this sequence.
 
-Some dreams have states that can be searched (`DreamVectorEnv.searchable`). There `rlflow.search` runs beam search and
-annealing on dreamt states as on real ones; each may try a share of the rewrites. Steps about which the world model is
-too uncertain are not planned. In other dreams the plan is the best of many sampled episodes, and later episodes are
-sampled around it.
+Some world models have dreams whose states can be searched (`DreamVectorEnv.searchable`). The planner then runs beam
+search and annealing of `rlflow.search` on dreamt states; `controller.planner.annealing` divides the number of rewrites
+between both. Steps about which the world model is too uncertain are not planned. In other dreams the plan is the best
+of many sampled episodes, and each new episode departs from the best plan so far.
 
-The world model remembers the edits to the cheapest graph of all episodes. Half of the searches begin at that graph
-(Go-Explore, Ecoffet et al. 2021). Finally each step without gain is removed if the end then costs no more.
+The world model remembers the rewrites that led to the cheapest graph of its training episodes. If there are any, half
+of the searches begin at that graph (Go-Explore, Ecoffet et al. 2021). Finally each step without gain is removed from
+the plan if the last state then costs no more.
 
 Greedy play repeats the plan while its next action is valid. Sampled play leaves the plan at a random step for some
 random steps. The world model then learns from states near the plan, where the next search will query it.
@@ -28,7 +29,7 @@ from worldmodel.trainer import Trainer
 
 
 class SearchProgress:
-    """A progress bar as `rlflow.search` expects it, which forwards to the `log` and `progress` of a training.
+    """A tqdm-like bar for `rlflow.search` that calls the `log` and `progress` functions of a training.
 
     Attributes:
       steps: the number of steps of the whole training.
@@ -45,14 +46,14 @@ class SearchProgress:
             self._progress(min(self.done, self.steps), self.steps)
 
     def finish(self) -> None:
-        """Report all steps as done: a search may end before its share is used up."""
+        """Report all steps of the training as done, since a search may end before it has used its share of them."""
         self.update(self.steps)
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
-        """Do nothing: `log` reports the figures of the training."""
+        """Do nothing. A search calls this method with a text for the bar, and `log` receives the same figures."""
 
     def log(self, entries: Iterable[tuple[int, Mapping[str, float]]]) -> None:
-        """Log entries of (steps so far, scalars)."""
+        """Pass each entry (number of steps so far, {name: scalar}) to the `log` function of the training."""
         if self._log is None:
             return
         for steps, scalars in entries:
@@ -60,12 +61,12 @@ class SearchProgress:
 
 
 class Plan(NamedTuple):
-    """A sequence of T actions.
+    """A sequence of T actions that was found in a dream.
 
     Attributes:
       actions: int64 [T, 2], (xfer_id, location).
-      counts: int32 [T, N + 1], the counts observed before each action.
-      dreamt_return: the sum of all predicted rewards.
+      counts: int32 [T, N + 1], the counts that the dream showed before each action.
+      dreamt_return: the sum of the predicted rewards of the T steps.
     """
 
     actions: np.ndarray
@@ -78,10 +79,10 @@ def empty_plan(n_xfer_ids: int) -> Plan:
 
 
 def plan_along(start: DreamtState, path: Path | None) -> Plan:
-    """Return the plan that applies the matches of a path.
+    """Return the plan that applies the matches of a path, without detours that return to an earlier state.
 
     Args:
-      start: the first dreamt state.
+      start: the dreamt state at which the path begins.
       path: the path of matches; None is the empty path.
     """
     actions = numbered(start, path)[1]
@@ -94,9 +95,9 @@ def plan_along(start: DreamtState, path: Path | None) -> Plan:
 
 
 def shortened(start: DreamtState, actions: list[tuple[int, int]]) -> Path | None:
-    """Return the path of these actions without needless ones.
+    """Return the path of a sequence of actions after removing actions that do not lower the cost of the last state.
 
-    An action without gain is removed, with later actions that depend on it, if the end state then costs no more.
+    An action without gain is removed, with later actions that depend on it, if the last state then costs no more.
 
     Args:
       start: the first dreamt state.
@@ -124,7 +125,11 @@ def shortened(start: DreamtState, actions: list[tuple[int, int]]) -> Path | None
 
 
 def _apply_existing(start: DreamtState, matches: list[Match]) -> tuple[list[Match], DreamtState]:
-    """Apply matches in turn, skipping those that no longer exist; return (applied matches, last state)."""
+    """Apply matches in turn, except matches that the current state does not have or that change nothing.
+
+    Returns:
+      (applied matches, last state).
+    """
     state, done = start, []
     for match in matches:
         if not state.offers(match):
@@ -137,8 +142,8 @@ def _apply_existing(start: DreamtState, matches: list[Match]) -> tuple[list[Matc
 
 
 SHOTS = 64  # episodes sampled in parallel
-LEAVE = 2.0  # expected departures of a sampled episode from the plan, if it returned each time
-EXCURSION = 20  # expected number of random steps after a departure
+LEAVE = 2.0  # a sampled episode departs from a plan of T actions with the probability LEAVE / T at each step
+EXCURSION = 20  # expected number of random steps between the departure and the end of the episode
 
 
 @runtime_checkable
@@ -166,9 +171,11 @@ class Planner(Controller):
         self.plan, self.env_steps = empty_plan(self.shapes.n_xfer_ids), 0
 
     def act(self, observation, greedy=True, rng=None):
-        """Return int64 [B, 2]: greedily the plan's action of this step; NO-OP after its end or if it is invalid.
+        """Return actions, int64 [B, 2]; see `Controller.act`.
 
-        Sampled play departs from the plan at random, and where the counts differ from the planned ones.
+        Greedy play takes the plan's action for the observed step. It takes NO-OP (see `end`) if that action is invalid
+        or the plan has ended. Sampled play takes a random valid action at some steps, and wherever the observed counts
+        differ from the plan's counts. Where the counts differ, it takes NO-OP with the probability 1 / EXCURSION.
         """
         *_, counts = self.batch(observation)
         length = len(self.plan.actions)
@@ -188,7 +195,10 @@ class Planner(Controller):
         return np.where(stay[:, None], actions, np.where(give_up[:, None], end, random))
 
     def end(self, counts: np.ndarray) -> np.ndarray:
-        """Return int64 [B, 2]: NO-OP, or the first valid action in a task without NO-OP."""
+        """Return the actions that end episodes, int64 [B, 2]: NO-OP, or the first valid action in a task without NO-OP.
+
+        counts: int32 [B, N + 1], the observed number of locations of each rule.
+        """
         if self.shapes.stop:
             xfer_ids = np.full(len(counts), self.shapes.n_xfer_ids - 1)
         else:
@@ -196,7 +206,10 @@ class Planner(Controller):
         return np.stack([xfer_ids, np.zeros(len(counts), np.int64)], axis=1).astype(np.int64)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
-        """Make the plan. Sampling resumes from the folder; searches start over, since they depend on dream and seed."""
+        """Search or sample the plan; see `Controller.train`.
+
+        Sampling resumes from the checkpoint. A search begins anew, since its result depends on dream and seed alone.
+        """
         trainer = self.trainer(folder, seed, self.config.steps, log, progress)
         reported = SearchProgress(self.config.steps, log, progress)
         env = self.open(make_env, SHOTS)
@@ -227,7 +240,13 @@ class Planner(Controller):
     # -- dreams whose states can be searched ---------------------------------------------------------
 
     def search(self, start: DreamtState, seed: int, progress: SearchProgress) -> str:
-        """Make the cheapest result of all searches the plan; return a line about it."""
+        """Run all searches and keep the cheapest result as the plan; return a text with its length and origin.
+
+        Args:
+          start: the dreamt initial state.
+          seed: the seed of every search.
+          progress: the bar of all searches.
+        """
         self.plan, self.env_steps = empty_plan(self.shapes.n_xfer_ids), 0
         remembered, way = numbered(start, start.remembered())
         origins = [(start, [])]
@@ -254,7 +273,13 @@ class Planner(Controller):
         return f"{len(self.plan.actions)} rewrites, {cheapest.origin}"
 
     def _count(self, result: SearchResult, best: DreamtState, progress: SearchProgress) -> DreamtState:
-        """Count the steps of a search, log its improvements on the best state, and return the best state now."""
+        """Add the steps of a search to `env_steps` and log its improvements; return the cheapest state so far.
+
+        Args:
+          result: the result of the search.
+          best: the cheapest state before the search.
+          progress: the bar that logs.
+        """
         entries = []
         for _, steps, objective in result.trace:
             if objective < best.objective:
@@ -269,7 +294,13 @@ class Planner(Controller):
     # -- other dreams --------------------------------------------------------------------------------
 
     def shoot(self, env, seed: int, trainer: Trainer) -> str:
-        """Sample episodes repeatedly and keep the best one as the plan; return a line about it."""
+        """Sample episodes until all steps are used, and keep the best one as the plan; return a text with its length.
+
+        Args:
+          env: a vector environment of dreams.
+          seed: the seed of the training.
+          trainer: the trainer that logs and writes checkpoints.
+        """
 
         def update() -> dict[str, float]:
             plans = self.sampled(env, derive_seed(seed, self.env_steps))
@@ -284,7 +315,7 @@ class Planner(Controller):
         return f"{len(self.plan.actions)} actions, the best of sampled episodes"
 
     def sampled(self, env, seed: int) -> list[Plan]:
-        """Sample an episode in every copy; return each as a plan up to the step of its highest return."""
+        """Play a sampled episode in every copy of `env`; return each as a plan up to the step of the highest return."""
         rng, playing = np.random.default_rng(seed), np.ones(env.num_envs, bool)
         observation, _ = env.reset(seed=seed)
         actions, counts, rewards = [], [], [np.zeros(env.num_envs)]

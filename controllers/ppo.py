@@ -1,6 +1,6 @@
 """PPO (Schulman et al. 2017) in the dream or on the real graph. Its networks are in policies.py.
 
-`ActorCritic` is the part that X-RLflow shares.
+`ActorCritic` is the part of the algorithm that PPO and X-RLflow share.
 
 The random numbers of update k depend on (seed, k) alone. Checkpoints are written at evaluations, and the environments
 are reset after each of them. A resumed training therefore produces the same weights, bit for bit, as an uninterrupted
@@ -29,11 +29,12 @@ class ActorCritic(Learner):
       learner: the network that is trained.
       actor: a copy of the best network so far; `act` uses it.
       optimizer: the Adam optimiser of `learner`.
-      scale: the `RewardScale`.
-      iterations, env_steps, best_return: counters and the best evaluation return.
+      scale: the `RewardScale` that divides rewards before learning.
+      iterations, env_steps: the number of updates, and of environment steps, so far.
+      best_return: the highest mean return of an evaluation so far.
     """
 
-    network_name: ClassVar[str]  # the prefix of the names of TensorFlow variables
+    network_name: ClassVar[str]  # the prefix of TensorFlow's variable names, which checkpoints leave out
 
     def begin(self, learning_rate: float | tf.Variable) -> None:
         """Create the optimiser of `learner` and reset the counters."""
@@ -42,7 +43,7 @@ class ActorCritic(Learner):
         self.iterations, self.env_steps, self.best_return = 0, 0, -np.inf
 
     def improve(self, trainer: Trainer, update: Callable[[], dict]) -> dict:
-        """Make the remaining updates.
+        """Run the remaining updates of a training.
 
         Args:
           trainer: the trainer that logs and writes checkpoints.
@@ -62,26 +63,29 @@ class ActorCritic(Learner):
         }  # fmt: skip
 
     def count(self, scalars: dict[str, float]) -> None:
-        """Count an update with these scalars. Raise Diverged if its gradients are not finite."""
+        """Increment the number of updates. Raise Diverged instead if the entry "gradient_norm" is not finite."""
         check_finite({"gradient_norm": scalars["gradient_norm"]}, self.iterations)
         self.iterations += 1
 
     def loss(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return the scalar loss of the terms that `clipped` returned."""
+        """Return policy_loss − entropy_weight · entropy + value_weight · value_loss, float32 [].
+
+        parts: the terms of the loss by name, as `clipped` returns them.
+        """
         config = self.config
         return (
             parts["policy_loss"] - config.entropy_weight * parts["entropy"] + config.value_weight * parts["value_loss"]
         )
 
     def descend(self, tape: tf.GradientTape, loss: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Make one gradient step.
+        """Make one gradient step of the learner on a loss.
 
         Args:
           tape: the tape that recorded the loss.
           loss: float32 [].
 
         Returns:
-          The gradient norm, to be logged.
+          {"gradient_norm": the global norm of the gradient before clipping, float32 []}.
         """
         variables = self.learner.trainable_variables
         gradients = tape.gradient(loss, variables)
@@ -105,7 +109,7 @@ class ActorCritic(Learner):
         self.best_return = float(arrays["best_return"])
 
     def variables(self):
-        """Return the variables of both networks and of the optimiser by name."""
+        """Return the variables of the learner, the actor and the optimiser, by their names in checkpoints."""
         named = {"optimizer/step": self.optimizer.step}
         for i, variable in enumerate(self.learner.trainable_variables):
             name = variable.name.removeprefix(f"{self.network_name}/").removesuffix(":0")
@@ -128,10 +132,14 @@ def clipped(
     Args:
       clip: the deviation of the probability ratio from 1 beyond which the objective is constant.
       log_probs: float32 [M], log-probabilities of the actions under the present policy.
-      before: float32 [M], log-probabilities when the actions were taken.
+      before: float32 [M], log-probabilities of the actions under the policy that took them.
       advantages: float32 [M].
-      entropy: float32 [M], in nats.
-      value_loss: float32 [].
+      entropy: float32 [M], entropies of the present policy in nats.
+      value_loss: float32 [], returned unchanged.
+
+    Returns:
+      "policy_loss", "value_loss", "entropy" (mean), "approx_kl" (estimated KL divergence between the two policies, in
+      nats) and "clipfrac" (share of the transitions with a clipped ratio), float32 [] each.
     """
     log_ratio = log_probs - before
     ratio = tf.exp(log_ratio)
@@ -168,7 +176,7 @@ class RewardScale:
         """Update the running moments and return the scaled rewards, clipped to ±10.
 
         Args:
-          rewards: float [envs].
+          rewards: float [envs], the rewards of one step of all environments.
           ended: bool [envs], True where the episode ended with this step.
 
         Returns:
@@ -185,17 +193,17 @@ class RewardScale:
 
 
 def gae(rewards, values, next_values, terminated, truncated, gamma, lam):
-    """Return generalised advantage estimates (Schulman et al. 2016, eq. 16). Every array is [T, B].
+    """Return generalised advantage estimates (Schulman et al. 2016, eq. 16) for T steps of B environments.
 
-    Advantages do not flow across the end of an episode. A terminated episode has the value 0 after its last step; a
-    truncated one has the value of its last state.
+    Every array is [T, B]. No reward after the end of an episode enters its advantages. The return after the last step
+    counts as 0 if the episode was terminated, and as the value of the last state if the episode was truncated.
 
     Args:
       rewards: float, the scaled rewards.
       values: float, the values of the states before the actions.
       next_values: float, the values of the states after the actions, before any autoreset.
-      terminated: bool.
-      truncated: bool.
+      terminated: bool, True where the step terminated its episode.
+      truncated: bool, True where the step limit ended the episode.
       gamma: the discount factor.
       lam: the parameter λ.
     """
@@ -238,14 +246,14 @@ class PPO(ActorCritic, Controller):
         )
 
     def new_policy(self):
-        """Return an untrained policy; it depends on the seed alone."""
+        """Return a new policy, whose initial weights depend on `seed` alone."""
         rng = np.random.default_rng(self.seed)
         if self.config.policy == "two-stage":
             return TwoStagePolicy(self.shapes, self.config, rng)
         return MatchClassPolicy(self.shapes, self.config, rng, self.match_classes, self.usual_rewards)
 
     def seen(self, observation):
-        """Return [z, h, the counts that the policy observes]."""
+        """Return the inputs of the policy: z, h, and `counts` (two-stage) or `class_counts` (match-classes)."""
         return self.batch(observation, self.learner.observes_counts)
 
     def act(self, observation, greedy=True, rng=None):
@@ -284,7 +292,15 @@ class PPO(ActorCritic, Controller):
             evaluation_env.close()
 
     def evaluate(self, env, seed):
-        """Play the learner greedily and keep its weights if its return is the best so far; return scalars to log."""
+        """Play greedy episodes of the learner; copy it to the actor if their mean return is the highest so far.
+
+        Args:
+          env: the vector environment of evaluations.
+          seed: the seed of the training.
+
+        Returns:
+          The scalars to log: "return" and "best_return".
+        """
         returns, lengths = play(
             env,
             lambda observation: self.learner.mode(*self.seen(observation)).numpy().astype(np.int64),
@@ -298,13 +314,22 @@ class PPO(ActorCritic, Controller):
         return {"return": returns.mean(), "best_return": self.best_return}
 
     def start(self, env, seed):
-        """Begin new episodes in all environments."""
+        """Reset all copies of the vector environment, and the sums of rewards of their episodes."""
         self.observation, _ = env.reset(seed=seed)
         self.scale.start(env.num_envs)
         self.episode_returns, self.episode_lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
 
     def collect(self, env, rng):
-        """Play `steps` steps; return the batch, every entry [steps, envs, …], and scalars to log."""
+        """Play `config.steps` sampled steps in every copy of the vector environment.
+
+        Args:
+          env: the vector environment.
+          rng: the generator to sample with.
+
+        Returns:
+          (batch, scalars to log). The batch maps names to arrays [steps, envs, …]: the tensors of `Policy.sample`,
+          "rewards" (scaled), "terminated", "truncated" and "next_values".
+        """
         steps, finished_returns, finished_lengths = [], [], []
         for _ in range(self.config.steps):
             actions, step = self.learner.sample(*self.seen(self.observation), rng.integers(2**31, size=(2, 2)))
@@ -331,7 +356,15 @@ class PPO(ActorCritic, Controller):
         return batch, {"sampled_return": np.mean(finished_returns), "episode_length": np.mean(finished_lengths)}
 
     def learn(self, batch, rng):
-        """Make `epochs` passes of `minibatches` gradient steps each; return the mean scalars to log."""
+        """Make `config.epochs` passes of `config.minibatches` gradient steps each over a batch.
+
+        Args:
+          batch: the batch of `collect`; some entries are removed.
+          rng: the generator that shuffles the transitions.
+
+        Returns:
+          The scalars to log, as means over all gradient steps.
+        """
         config = self.config
         rewards = batch.pop("rewards").astype(np.float32)
         outcome = [batch.pop(key) for key in ("next_values", "terminated", "truncated")]
@@ -353,7 +386,7 @@ class PPO(ActorCritic, Controller):
         return scalars
 
     def _update(self, batch):
-        """Make one gradient step on a minibatch of M transitions."""
+        """Make one gradient step on a minibatch of M transitions; return the scalars to log."""
         targets, advantages = batch["values"] + batch["advantages"], standardised(batch["advantages"])
         with tf.GradientTape() as tape:
             features = self.learner.features(batch["z"], batch["h"])
