@@ -1,7 +1,8 @@
 """The simplest controller of one-shot tasks: each node takes the option with the highest linear score.
 
-The inputs are the features of the node and the mean features of its neighbours, standardised over the graph. CMA-ES
-(evolution.py) evolves the weights towards the lowest objective. Each individual costs one evaluation of the instance.
+The inputs of the score are the features of the node, standardised over the graph, and their mean over its neighbours.
+CMA-ES (evolution.py) evolves the weights towards the lowest objective. Each individual costs one evaluation of the
+instance.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ FULL_COVARIANCE = 100  # largest number of weights with all covariances; above i
 
 @dataclass(frozen=True)
 class GraphShapes:
-    """The sizes that determine the shape of the weights."""
+    """The numbers of features and of options of a node, which determine the shape of the weights."""
 
     node_features: int
     options: int
@@ -36,7 +37,7 @@ class LinearScores(Learner):
         self.history = np.zeros(0)  # fitness of all individuals so far
 
     def act(self, instance: Instance, samples: int = 0, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Return decisions for an instance.
+        """Return decisions for an instance: one option for each node.
 
         Args:
           instance: the instance with n nodes.
@@ -44,7 +45,8 @@ class LinearScores(Learner):
           rng: the generator to sample with, by default the controller's own.
 
         Returns:
-          int64 [1 + samples, n]; the first decision has the highest scores.
+          int64 [1 + samples, n]. The first decision takes the option with the highest score at every node; the others
+          are sampled.
         """
         scores, rng = features(instance.arrays()) @ self.weights, rng or self.rng
         noise = rng.gumbel(size=(samples, *scores.shape))
@@ -53,7 +55,7 @@ class LinearScores(Learner):
     def train(self, instance: Instance, seed: int, folder, log=None, progress=None) -> dict:
         """Evolve the weights on one instance; resume if the folder holds a checkpoint.
 
-        Arguments and results are those of `Controller.train`, except that an instance takes the place of `make_env`.
+        `Controller.train` describes the arguments and results. Here an instance replaces the argument `make_env`.
         "best_return" is the reduction of the objective relative to the instance's control, in percent.
         """
         config = self.config
@@ -88,7 +90,14 @@ class LinearScores(Learner):
         }
 
     def _fitness(self, instance: Instance, seen: np.ndarray, individuals: np.ndarray, control: int) -> np.ndarray:
-        """Return the negative objectives relative to the control's, float64 [P]; keep the best weights."""
+        """Return −objective / control of each individual, float64 [P]; store the weights with the lowest objective.
+
+        Args:
+          instance: the instance.
+          seen: the result of `features`.
+          individuals: float64 [P, size], weights.
+          control: the objective of the control.
+        """
         weights = individuals.reshape(len(individuals), *self.weights.shape)
         objectives = instance.evaluate((seen @ weights).argmax(axis=2)).objectives
         first = int(objectives.argmin())
@@ -106,7 +115,10 @@ class LinearScores(Learner):
 
 
 def features(graph: GraphArrays) -> np.ndarray:
-    """Return float64 [n, 2 F + 1]: the node's features, the mean of its neighbours' features, and 1."""
+    """Return the inputs of the scores, float64 [n, 2 F + 1].
+
+    A row holds the standardised features of a node, their mean over the node's neighbours, and 1.
+    """
     nodes = graph.nodes.astype(np.float64)
     nodes = (nodes - nodes.mean(axis=0)) / np.maximum(nodes.std(axis=0), 1e-9)
     ends = np.concatenate([graph.senders, graph.receivers]), np.concatenate([graph.receivers, graph.senders])

@@ -2,8 +2,8 @@
 
 `two-stage` is the head of the paper (sections 3.1.3 and 3.4): a rule head, then a location head that also receives an
 embedding of the chosen rule. `match-classes` chooses among the match classes that have a match (worldmodel/base.py)
-and takes the first match of the chosen class. It begins with a greedy prior (`controller.ppo.greedy_prior`): logits
-from the median reward of each class in the data.
+and takes the first match of the chosen class. It begins with a greedy prior (`controller.ppo.greedy_prior`): initial
+logits that grow with the median reward of each class in the data.
 
 A *choice* is an element of the distribution: (xfer_id, location), int32 [B, 2], or the index of a match class, int32
 [B], with NO-OP last. z and h need no scaling: the world model standardises z, and h lies within ±1.
@@ -33,10 +33,14 @@ class Orthogonal(snt.initializers.Initializer):
 
 
 class Policy(snt.Module):
-    """The base class of both policies. `mode`, `sample` and `value` are compiled once, for any batch size.
+    """The base class of both policies.
 
     A subclass sets `observes_counts` ("counts" or "class_counts") and implements the methods that raise
-    NotImplementedError.
+    NotImplementedError. The following functions are compiled once, for any batch size:
+
+      mode: (z, h, counts) → the most probable actions, int32 [B, 2].
+      sample: (z, h, counts, seeds int64 [2, 2]) → (sampled actions, tensors that an update needs; see `_sample`).
+      value: (z, h) → state values, float32 [B].
     """
 
     observes_counts: str
@@ -72,7 +76,7 @@ class Policy(snt.Module):
 
     @property
     def counted(self) -> int:
-        """The number of counts in an observation row."""
+        """The length of the observed counts: N + 1 for "counts", K for "class_counts"."""
         raise NotImplementedError("counted -> int")
 
     @property
@@ -81,34 +85,34 @@ class Policy(snt.Module):
         raise NotImplementedError("memory -> {name: TensorSpec}")
 
     def remember(self, counts, choice) -> dict[str, tf.Tensor]:
-        """Return what a later gradient step needs to evaluate the choice again.
+        """Return the tensors from which `learning` rebuilds the distribution of a choice in a later gradient step.
 
         Args:
-          counts: int32 [B, counted].
-          choice: int32 [B] or [B, 2].
+          counts: int32 [B, counted], the observed counts.
+          choice: int32 [B] or [B, 2], the choices that were taken.
         """
         raise NotImplementedError("remember(counts, choice) -> {name: tensor}")
 
     def acting(self, features, counts) -> MaskedCategorical | TwoStage:
-        """Return the distribution over choices.
+        """Return the distribution over all valid choices.
 
         Args:
-          features: float32 [B, hidden].
-          counts: int32 [B, counted].
+          features: float32 [B, hidden], the output of the trunk.
+          counts: int32 [B, counted], the observed counts.
         """
         raise NotImplementedError("acting(features, counts) -> distribution")
 
     def learning(self, features, memory) -> MaskedCategorical | TwoStage:
-        """Return the distribution of `acting`, restricted to what the remembered choice needs.
+        """Return the distribution of `acting` from remembered tensors; it is valid for the remembered choices only.
 
         Args:
-          features: float32 [B, hidden].
+          features: float32 [B, hidden], the output of the trunk.
           memory: the tensors that `remember` returned.
         """
         raise NotImplementedError("learning(features, memory) -> distribution")
 
     def action(self, counts, choice) -> tf.Tensor:
-        """Return the actions of choices, int32 [B, 2]."""
+        """Return the (xfer_id, location) of each choice, int32 [B, 2]; counts: int32 [B, counted]."""
         raise NotImplementedError("action(counts, choice) -> (xfer_id, location)")
 
     def features(self, z, h):
@@ -119,14 +123,20 @@ class Policy(snt.Module):
         return x
 
     def values(self, features):
-        """Return state values, float32 [B], in units of the scaled reward."""
+        """Return the estimated state values, float32 [B]: discounted sums of scaled rewards (`RewardScale` in ppo.py).
+
+        features: float32 [B, hidden], the output of the trunk.
+        """
         return tf.squeeze(self.value_head(features), axis=1)
 
     def _mode(self, z, h, counts):
         return self.action(counts, self.acting(self.features(z, h), counts).mode())
 
     def _sample(self, z, h, counts, seeds):
-        """Return the actions, and the tensors of a step that the learner stores."""
+        """Return the sampled actions, int32 [B, 2], and the tensors of this step that a later update needs.
+
+        These are z, h, the choice, its log-probability, the state value and the tensors of `remember`.
+        """
         features = self.features(z, h)
         distribution = self.acting(features, counts)
         choice = distribution.sample(seeds)
@@ -161,7 +171,7 @@ class TwoStagePolicy(Policy):
 
     @property
     def memory(self):
-        """The mask of valid rules, and the number of locations of the chosen rule."""
+        """The specifications of "rules", the mask of valid rules, and "count", the locations of the chosen rule."""
         return {"rules": tf.TensorSpec([None, self.counted], tf.bool), "count": tf.TensorSpec([None], tf.int32)}
 
     def remember(self, counts, choice):
@@ -177,7 +187,13 @@ class TwoStagePolicy(Policy):
         return choice
 
     def _distribution(self, features, valid, count) -> TwoStage:
-        """Return the distribution for valid bool [B, N + 1] and count: xfer_id -> locations of that rule int32 [B]."""
+        """Return the distribution over (rule, location).
+
+        Args:
+          features: float32 [B, hidden], the output of the trunk.
+          valid: bool [B, N + 1], True for rules that have a location.
+          count: a function from rules int32 [B] to their numbers of locations int32 [B].
+        """
 
         def locations(xfer_id):
             x = tf.concat([features, self.embedding(tf.one_hot(xfer_id, self.shapes.n_xfer_ids))], axis=1)
@@ -187,9 +203,12 @@ class TwoStagePolicy(Policy):
 
 
 class MatchClassPolicy(Policy):
-    """A policy over match classes with a greedy prior.
+    """A policy that chooses a match class or NO-OP, with a greedy prior added to its logits.
 
-    match_classes: int32 [K], the rule of each class; usual_rewards: float32 [K], the median class rewards in the data.
+    Args:
+      shapes, config, rng: the sizes, the options and the generator of the initial weights.
+      match_classes: int32 [K], the rule of each match class.
+      usual_rewards: float32 [K], the median class rewards in the data.
     """
 
     observes_counts = "class_counts"
@@ -199,8 +218,8 @@ class MatchClassPolicy(Policy):
         self.start = np.searchsorted(self.xfer_ids, self.xfer_ids)  # the first match class of the same rule
         gains = usual_rewards[usual_rewards > 0]
         usual = np.median(gains) if len(gains) else 1.0
-        # NO-OP, whose reward is 0, precedes classes without gain. asinh is logarithmic for large rewards, so small
-        # gains still differ from 0, and large ones do not suppress the others.
+        # NO-OP has a small positive prior, so it is preferred to classes without gain. asinh is logarithmic for large
+        # rewards, so a class with a very large gain does not make all other classes improbable.
         scaled = np.arcsinh(np.append(usual_rewards / usual, RELUCTANCE))
         self.greedy_prior = (config.greedy_prior * scaled).astype(np.float32)
         super().__init__(shapes, config, rng)
@@ -214,7 +233,7 @@ class MatchClassPolicy(Policy):
 
     @property
     def memory(self):
-        """The mask of the match classes that had a match."""
+        """The specification of "valid", the mask of the match classes that have a match."""
         return {"valid": tf.TensorSpec([None, self.counted], tf.bool)}
 
     def remember(self, counts, choice):
@@ -231,7 +250,15 @@ class MatchClassPolicy(Policy):
         return MaskedCategorical(self.class_head(features) + self.greedy_prior, tf.concat([valid, no_op], axis=1))
 
     def action(self, counts, choice):
-        """Return the first match of the class, int32 [B, 2]: locations of a rule are ordered by match class."""
+        """Return the first match of each chosen class as (xfer_id, location), int32 [B, 2].
+
+        The locations of a rule are ordered by match class. The first location of a class is therefore the number of
+        matches in the earlier classes of its rule.
+
+        Args:
+          counts: int32 [B, K], the number of matches of each match class.
+          choice: int32 [B], the index of a match class; K is NO-OP.
+        """
         before = tf.pad(tf.cumsum(counts, axis=1), [[0, 0], [1, 0]])  # [B, K + 1]: locations of earlier classes
         location = count_of(before, choice) - count_of(before, tf.gather(self.start, choice))
         return tf.stack([tf.gather(self.xfer_ids, choice), location], axis=1)

@@ -1,12 +1,12 @@
-"""Training on the real environment: the model-free baseline, with limits of interactions and of measurement time.
+"""Training on the real environment: the model-free baseline, with limits on interactions and on measurement time.
 
 A world model, if there is one, only encodes the observations (z, h, match classes). Every step of every copy rewrites
-the real graph and counts, also in evaluations. At a limit the training ends with its last checkpoint. After a kill,
-steps since the checkpoint are played again and count once.
+the real graph and counts as one interaction, also in evaluations. At a limit the training ends with its last
+checkpoint. A killed training continues from its last checkpoint, and steps that are played again count once.
 
-Measurement seconds also count once per graph. A file of its own holds the measured graphs, so that a training that was
-killed reaches the limit at the same step as an uninterrupted one. The file also holds the fastest measured graph, which
-is a result even if the agent never returns to it.
+The measurement of a graph also counts once, even if the graph is visited again. The file of `Measurements` holds the
+seconds of each measured graph, so a killed training reaches the limit at the same step as an uninterrupted one. The
+file also holds the fastest measured graph, which is a result even if the agent never returns to it.
 """
 
 import math
@@ -25,7 +25,12 @@ from rlflow.common.task import Observes
 
 
 class LimitReached(Exception):
-    """Raised when a limit is reached. limit: the limit in words. option: the name of the option that sets it."""
+    """Raised when a limit of a training on the real environment is reached.
+
+    Attributes:
+      limit: the limit in words, such as "10000 interactions".
+      option: the name of the option that sets the limit.
+    """
 
     def __init__(self, limit: str, option: str):
         super().__init__(limit)
@@ -34,28 +39,28 @@ class LimitReached(Exception):
 
 @dataclass
 class Interactions:
-    """A counter of the steps of all copies of a real environment, with a limit."""
+    """A counter of the steps of all copies of a real environment: `used` steps so far, at most `limit`."""
 
     limit: int
     used: int = 0
 
     def use(self, steps: int) -> None:
-        """Count steps. Raise LimitReached, without counting, if they exceed the limit."""
+        """Add steps to `used`. If the sum would exceed the limit, leave `used` unchanged and raise LimitReached."""
         if self.used + steps > self.limit:
             raise LimitReached(f"{self.limit} interactions", "controller.interactions")
         self.used += steps
 
 
 class Measurements:
-    """The measurement seconds of a training, one entry per graph, in a file that survives a kill.
+    """The seconds that a training has spent on measurements, with one entry per graph, kept in a file.
 
     Args:
-      path: the file.
-      limit: seconds, or None for no limit; the measurement that exceeds the limit is the last one.
+      path: the file; it is written at every change, and read if it exists.
+      limit: the largest sum of seconds, or None for no limit; the measurement that exceeds the limit is the last one.
 
     Attributes:
-      best: {"latency": the lowest measured latency, "actions": the [xfer_id, location] pairs to its graph}, or None
-        before the first measurement.
+      best: the fastest graph: {"latency": its latency relative to the initial graph, "actions": the [xfer_id, location]
+        pairs that lead to it}. None before the first measurement.
     """
 
     def __init__(self, path: Path, limit: float | None):
@@ -69,10 +74,10 @@ class Measurements:
         return max(self._until.values(), default=0.0)
 
     def met(self, latency: float, actions: Sequence[list[int]]) -> None:
-        """Keep a state if it is the fastest so far.
+        """Store a state as `best` if its latency is the lowest so far.
 
         Args:
-          latency: relative to the latency of the initial state; NaN if there is no measurement.
+          latency: the latency of the state relative to the initial state; NaN if it was not measured.
           actions: the [xfer_id, location] pairs that lead to the state.
         """
         if latency < (self.best["latency"] if self.best else math.inf):
@@ -80,10 +85,13 @@ class Measurements:
             self._write()
 
     def charge(self, measured: Mapping[str, float]) -> None:
-        """Add measurement seconds of graphs (hash → seconds) that were not charged before.
+        """Add the measurement seconds of graphs that have no entry yet.
+
+        Args:
+          measured: hash of a graph → seconds that its measurement took.
 
         Raises:
-          LimitReached: the total after one of these graphs exceeds the limit.
+          LimitReached: the sum of seconds after the measurement of one of these graphs exceeds the limit.
         """
         new = [key for key in measured if key not in self._until]
         for key in new:
@@ -98,9 +106,12 @@ class Measurements:
 
 
 class ChargedEnv(gymnasium.Wrapper):
-    """A wrapper of `rlflow.env.step.StepEnv` that charges its measurements.
+    """A wrapper of `rlflow.env.step.StepEnv` that adds the seconds of its measurements to a `Measurements`.
 
-    own: True for the environment of the run's model, whose fastest graph is kept.
+    Args:
+      env: the environment.
+      measurements: receives the seconds of measurements.
+      own: True to store the fastest graph in `measurements`, too. False for further models of a training.
     """
 
     def __init__(self, env: gymnasium.Env, measurements: Measurements, own: bool = True):
@@ -124,7 +135,7 @@ class ChargedEnv(gymnasium.Wrapper):
 
 
 class CountedEnv(gymnasium.Wrapper):
-    """A wrapper that counts every step as an interaction."""
+    """A wrapper of an environment that counts every step as one interaction."""
 
     def __init__(self, env: gymnasium.Env, interactions: Interactions):
         super().__init__(env)
@@ -135,12 +146,12 @@ class CountedEnv(gymnasium.Wrapper):
         return self.env.step(action)
 
     def spend(self, steps: int) -> None:
-        """Count steps that a search made for the agent."""
+        """Count rewrites that a search tried on the real graph, such as beam search for imitation, as interactions."""
         self._interactions.use(steps)
 
 
 class CountedVectorEnv(SyncVectorEnv):
-    """n copies with AutoresetMode.SAME_STEP, as in the dream; a step counts as n interactions."""
+    """A vector environment of n copies in AutoresetMode.SAME_STEP, as in dreams; each step counts as n interactions."""
 
     def __init__(self, make: Callable[[], gymnasium.Env], n: int, interactions: Interactions):
         super().__init__([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -161,16 +172,16 @@ def train_for_real(
 
     Args:
       controller: the controller to train.
-      make: makes an environment with the latent spaces, or a `rlflow.env.candidates.CandidateEnv`, as the controller
-        needs. Steps may raise LimitReached.
+      make: a function that returns a new environment, with latent spaces or as a `rlflow.env.candidates.CandidateEnv`,
+        as the controller needs. Its steps may raise LimitReached.
       limit: the largest number of interactions.
       seed, folder, log, progress: see `Controller.train`.
 
     Returns:
-      The results of `Controller.train`.
+      The results of `Controller.train`; "env_steps" is the number of interactions.
 
     Raises:
-      RLFlowError: a limit is too small for the first checkpoint of something learned.
+      RLFlowError: a limit is reached before the first checkpoint with trained weights.
     """
     controller.resume(folder, seed)
     interactions = Interactions(limit, getattr(controller, "env_steps", 0))
@@ -203,7 +214,12 @@ def train_for_real(
 
 
 def _has_learned_checkpoint(controller: Learner, folder: Path) -> bool:
-    """Return True if the folder holds a checkpoint, loaded into the controller, of something learned."""
+    """Return True if the folder holds a checkpoint with trained weights.
+
+    Args:
+      controller: the controller, which has loaded the checkpoint if there is one.
+      folder: the folder of the checkpoint.
+    """
     if not (Path(folder) / "controller.json").exists():
         return False
     return controller.first_checkpoint() == 0 or controller.iterations > 0

@@ -1,9 +1,9 @@
 """Recording of a controller's episodes on the real environment, as training data of world models.
 
-One episode of an iteration is greedy and some are sampled. Most leave the greedy episode at a random step and then
-make rewrites that the world model has not seen (rlflow/collect/exploration.py), because the next controller will query
-the model near the greedy episode. The recorder is wrapped by `LatentEnv`, so that episodes keep the numbering of the
-real environment.
+One episode of an iteration is greedy and some are sampled. Most episodes leave the greedy episode at a random step and
+then make rewrites that the world model has not seen (rlflow/collect/exploration.py), because the next controller will
+query the model near the greedy episode. `Recorder` sits between `LatentEnv` and the real environment, so the recorded
+actions have the location numbers of the real environment.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,12 +25,12 @@ from rlflow.env.step import Recalls, StepEnv
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
-EXCURSION = 30  # least number of exploring steps of an episode; at least as many as its steps before
+EXCURSION = 30  # exploring steps of an episode; as many as the steps before them, if there are more than EXCURSION
 SAMPLED = 4  # every SAMPLED-th episode of an iteration is sampled from the controller
 
 
 class Way(NamedTuple):
-    """A sequence of rewrites as actions, and the states before, between and after them."""
+    """A path of n actions, and the n + 1 states before, between and after them; [] and [] if there is no path."""
 
     actions: list[tuple[int, int]]
     states: list[State]
@@ -40,11 +40,12 @@ NOWHERE = Way([], [])
 
 
 class Recorder(gymnasium.Wrapper):
-    """A wrapper inside LatentEnv that records the valid steps of an episode.
+    """A wrapper of the real environment, inside `LatentEnv`, that records the valid steps of an episode.
 
     Attributes:
       actions, states: the valid actions so far, and the states before, between and after them.
-      known: a path played before; steps of an episode are restored, not played, while the episode follows it.
+      known: a path that was played before. While an episode follows this path, its states are restored from the path
+        instead of computed.
       copied: the number of restored steps.
     """
 
@@ -69,7 +70,7 @@ class Recorder(gymnasium.Wrapper):
 
 
 class Player:
-    """A player of a controller on a real environment; episode 0 is greedy, the others are sampled or exploring."""
+    """A controller that plays on a real environment, whose episodes are recorded as data for world models."""
 
     def __init__(self, controller, env: StepEnv, model: WorldModel):
         self.controller, self.env, self._model = controller, env, model
@@ -83,9 +84,11 @@ class Player:
         return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
 
     def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
-        """Play episode k of an iteration: the greedy one, a sampled one or one that leaves the greedy one to explore.
+        """Play episode k of an iteration.
 
-        If the environment can restore states, steps of the greedy episode are not played again.
+        Episode 0 is greedy. Every SAMPLED-th episode is sampled from the controller. All other episodes follow the
+        greedy episode up to a random step and then explore. If the environment can restore states, steps of the greedy
+        episode are not played again.
 
         Args:
           k: the index of the episode.
@@ -113,7 +116,10 @@ class Player:
         return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < no_op]
 
     def _greedy_path(self, first: Episode) -> Way:
-        """Return the path of the greedy episode, rebuilt after a restart; its steps were counted when played."""
+        """Return the path of the greedy episode `first`.
+
+        After a restart, the states are computed again from the actions of the episode. This uses no interactions.
+        """
         if self._trunk is None:
             moves, states = self._rewrites(first), [self.env.task.initial]
             for xfer_id, location in moves:
@@ -123,7 +129,7 @@ class Player:
 
 
 def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator[Episode]:
-    """Return an endless iterator of episodes, the greedy one first, then sampled ones.
+    """Return an endless iterator of a controller's episodes: one greedy episode, then sampled episodes.
 
     Args:
       controller: the controller that acts.
@@ -143,10 +149,10 @@ def play_iteration(
     Args:
       player: the player of the controller.
       folder: the folder of the shards.
-      interactions: the limit of real steps; no episode begins that might exceed it.
-      most: the limit of episodes, for a controller that stops at once.
-      seed: episode k depends on (*seed, k) alone.
-      progress: a tqdm-like object that counts interactions.
+      interactions: the largest number of real steps; no episode begins that might exceed it.
+      most: the largest number of episodes. It ends an iteration whose episodes have hardly any steps.
+      seed: the seed of episode k is derived from (*seed, k).
+      progress: a tqdm-like object that counts interactions, or None.
     """
     episodes: list[Episode] = []
 
@@ -172,7 +178,7 @@ def _interactions(episodes: Sequence[Episode]) -> int:
 
 
 def _read_episodes(path: Path, first: int) -> list[Episode]:
-    """Return the episodes of a shard; none if it is missing, damaged or begins with another index than `first`."""
+    """Return the episodes of a shard; [] if the file is missing or damaged, or its indices do not begin at `first`."""
     try:
         result = read_shard(path)
     except RLFlowError:
