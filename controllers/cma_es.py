@@ -1,16 +1,19 @@
-"""CMA-ES in the dream: evolution of the weights of a small policy by the returns of its dreams.
+"""CMA-ES in the dream: evolution of the weights of a small policy. The fitness is the mean return of its dreams.
 
-The policy scores match classes and NO-OP, and takes a match of the best class that has one. With `priorities` the
-scores are constants, with `linear` they are W [z, h] + b (Ha & Schmidhuber 2018; RLFlow paper, section 3.4), and `mlp`
-adds a narrow hidden layer. Only match classes met before the first generation (`explore`) are scored. Where the
-policy would stop, it takes an unscored class with a positive median reward instead, if one has a match.
+The policy scores match classes and NO-OP, and takes a match of the class with the highest score among the classes that
+have a match. With `priorities` the scores are constants, with `linear` they are W [z, h] + b (Ha & Schmidhuber 2018;
+RLFlow paper, section 3.4), and `mlp` adds a narrow hidden layer. Only match classes that occurred in the exploration
+before the first generation (`explore`) have a score. Where the policy would choose NO-OP, it takes a class without a
+score if that class has a match and a positive median reward.
 
-The search begins at a greedy prior: take the class of the highest median reward in the data until none gains. Median
-rewards enter as ranks, so their unit does not matter. The first generations search the biases alone, the others all
-weights. The kept policy is never worse than the prior in the same dreams.
+The search begins at a greedy prior: the policy that takes the class of the highest median reward in the data, and NO-OP
+if no class with a positive median reward has a match. Median rewards enter as ranks, so their unit does not matter. The
+first generations search the biases alone, the later ones all weights. The policy that is kept has at least the return
+of the greedy prior in the same dreams.
 
-The last output is a location coordinate u. Among the `count` matches of the chosen class, the policy takes the match
-nearest to σ(u) · (count - 1). A checkpoint holds all fitness values. Replaying them rebuilds the search bit for bit.
+The last output u of the policy selects the location. Among the `count` matches of the chosen class, the policy takes
+the match nearest to σ(u) · (count - 1). A checkpoint holds all fitness values. Replaying them rebuilds the search bit
+for bit.
 """
 
 import numpy as np
@@ -24,7 +27,9 @@ from controllers.masked import TwoStage, count_of
 from controllers.random import uniform_actions
 from rlflow.common.errors import RLFlowError
 
-RELUCTANCE = 0.3  # three times the default sigma0, so that an individual tries few classes without gain
+# The initial scores of match classes without gain lie at least this far below the score of NO-OP. Three times the
+# default sigma0, so that a mutated policy chooses few of these classes.
+RELUCTANCE = 0.3
 
 
 class Scores:
@@ -32,17 +37,17 @@ class Scores:
 
     Attributes:
       size: the length of a weight vector.
-      start: float64 [size], the first weight vector; its outputs equal `bias` for all inputs.
+      start: float64 [size], the initial weight vector; its outputs equal `bias` for all inputs.
     """
 
     def __init__(self, policy: str, inputs: int, hidden: int, bias: np.ndarray):
-        """Make a function of one kind of policy.
+        """Create the function.
 
         Args:
-          policy: "priorities", "linear" or "mlp".
+          policy: "priorities" (the outputs are constants), "linear" (one layer) or "mlp" (one hidden layer).
           inputs: the number of inputs I.
-          hidden: the units of the hidden layer of "mlp".
-          bias: float [O], the first outputs.
+          hidden: the number of units in the hidden layer of "mlp".
+          bias: float [O], the outputs at the initial weights.
         """
         self.policy, outputs = policy, len(bias)
         last = {"priorities": 0, "linear": inputs, "mlp": hidden}[policy]
@@ -57,7 +62,7 @@ class Scores:
         self.size = len(self.start)
 
     def __call__(self, weights: tf.Tensor, z: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
-        """Return the outputs, float32 [B, O]; each weight vector evaluates B / P successive rows.
+        """Return the outputs, float32 [B, O]. Each of the P weight vectors applies to B / P successive rows.
 
         Args:
           weights: float32 [P, size].
@@ -75,9 +80,12 @@ class Scores:
 
 
 def by_median_reward(usual_rewards: np.ndarray) -> np.ndarray:
-    """Return the scores of the greedy prior, float64 [C] within ±1, from the ranks of median class rewards [C].
+    """Return the initial scores of C choices, float64 [C] within ±1, by the ranks of their median class rewards.
 
-    The last choice is NO-OP with the score 0; classes without gain score RELUCTANCE or more below NO-OP.
+    A choice with a positive reward scores above 0, and any other choice scores −RELUCTANCE or less.
+
+    Args:
+      usual_rewards: float [C], the median class rewards. The last entry is for NO-OP, whose score is 0.
     """
     gains, losses = np.unique(usual_rewards[usual_rewards > 0]), np.unique(-usual_rewards[usual_rewards < 0])
     above = np.searchsorted(gains, usual_rewards, side="right") / max(len(gains), 1)
@@ -87,7 +95,7 @@ def by_median_reward(usual_rewards: np.ndarray) -> np.ndarray:
     return scores
 
 
-RANDOM_STEPS = 30  # steps of random play
+RANDOM_STEPS = 30  # in `explore`: the steps of random play, and the steps without a new match class before it ends
 
 
 class CMAES(Controller):
@@ -104,7 +112,10 @@ class CMAES(Controller):
         self.know(np.ones(len(self.xfer_ids), bool))
 
     def know(self, reachable: np.ndarray) -> None:
-        """Fix the choices that are scored, bool [K + 1] with NO-OP last, and reset the weights."""
+        """Set the choices that the policy scores, compile the policy and reset its weights.
+
+        reachable: bool [K + 1], True for each match class that has a score; the last entry is for NO-OP.
+        """
         self.reachable, s = reachable, self.shapes
         self.others = np.where(reachable, 0.0, np.append(self.usual_rewards, 0.0))
         bias = np.append(by_median_reward(np.append(self.usual_rewards, 0.0)[reachable]), 0.0)
@@ -113,7 +124,10 @@ class CMAES(Controller):
         self.mean = self.scores.start.copy()  # mean of the search after `history`
 
         def policy(weights, z, h, counts) -> TwoStage:
-            """Return the policy of P individuals on B rows, B / P each; counts int32 [B, C] of reachable choices."""
+            """Return the distribution over (reachable choice, match) for B rows; `Scores` describes weights, z and h.
+
+            counts: int32 [B, C], the number of matches of each reachable choice.
+            """
             outputs = self.scores(weights, z, h)
             scores, coordinate = outputs[:, :-1] / self.config.sigma0, tf.sigmoid(outputs[:, -1:])
 
@@ -138,19 +152,30 @@ class CMAES(Controller):
         )
 
     def act(self, observation, greedy=True, rng=None):
-        """Return int64 [B, 2]; sampling uses the softmax of scores / sigma0, then of the negative distances."""
+        """Return actions, int64 [B, 2]; see `Controller.act`.
+
+        Sampling draws a choice from the softmax of score / sigma0. It then draws the index of a match from the softmax
+        of −|index − σ(u) · (count − 1)|.
+        """
         if greedy:
             return self.actions(self.mode, self.weights[None], observation)
         seeds = (rng or self.rng).integers(2**31, size=(2, 2))
         return self.actions(self.sample, self.weights[None], observation, seeds)
 
     def choices(self, observation) -> np.ndarray:
-        """Return int32 [B, K + 1], the matches of each match class, then 1 for NO-OP (0 in a task without NO-OP)."""
+        """Return the number of matches of each choice, int32 [B, K + 1]; NO-OP, the last, has 1, or 0 if invalid."""
         *_, counts = self.batch(observation, "class_counts")
         return np.concatenate([counts, np.full_like(counts[:, :1], self.shapes.stop)], axis=1)
 
     def actions(self, policy, weights, observation, *seeds) -> np.ndarray:
-        """Return int64 [B, 2], the actions that `mode` or `sample` chooses with weights float32 [P, D]."""
+        """Return the actions that a policy chooses, int64 [B, 2].
+
+        Args:
+          policy: `self.mode` or `self.sample`.
+          weights: float32 [P, size]; each weight vector acts on B / P successive rows.
+          observation: a batch of B observations.
+          *seeds: the seeds of `self.sample`.
+        """
         z, h, _ = self.batch(observation)
         counts = self.choices(observation)
         chosen, position = policy(weights, z, h, counts[:, self.reachable], *seeds).numpy().T
@@ -165,7 +190,7 @@ class CMAES(Controller):
         return np.stack([self.xfer_ids[choice], location], axis=1).astype(np.int64)
 
     def first_checkpoint(self):
-        """Return the least number of steps of `explore`."""
+        """Return the least number of environment steps that `explore` makes, evaluations left out."""
         config = self.config
         return config.popsize * config.dreams * (RANDOM_STEPS + min(RANDOM_STEPS, config.max_steps))
 
@@ -179,7 +204,7 @@ class CMAES(Controller):
             search = self.replayed(seed)
 
             def position() -> int:
-                """Return the generations so far, or the configured number if the next one would exceed the budget."""
+                """Return the generations so far, or the configured number if the next generation exceeds the budget."""
                 is_last = len(self.history) + search.size > config.generations * config.popsize
                 return config.generations if is_last else self.iterations
 
@@ -213,14 +238,15 @@ class CMAES(Controller):
 
     @property
     def iterations(self) -> int:
-        """The number of generations played, in units of popsize individuals."""
+        """The number of evaluated individuals divided by `config.popsize`, rounded down."""
         return len(self.history) // self.config.popsize
 
     def explore(self, env, seed) -> None:
-        """Find the reachable match classes and measure the return of the greedy prior.
+        """Find the match classes that occur in dreams, and set `best_return` to the mean return of the greedy prior.
 
-        Random play comes first, then sampled play of the prior, which goes further than chance, until it has met no
-        new class for RANDOM_STEPS steps.
+        RANDOM_STEPS steps of random play come first. Then actions are sampled from the greedy prior, which reaches
+        states that random play does not. The sampling ends after RANDOM_STEPS steps without a new match class, or after
+        `config.max_steps` steps.
         """
         rng = np.random.default_rng([seed, 2])
         reachable = np.zeros(len(self.xfer_ids), bool)
@@ -244,9 +270,12 @@ class CMAES(Controller):
         self.know(reachable)
 
     def fitness(self, env, individuals, seed) -> np.ndarray:
-        """Return the mean returns, float64 [P], of weights float [P, D], popsize individuals at a time.
+        """Return the mean return of each individual over `config.dreams` dreams, float64 [P].
 
-        Row i of a batch belongs to individual i // dreams.
+        Args:
+          env: a vector environment with popsize · dreams copies; popsize individuals are evaluated at a time.
+          individuals: float [P, size], weight vectors; P is a multiple of popsize.
+          seed: the seed of the dreams.
         """
         returns = []
         for part in np.split(individuals, len(individuals) // self.config.popsize):
@@ -254,7 +283,16 @@ class CMAES(Controller):
         return np.concatenate(returns).reshape(len(individuals), -1).mean(axis=1)
 
     def keep(self, env, candidates, seed) -> dict:
-        """Keep the best candidate if its return is the best so far; return scalars to log."""
+        """Evaluate weight vectors, and store the best one if its mean return is the highest so far.
+
+        Args:
+          env: a vector environment of dreams.
+          candidates: weight vectors float [size]; the first is the mean of the search.
+          seed: the seed of the training.
+
+        Returns:
+          The scalars to log: "return" (of the first weight vector) and "best_return".
+        """
         # Equal dreams each time make the returns of candidates comparable.
         returns = [self.evaluate(env, weights[None], derive_seed(seed, 2)).mean() for weights in candidates]
         if max(returns) > self.best_return:
@@ -262,9 +300,13 @@ class CMAES(Controller):
         return {"return": returns[0], "best_return": self.best_return}
 
     def evaluate(self, env, individuals, seed, seen=lambda observation: observation) -> np.ndarray:
-        """Return the returns, float64 [envs], of weights [P, D] that share the copies of `env` equally.
+        """Play a greedy episode in every copy of a vector environment and return its returns, float64 [envs].
 
-        `seen` is called with every observation and returns it.
+        Args:
+          env: the vector environment.
+          individuals: float [P, size], weight vectors; each plays in envs / P successive copies.
+          seed: the seed of the dreams.
+          seen: a function that is called with every observation and returns it.
         """
         weights = tf.constant(individuals, tf.float32)
         returns, lengths = play(
@@ -277,9 +319,13 @@ class CMAES(Controller):
         return returns
 
     def replayed(self, seed) -> Widened:
-        """Rebuild the search from `history`. Raise RLFlowError if its mean differs from the stored mean."""
+        """Rebuild the search by reporting the fitness values in `history` to a new search with this seed.
+
+        Raises:
+          RLFlowError: the mean of the rebuilt search differs from the stored mean.
+        """
         config, first = self.config, 0
-        biases = self.reachable.sum() + 1  # those of the choices and of u
+        biases = self.reachable.sum() + 1  # the biases of all choices and of u
         search = Widened(
             self.scores.start, biases, config.priorities_first * config.popsize, sigma0=config.sigma0,
             popsize=config.popsize, full_covariance=config.full_covariance, patience=config.patience, seed=seed,

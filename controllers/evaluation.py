@@ -1,7 +1,8 @@
-"""Episodes of a controller: batches for a mean return, single episodes for the cheapest visited state.
+"""Playing of episodes with a controller.
 
-This module imports no TensorFlow. It relies on the latent spaces of the environment alone. `best_of` also needs
-`info["cost"]` (ms) from reset and from every step.
+`play` returns the returns of parallel episodes. `rollout` records a single episode, and `best_of` finds the cheapest
+state that several single episodes visit. The costs of states are `info["cost"]`, the objective in the task's unit (such
+as ms). This module imports no TensorFlow.
 """
 
 import math
@@ -20,13 +21,13 @@ def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.n
     """Play one episode in each copy of a vector environment.
 
     Args:
-      env: n copies.
-      act: observation -> actions int [n, 2].
+      env: a vector environment with n copies.
+      act: a function from a batched observation to actions, int [n, 2].
       seed: the seed of the reset.
-      max_steps: the largest number of steps.
+      max_steps: the number of steps after which unfinished episodes are cut off.
 
     Returns:
-      The undiscounted returns float64 [n] and the episode lengths int64 [n].
+      The undiscounted returns float64 [n] and the numbers of steps of the episodes int64 [n].
 
     Raises:
       RLFlowError: a return is not finite.
@@ -48,27 +49,28 @@ def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.n
 
 @dataclass
 class Trajectory:
-    """One episode of T steps. `infos` has T + 1 entries; the first comes from reset."""
+    """The record of one episode of T steps."""
 
-    actions: list[tuple[int, int]] = field(default_factory=list)  # (xfer_id, location), numbered as in the environment
-    rewards: list[float] = field(default_factory=list)
-    infos: list[dict] = field(default_factory=list)
+    actions: list[tuple[int, int]] = field(default_factory=list)  # T pairs (xfer_id, location) of the real environment
+    rewards: list[float] = field(default_factory=list)  # T
+    infos: list[dict] = field(default_factory=list)  # T + 1; the first one comes from reset
     terminated: bool = False  # ended by the task (NO-OP), not truncated
     seconds: float = field(default=0.0, compare=False)  # wall-clock time, environment steps included
 
     @property
     def costs(self) -> list[float]:
-        """The costs (ms) of the T + 1 visited states."""
+        """The costs of the T + 1 visited states, in the task's unit (such as ms)."""
         return [float(info["cost"]) for info in self.infos]
 
 
 def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
-    """Play one episode in a single environment; the controller receives a batch of one.
+    """Play one episode in a single environment and return its record.
 
     Args:
-      controller: anything with `act` as in `controllers.base.Controller`.
+      controller: an object with the method `act` of `controllers.base.Controller`; it receives batches of one
+        observation.
       env: an environment whose observations the controller accepts.
-      greedy: take the most probable actions; otherwise sample.
+      greedy: True to take the most probable actions, False to sample actions.
       seed: the seed of the reset and of sampling.
     """
     rng, started = np.random.default_rng(seed), time.perf_counter()
@@ -91,27 +93,27 @@ class BestOf:
     """Several trajectories and the cheapest state that any of them visited."""
 
     trajectories: list[Trajectory]  # one greedy trajectory per player, then sampled ones
-    index: int  # index of the trajectory with the cheapest state
-    prefix: int  # number of actions to that state; 0 is the initial state
-    cost: float  # ms
+    index: int  # index of the trajectory that visits the cheapest state
+    prefix: int  # number of actions of that trajectory before the cheapest state; 0 if it is the initial state
+    cost: float  # cost of the cheapest state, in the task's unit
 
     @property
     def actions(self) -> list[tuple[int, int]]:
-        """The actions from the initial state to the cheapest one."""
+        """The actions from the initial state to the cheapest state."""
         return self.trajectories[self.index].actions[: self.prefix]
 
 
 def best_of(players: Sequence, env: gym.Env, samples: int, seed: int, deadline: float = math.inf) -> BestOf:
     """Play a greedy episode of each player, then sampled episodes, and find the cheapest state.
 
-    Between equal costs the earlier trajectory wins, then the shorter prefix.
+    If several states have the lowest cost, the earliest trajectory is chosen, and in this the earliest state.
 
     Args:
-      players: controllers with equal observations, see `Learner.players`. They take turns in sampled episodes.
-      env: an environment with `info["cost"]` (ms).
+      players: controllers with equal observations (see `Learner.players`). They take turns in sampled episodes.
+      env: an environment with `info["cost"]` from reset and from every step.
       samples: the number of sampled episodes.
-      seed: the seed of the greedy episodes; sampled episode k has seed + k.
-      deadline: the value of time.monotonic() after which no episode begins; the first one is always played.
+      seed: the seed of the greedy episodes; sampled episode k = 1, 2, … has seed + k.
+      deadline: the value of time.monotonic() after which no episode begins; the first episode is always played.
     """
     trajectories, n = [], len(players)
     while len(trajectories) < n + samples and (not trajectories or time.monotonic() < deadline):

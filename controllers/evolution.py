@@ -1,9 +1,8 @@
 """CMA-ES of the package `cma`, restarted with twice the population whenever it converges (IPOP; Auger & Hansen 2005).
 
-A generation of the doubled population counts as two. Above `full_covariance` weights only variances are learned,
-otherwise all covariances.
+If there are more than `full_covariance` weights, only variances are learned, otherwise all covariances.
 
-The search depends on its seed and on the reported fitness values alone. A checkpoint is the table of fitness values.
+The search depends on its seed and on the reported fitness values alone, so a checkpoint needs only these values.
 """
 
 import cma
@@ -11,15 +10,15 @@ import numpy as np
 
 
 class Evolution:
-    """A maximising search with the ask-and-tell interface.
+    """A search for the weights with the highest fitness, with the ask-and-tell interface.
 
     Attributes:
-      stop: the stopping criteria of `cma` that are met; if there are any, the next generation belongs to a new start.
+      stop: the names of the stopping criteria of `cma` that are met. If there are any, `ask` restarts the search.
       size: the number of individuals of the next generation.
     """
 
     def __init__(self, start: np.ndarray, sigma0: float, popsize: int, full_covariance: int, patience: int, seed: int):
-        """Start at the mean `start`, float64 [D]; `CMAESConfig` describes the other options."""
+        """Begin at the mean `start`, float64 [D], with this seed; `CMAESConfig` describes the other arguments."""
         self.start, self.sigma0, self.popsize, self.seed = start, sigma0, popsize, seed
         self.starts, self.stop = 0, []
         self.options = {
@@ -46,7 +45,7 @@ class Evolution:
 
     @property
     def scalars(self) -> dict[str, float]:
-        """The scalars to log: step size and number of starts."""
+        """The scalars to log: "sigma" (the step size) and "starts" (1 + the number of restarts)."""
         return {"sigma": self.strategy.sigma, "starts": self.starts}
 
     def begin(self) -> None:
@@ -72,19 +71,19 @@ class Evolution:
 
 
 class Widened:
-    """A search over the last few weights that later widens to all weights, starting at the mean reached so far.
+    """A search that first varies only the last few weights, then all weights from the mean that it has reached.
 
-    It has the ask-and-tell interface of `Evolution`.
+    It has the same methods and properties as `Evolution`.
     """
 
     def __init__(self, start: np.ndarray, few: int, individuals: int, **options):
-        """Start at a mean.
+        """Begin at a mean.
 
         Args:
-          start: float64 [D], the first mean.
-          few: the number of weights of the first search.
-          individuals: the number of individuals after which the search widens.
-          **options: the options of both searches.
+          start: float64 [D], the initial mean.
+          few: the first search varies the last `few` weights only.
+          individuals: the number of individuals of the first search; 0 to search all weights at once.
+          **options: the arguments of `Evolution` besides `start`.
         """
         self.start, self.left, self.options = start, individuals, options
         self.search = Evolution(start[-few:] if individuals else start, **options)
@@ -107,7 +106,10 @@ class Widened:
         return self.completed(self.search.mean[None])[0]
 
     def completed(self, last: np.ndarray) -> np.ndarray:
-        """Complete weights float64 [P, ≤ D] to [P, D] with the initial values of the weights not yet searched."""
+        """Put the initial values of the weights that are not searched yet before `last`; return float64 [P, D].
+
+        last: float64 [P, d], values of the last d weights.
+        """
         others = self.start[: len(self.start) - last.shape[1]]
         return np.concatenate([np.broadcast_to(others, (len(last), len(others))), last], axis=1)
 

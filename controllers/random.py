@@ -11,10 +11,10 @@ from controllers.evaluation import play
 
 
 def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw one valid action for each row, uniformly.
+    """Draw one valid action for each row, all with equal probability.
 
     Args:
-      counts: int32 [B, N + 1], valid locations of each rule.
+      counts: int32 [B, N + 1], the number of valid locations of each rule; the last entry is for NO-OP.
       rng: the random generator.
 
     Returns:
@@ -37,12 +37,12 @@ class RandomController(Controller):
         self.best_return = -np.inf
 
     def act(self, observation, greedy=True, rng=None):
-        """Return int64 [B, 2], uniform over all valid pairs; `greedy` has no effect."""
+        """Return actions, int64 [B, 2], drawn uniformly from all valid actions; `greedy` has no effect."""
         *_, counts = self.batch(observation)
         return uniform_actions(counts, rng or self.rng)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
-        """Measure the mean return of random play, the baseline of other controllers; nothing is trained."""
+        """Measure the mean return of random play, a baseline for other controllers; nothing is trained."""
         self.resume(folder, seed)
         env = self.open(make_env, self.config.dreams)
         rng = np.random.default_rng(seed)
