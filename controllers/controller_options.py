@@ -68,7 +68,7 @@ class LearnerConfig:
 
     Attributes:
       needs: packages of the extra `learn` that the controller imports.
-      observes: the kind of its observations.
+      observes: the kind of observation that the controller needs.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
@@ -285,7 +285,10 @@ class TopoformerConfig(LearnerConfig):
 
 
 def controller_config(config: Mapping):
-    """Return the options of the controller named in a config, with the options that it takes from other groups."""
+    """Return the options of the controller that a config names, an instance of its `LearnerConfig`.
+
+    Fields such as `PlannerConfig.beam_search` take their options from another group of the config, such as search.beam.
+    """
     name = config["controller"]["name"]
     kind = CONFIGS.get(name)
     others = {}

@@ -2,15 +2,16 @@
 
 Iteration 1 learns from the existing episodes. In each further iteration a controller trains in the current dream and
 plays the real graph, and the world model is trained again with these episodes added. A controller exploits predictions
-that are too optimistic; its real episodes then correct them.
+that are too optimistic; its real episodes then correct the predictions.
 
-The results contain the fidelity `before` and `after` each training on the controller's new episodes. `before` belongs
-to a model that had not seen these episodes, so its course over the iterations shows whether false predictions become
-rarer. The rest of `iterations.interactions` is divided equally among the iterations, and no episode begins that might
-exceed its share. Every step can be resumed or repeated with identical bytes.
+The results contain the fidelity of the world model on the controller's new episodes, `before` and `after` training on
+them. The model of `before` has not seen these episodes, so its fidelity over the iterations shows whether false
+predictions become rarer. The interactions that the existing episodes leave of `iterations.interactions` are divided
+equally among the further iterations. No episode begins that might exceed the share of its iteration. Every step can be
+resumed or repeated with identical bytes.
 
-A run optimises one model. `collect.also` names runs of other models whose random episodes are added. They are sorted
-by the hashes of the models, so all these runs learn the same world model.
+A run optimises one ONNX model. `collect.also` names runs of other ONNX models whose random episodes are added. The
+episodes are sorted by the hashes of the ONNX models, so all these runs learn the same world model.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,8 @@ from worldmodel.fidelity import fidelity, improvement
 
 
 class Steps(Protocol):
-    """The steps of an iteration. Each step resumes where it was stopped, and returns the same result when repeated."""
+    """The steps of iteration `number`. A stopped step is resumed by a new call; a repeated step gives the same result.
+    """
 
     def learn(self, number: int, episodes: Sequence[Episode]) -> dict:
         """Train the world model of the iteration on these episodes and return the results of the training."""
@@ -49,7 +51,7 @@ def learn_in_iterations(
       episodes: the episodes of iteration 1.
       count: the number of iterations.
       interactions: the budget of real steps for all iterations, including the steps of `episodes`.
-      shortest: the smallest number of real steps of an iteration.
+      shortest: the smallest number of real steps that each iteration after the first must be allowed to make.
       seed: the seed of the fidelity measurement.
       report: receives the entry of each iteration after the first.
 
@@ -60,7 +62,7 @@ def learn_in_iterations(
       controller's dreams, "after" with the model that was trained on the new episodes as well.
 
     Raises:
-      RLFlowError: the budget leaves less than `shortest` for an iteration.
+      RLFlowError: the budget leaves fewer than `shortest` real steps for an iteration.
     """
     played = _interactions(episodes)
     if count > 1 and (interactions - played) // (count - 1) < shortest:

@@ -1,5 +1,4 @@
-"""The stages of learning on a run folder: collect, train the world model, train controllers, act.
+"""The stages of learning on a run folder: collect episodes, train the world model, train controllers, evaluate them.
 
-This package stands above all controllers. It trains them in the dream (`worldmodel.dream`), which no controller
-imports.
+This package connects controllers with dreams (`worldmodel.dream`); controllers themselves import no dream.
 """

@@ -1,7 +1,7 @@
 """The stage `eval`: trained controllers act on the real graph and are compared with controls.
 
 `evaluate_world_model` measures the accuracy of the world model instead. `acted` plays a controller that was trained on
-other models, for `optimise --controller`.
+other ONNX models, for `optimise --controller`.
 """
 
 import time
@@ -41,16 +41,16 @@ from worldmodel.fidelity_report import write_fidelity
 from worldmodel.run_pages import draw_dream_and_reality
 from worldmodel.train_and_load import prepare_tensorflow, split_episodes
 
-FRESH = 32  # new random episodes to test a world model on if its training held none out
+FRESH = 32  # number of new random episodes on which a world model is tested if its training held no episodes out
 
 
 def acted(run, folder: str, seconds: float) -> Candidate:
-    """Play a trained controller on the run's model and return the cheapest graph that it visits.
+    """Play a trained controller on the run's ONNX model and return the cheapest graph that its episodes visit.
 
     Args:
       run: the run folder.
-      folder: the folder of a controller that observes candidates.
-      seconds: the time after which no episode begins; the first, greedy episode is always played.
+      folder: the folder of a controller that observes successor graphs.
+      seconds: the time in seconds after which no episode begins; the first, greedy episode is always played.
     """
     started = time.monotonic()
     prepare_tensorflow(run.config.seed, run.config.world_model.threads)
@@ -64,15 +64,16 @@ def acted(run, folder: str, seconds: float) -> Candidate:
 
 
 def evaluate(run, result=None) -> dict:
-    """Run the stage: compare the controllers with controls on the real graph and deliver the best candidate.
+    """Run the stage `eval`: compare the controllers with controls on the real graph and deliver the best candidate.
 
     Args:
       run: the run folder, with trained controllers.
-      result: a `rlflow.optimisation.anytime.BestSoFar` of earlier searches. Its candidates are compared as well, and
-        the controller's candidate is offered to it.
+      result: a `rlflow.optimisation.anytime.BestSoFar` of earlier searches, or None. Its candidates are compared as
+        well, and the controller's candidate is offered to it.
 
     Returns:
-      The outcome of `TaskSpec.deliver` with "dreamt" and "compared_returns".
+      The outcome of `TaskSpec.deliver`. In a step-by-step task it also has the entries "dreamt" (see
+      `_dream_and_reality`) and "compared_returns" (see `_compared_returns`).
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run)
@@ -107,7 +108,10 @@ def evaluate(run, result=None) -> dict:
 
 
 def _merged(candidates: list[Candidate], others: list[Candidate]) -> list[Candidate]:
-    """Merge two lists; of two candidates with one name (e.g. `greedy` as control and as search) keep the better."""
+    """Merge two lists of candidates. Of two candidates with one name, keep the one with the lower objective.
+
+    The name `greedy`, for example, occurs as a control and as a search.
+    """
     result = {candidate.name: candidate for candidate in candidates}
     for other in others:
         if other.name not in result or other.state.objective < result[other.name].state.objective:
@@ -116,7 +120,14 @@ def _merged(candidates: list[Candidate], others: list[Candidate]) -> list[Candid
 
 
 def _draw(run, model, actors: list, tries: list) -> None:
-    """Draw the predicted rewards of each controller's greedy dream beside those of its real greedy episode."""
+    """Draw the returns of each controller's greedy episode in the dream and of its greedy episode on the real graph.
+
+    Args:
+      run: the run folder.
+      model: the world model that dreams.
+      actors: the trained controllers, one per temperature.
+      tries: a `BestOf` of real episodes per controller.
+    """
     for temperature, actor, tried in zip(run.config.dream.temperatures, actors, tries, strict=True):
         dream = DreamEnv(model, run.task.initial, **dream_options(run, temperature))
         dreamt = rollout(actor, dream, greedy=True, seed=run.config.seed)
@@ -124,9 +135,15 @@ def _draw(run, model, actors: list, tries: list) -> None:
 
 
 def _cheapest_reached(run, trained: dict, tries: list, started: float) -> Candidate:
-    """Return the cheapest state that any controller reached.
+    """Return the cheapest state that any controller reached, as a candidate.
 
-    Interactions and measurement seconds include data collection, training and acting.
+    The candidate's interactions and measurement seconds include data collection, training and acting.
+
+    Args:
+      run: the run folder.
+      trained: the results of the stage `train-controller`.
+      tries: a `BestOf` of real episodes per controller.
+      started: the value of time.monotonic() from which the candidate's seconds count.
     """
     best = min(tries, key=lambda tried: tried.cost)
     interactions, measured = 0, 0.0
@@ -146,7 +163,10 @@ def _cheapest_reached(run, trained: dict, tries: list, started: float) -> Candid
 
 
 def _fastest_measured(run, trained: dict, controller: Candidate) -> Iterator[Candidate]:
-    """Yield the fastest graph that was measured while a controller trained on the real graph."""
+    """Yield the fastest graph that was measured while each controller trained on the real graph, as a candidate.
+
+    A training without measurements yields nothing. The other entries are copied from the candidate `controller`.
+    """
     for training in trained["trainings"]:
         best = training.get("measured")
         if best and (actions := best["actions"]):
@@ -163,7 +183,7 @@ def _greedy_control(run) -> Candidate:
 
 
 def _random_control(run, interactions: int) -> Candidate:
-    """Return the best state of random play with as many interactions as the controller used."""
+    """Return the cheapest state that random play reaches with this number of interactions, as a candidate."""
     started, steps = time.monotonic(), run.spec.max_steps
     seed, by_rule = run.config.seed, run.config.collect.by_rule
     actions, played = rollouts.best_random(run.task, run.path / "episodes", interactions, steps, seed, by_rule)
@@ -171,7 +191,10 @@ def _random_control(run, interactions: int) -> Candidate:
 
 
 def _dream_and_reality(run, trained: dict, tries: list) -> list[dict]:
-    """Return the dreamt return per temperature and the real greedy return over as many steps."""
+    """Return one entry per temperature, with the returns of the controller in the dream and on the real graph.
+
+    "real_return" sums the rewards of the greedy real episode over at most as many steps as the dream has.
+    """
     result = []
     for training, tried in zip(trained["trainings"], tries, strict=True):
         episode, steps = tried.trajectories[0], training.get("dreamt_steps", run.config.dream.max_steps)
@@ -187,10 +210,11 @@ def _dream_and_reality(run, trained: dict, tries: list) -> list[dict]:
 
 
 def _compared_returns(run, model, environment, candidates: list[Candidate]) -> dict[str, float]:
-    """Return the real returns that a trained controller has to exceed, by name.
+    """Return real returns with which the return of a trained controller is compared, by name.
 
-    "untrained" is the greedy episode of the same controller with the same seed before any training. "greedy" and
-    "random" are the paths of the controls. The dictionary is empty where a reward needs measurements.
+    "untrained" is the return of the greedy episode of the same controller with the same seed before any training.
+    "greedy" and "random" are the returns of the paths of the controls. The dictionary is empty if there is no world
+    model, or if the reward depends on whole episodes (`EpisodeReward`), which may need measurements.
     """
     reward = run.spec.make_reward()
     if model is None or isinstance(reward, EpisodeReward):
@@ -206,7 +230,12 @@ def _compared_returns(run, model, environment, candidates: list[Candidate]) -> d
 
 
 def evaluate_world_model(run) -> dict:
-    """Measure the world model's predictions on held-out random episodes and on episodes of trained controllers."""
+    """Measure the errors of the world model on held-out random episodes and on episodes of trained controllers.
+
+    Returns:
+      The results of `worldmodel.fidelity.fidelity` by the name of the episodes: "held-out random", or the name of the
+      controller's folder. The entry of a controller also has "improvement".
+    """
     run.require("train-wm")
     config, model, folder = run.config, load_world_model(run), run.path / "eval"
     options = {"uncertainty_limit": config.dream.uncertainty_limit or 0.0, "seed": config.seed}
@@ -225,10 +254,10 @@ def evaluate_world_model(run) -> dict:
 
 
 def _random_episodes(run) -> tuple[list | None, list]:
-    """Return (training episodes of the world model, held-out random episodes of this run's model).
+    """Return (training episodes of the world model, held-out random episodes of this run's ONNX model).
 
-    If the training held none out, new episodes are played. The training episodes are None if world_model.mode is
-    online or world_model.holdout is 0.
+    If the training held out no such episode, new random episodes are played. If `world_model.mode` is
+    "online" or `world_model.holdout` is 0, the result has None for the training episodes.
     """
     config, trained, training = run.config, run.require("train-wm"), None
     if config.world_model.mode == "offline" and config.world_model.holdout:

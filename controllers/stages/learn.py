@@ -1,7 +1,7 @@
 """The stages of learning on a run folder: collect, train-wm, train-controller, then `eval` (acting.py).
 
 A stage that was stopped or killed continues where it stopped. `learn` runs all stages that the run needs.
-`learn_world_model` and `learn_to_act` are one training each. `RunIterations` implements the steps of learning in
+`learn_world_model` and `learn_to_act` perform one training each. `RunIterations` implements the steps of learning in
 iterations (controllers/iterations.py); iterations/K/ in the run folder holds the results of iteration K. The functions
 `*_lines` return the lines that a command prints after a stage.
 """
@@ -92,7 +92,7 @@ def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict
       run: the run folder.
       source: the episodes, or a stream of batches for online training (see `worldmodel.train_and_load.train`).
       folder: the folder of the checkpoint.
-      name: the name of the event log.
+      name: the name of the TensorBoard log.
 
     Raises:
       RLFlowError: the world model cannot predict the run's reward.
@@ -114,10 +114,10 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
 
     Args:
       run: the run folder.
-      model: the world model, or None for a controller that observes candidates.
+      model: the world model, or None for a controller that observes successor graphs.
       temperature: the temperature τ of the dreams.
       folder: the folder of the checkpoint.
-      name: the name of the event log.
+      name: the name of the TensorBoard log.
 
     Returns:
       (the controller, the results of its training).
@@ -159,7 +159,7 @@ class RunIterations:
         self.run, self.path, self.done = run, run.begin_iterations(), []
 
     def learn(self, number: int, episodes) -> dict:
-        """Train the world model; copy the model of the last iteration to the run's folder `world-model`."""
+        """Train the world model; in the last iteration, copy the result to the run's folder `world-model`."""
         folder = self.path / str(number) / "world-model"
         results = learn_world_model(self.run, episodes, folder, f"iteration-{number}-train-wm")
         if number == self.run.config.iterations.count:
@@ -185,7 +185,8 @@ class RunIterations:
             return play_iteration(player, folder, interactions, config.collect.episodes, seed, bar)
 
     def report(self, result: dict) -> None:
-        """Print a line and draw curves for one entry of "iterations" (see `learn_in_iterations`)."""
+        """Print a line on one entry of "iterations" (see `learn_in_iterations`), and redraw the curves of all entries.
+        """
         self.done.append(result)
         draw_iterations(self.run, self.done)
         _say_iteration(result)
@@ -208,10 +209,10 @@ def learn(run, result=None) -> dict:
 
     Args:
       run: the run folder.
-      result: the best candidates of earlier searches, see `evaluate`.
+      result: the best candidates of earlier searches, or None; see `evaluate`.
 
     Returns:
-      The results by name of the stage.
+      The results of each stage, by the name of the stage.
     """
     stages = {
         "collect": collect, "train-wm": train_world_model, "train-controller": train_controller,
@@ -241,7 +242,7 @@ def collect(run) -> dict:
 
 
 def train_world_model(run) -> dict:
-    """Run the stage `train-wm`, offline or online; further iterations add the episodes of controllers."""
+    """Run the stage `train-wm`: train the world model once, or in several iterations (controllers/iterations.py)."""
     one_shot.refuse(run, "train-wm")
     spec, config, options = run.spec, run.config, run.config.iterations
 
@@ -269,8 +270,11 @@ def train_world_model(run) -> dict:
 def train_controller(run) -> dict:
     """Run the stage `train-controller`.
 
-    It trains one controller per temperature, in the dream or on the real graph (`controller.train_on`). A one-shot
-    task has one controller, which trains on instances.
+    The stage trains one controller for each temperature of the dream, or on the real graph if `controller.train_on` is
+    "real". In a one-shot task it trains one controller on instances.
+
+    Returns:
+      {"controller": its name, "trainings": the results of each training}.
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.train_controller(run)

@@ -1,7 +1,7 @@
 """The stages of a one-shot task: train-controller and eval.
 
-A controller learns on the task's instance, or on other instances of its kind, and then decides. There are no random
-episodes and no world model.
+A controller learns on the task's instance, or on random instances of the same kind, and then returns decisions for the
+task's instance. There are no random episodes and no world model.
 """
 
 import time
@@ -20,7 +20,7 @@ from worldmodel.train_and_load import prepare_tensorflow
 
 
 def refuse(run, stage: str) -> None:
-    """Raise RLFlowError if the run's task is one-shot: such a task does not have this stage."""
+    """Raise RLFlowError if the run's task is one-shot, since one-shot tasks do not have this stage."""
     if run.spec.shape == ONE_SHOT:
         raise RLFlowError(
             f"the task '{run.config.task.name}' is one-shot: it has no stage '{stage}', train-controller is its first"
@@ -42,9 +42,10 @@ def train_controller(run) -> dict:
 
 
 def evaluate(run) -> dict:
-    """Deliver the best decision of the controller (see `TaskSpec.deliver`).
+    """Run the stage `eval`: compare the controller with controls, and deliver the best decision (`TaskSpec.deliver`).
 
-    It is compared with the control and with the best of equally many random decisions.
+    The controls are `Instance.control` and the best of random decisions. The number of random decisions equals the
+    number of decisions that the controller evaluated in training and acting.
     """
     trained, config, instance = run.require("train-controller"), run.config, run.task.initial
 
@@ -74,7 +75,15 @@ def _controller(run):
 
 
 def _best(name: str, instance: Instance, decisions: np.ndarray, evaluations: int, started: float) -> Decision:
-    """Return the decision of the lowest objective among int64 [B, n], after any repair by the instance."""
+    """Return the best of several decisions, after any repair by the instance.
+
+    Args:
+      name: the name of the result.
+      instance: the instance.
+      decisions: int64 [B, n].
+      evaluations: the number of evaluations to report.
+      started: the value of time.monotonic() from which the reported seconds count.
+    """
     result = instance.evaluate(decisions)
     best = int(result.objectives.argmin())
     return Decision(name, result.decisions[best], int(result.objectives[best]), evaluations, time.monotonic() - started)

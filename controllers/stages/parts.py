@@ -14,7 +14,7 @@ def check_names(config) -> None:
     """Check all registered names and option combinations of a config, without TensorFlow.
 
     Raises:
-      RLFlowError: a name is unknown, a module is not installed, or two options contradict each other.
+      RLFlowError: a name is unknown, a Python package is not installed, or two options contradict each other.
     """
     from controllers import CONTROLLERS
     from controllers.controller_options import CONFIGS as CONTROLLER_CONFIGS
@@ -46,14 +46,14 @@ def check_names(config) -> None:
 
 
 def check_installed(who: str, needs: Sequence[str]) -> None:
-    """Check that modules of the extra `learn` are installed.
+    """Check that Python packages of the extra `learn` are installed.
 
     Args:
-      who: the component that needs them, for the message.
-      needs: the names of the modules.
+      who: the component that needs the packages, for the error message.
+      needs: the import names of the packages.
 
     Raises:
-      RLFlowError: a module is not installed.
+      RLFlowError: a package is not installed.
     """
     missing = [name for name in needs if find_spec(name) is None]
     if missing:
@@ -61,7 +61,8 @@ def check_installed(who: str, needs: Sequence[str]) -> None:
 
 
 def check_single_moves(run) -> None:
-    """Raise RLFlowError if an action of the run is a batch of rewrites: dreams and controllers choose single ones."""
+    """Raise RLFlowError if `env.moves` of the run is not "single", since dreams and controllers choose single rewrites.
+    """
     if run.config.env.moves != "single":
         raise RLFlowError(
             f"env.moves={run.config.env.moves} is for random play in the real environment; "
@@ -70,14 +71,14 @@ def check_single_moves(run) -> None:
 
 
 def load_world_model(run, folder: Path | None = None):
-    """Load a trained world model.
+    """Load a trained world model of a run.
 
     Args:
       run: the run folder.
-      folder: the parent of the folder `world-model`, by default the run folder itself.
+      folder: the folder that contains the folder `world-model`, by default the run folder itself.
 
     Raises:
-      RLFlowError: the model was trained with other options than those of the run.
+      RLFlowError: the options of the model differ from the options of the run.
     """
     from worldmodel.train_and_load import load, prepare_tensorflow
     from worldmodel.world_model_options import option_key, world_model_config
@@ -98,15 +99,15 @@ def load_world_model(run, folder: Path | None = None):
 
 
 def controllers_environment(run):
-    """Return the real environment with episodes of at most `controller.max_steps` steps."""
+    """Return the real environment of a run, with episodes of at most `controller.max_steps` steps."""
     return run.spec.make_env(run.task, run.config.controller.max_steps)
 
 
 def sees_candidates(run) -> bool:
-    """Return True if the run's controller observes the graph and all candidates, and so needs no world model.
+    """Return True if the run's controller observes the graph and its successor graphs, and thus needs no world model.
 
     Raises:
-      RLFlowError: such a controller is configured to train in the dream, which has no candidates.
+      RLFlowError: such a controller is configured to train in the dream, which has no successor graphs.
     """
     from controllers.controller_options import CONFIGS
     from rlflow.common.task import Observes
@@ -122,12 +123,12 @@ def sees_candidates(run) -> bool:
 
 
 def as_seen(run, env, model):
-    """Wrap a real environment so that it returns the observations of the run's controller.
+    """Wrap a real environment so that it returns the observations that the run's controller needs.
 
     Args:
       run: the run folder.
       env: the real environment.
-      model: the world model that encodes latent observations, or None for a controller that observes candidates.
+      model: the world model that encodes observations, or None for a controller that observes successor graphs.
     """
     from controllers.controller_options import controller_config
     from worldmodel.latent_env import LatentEnv
@@ -138,18 +139,18 @@ def as_seen(run, env, model):
 
 
 def with_candidates(env, config):
-    """Wrap a real environment in the `CandidateEnv` that a controller with these options needs."""
+    """Wrap a real environment in the `CandidateEnv` that X-RLflow with these options (an `XRLflowConfig`) needs."""
     from rlflow.env.candidates import CandidateEnv
 
     return CandidateEnv(env, config.layers if config.encoding == "local" else None, config.gains)
 
 
 def make_controller(run, model):
-    """Return an untrained controller of the run.
+    """Return a new, untrained controller with the options of the run.
 
     Args:
       run: the run folder.
-      model: the world model that defines the spaces, or None for a controller that observes candidates.
+      model: the world model that defines the latent spaces, or None for a controller that observes successor graphs.
     """
     from controllers import CONTROLLERS
     from controllers.base import check_observes
@@ -169,28 +170,29 @@ def make_controller(run, model):
 
 
 def controller_folder(run, temperature: float) -> Path:
-    """Return the folder of the controller that was trained at this temperature, or on the real graph."""
+    """Return controller/NAME-TEMPERATURE in the run folder, or controller/NAME-real if `controller.train_on` is "real".
+    """
     options = run.config.controller
     where = "real" if options.train_on == "real" else format(temperature, "g")
     return run.path / "controller" / f"{options.name}-{where}"
 
 
 def trained_controller(run, model, temperature: float):
-    """Return the run's controller that was trained at this temperature (see `controller_folder`)."""
+    """Load the run's controller that was trained at a temperature of the dream (see `controller_folder`)."""
     controller = make_controller(run, model)
     controller.load(controller_folder(run, temperature))
     return controller
 
 
 def controller_from(folder: Path | str, seed: int):
-    """Load a trained controller that observes candidates and therefore acts on any model.
+    """Load a trained controller that observes successor graphs and therefore acts on any model.
 
     Args:
       folder: the folder of the controller.
-      seed: the seed of its sampling.
+      seed: the seed with which the controller samples actions.
 
     Raises:
-      RLFlowError: the controller observes something else, or the folder is damaged.
+      RLFlowError: the controller does not observe successor graphs, or the folder is damaged.
     """
     from controllers import CONTROLLERS
     from controllers.base import read_description
@@ -210,7 +212,7 @@ def controller_from(folder: Path | str, seed: int):
 
 
 def world_model_of(run):
-    """Return the run's trained world model, or None if its controller observes candidates."""
+    """Return the run's trained world model, or None if the run's controller observes successor graphs."""
     if sees_candidates(run):
         return None
     run.require("train-wm")
@@ -218,7 +220,7 @@ def world_model_of(run):
 
 
 def dream_options(run, temperature: float) -> dict:
-    """Return the run's keyword arguments of `worldmodel.dream`: when dreams end and how they penalise uncertainty."""
+    """Return the keyword arguments of `DreamEnv` and `DreamVectorEnv` that the run's options determine."""
     options = run.config.dream
     return {
         "max_steps": options.max_steps, "temperature": temperature, "uncertainty_limit": options.uncertainty_limit,
