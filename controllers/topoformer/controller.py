@@ -25,7 +25,7 @@ from worldmodel.weights import module_arrays, restore_arrays
 
 TRAINING, EVALUATION = range(2)  # streams of random numbers
 BEST = "modules/best/"  # prefix of the best network's arrays in a checkpoint
-SIGNIFICANT = 0.05  # largest p of the paired t-test
+SIGNIFICANT = 0.05  # largest p-value of the paired t-test at which the learner replaces the best network
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Topoformer(Learner):
     Network = Network
 
     def __init__(self, config, instance: Sequencing, seed: int = 0):
-        """Create both networks. Raise RLFlowError if decisions of the instance are not orders."""
+        """Create the learner and the best network. Raise RLFlowError if `instance` is not a `Sequencing`."""
         if not isinstance(instance, Sequencing):
             raise RLFlowError("the controller 'topoformer' puts nodes into an order: task.name=ordering")
         sizes = config.width, config.layers, config.heads, config.head_size
@@ -55,16 +55,16 @@ class Topoformer(Learner):
         super().__init__(config, NetworkShapes(features, *sizes, config.attends), seed)
         inputs = Sizes(features + POSITIONS, *sizes), config.attends
         self.networks = Reinforce(*(self.Network(*inputs, np.random.default_rng(seed)) for _ in range(2)))
-        self.epoch, self.orders = 0, 0  # orders: number evaluated so far
+        self.epoch, self.orders = 0, 0  # numbers of epochs completed and of orders evaluated so far
         self.costs = np.zeros(0)  # the best network's costs on the evaluation graphs, relative to the controls
 
     @classmethod
     def trained(cls, folder: Path | str, instance: Sequencing) -> Self:
-        """Return a controller with the best network of a trained folder and that training's options.
+        """Return a controller with the options and the best network of an earlier training.
 
         Args:
           folder: the folder of the training.
-          instance: an instance that the controller shall order.
+          instance: an instance whose nodes the controller shall order.
 
         Raises:
           RLFlowError: the folder holds no controller of this name and shape.
@@ -75,11 +75,11 @@ class Topoformer(Learner):
         return controller
 
     def priorities(self, instance: Sequencing) -> np.ndarray:
-        """Return the priorities of the best network so far, float64 [n]."""
+        """Return the priority that the best network so far gives to each node of an instance, float64 [n]."""
         return self.networks.best.priorities(observe([instance.arrays()])).numpy()[0].astype(np.float64)
 
     def act(self, instance: Sequencing, samples: int = 0, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Return orders of an instance.
+        """Return orders of the nodes of an instance.
 
         Args:
           instance: the instance with n nodes.
@@ -88,7 +88,7 @@ class Topoformer(Learner):
 
         Returns:
           int64 [1 + samples + 2, n]: the greedy order, sampled orders, the result of a beam search by priorities, and
-          the result of a second beam search that starts from the first one.
+          the result of a second beam search that improves the result of the first.
         """
         seen, priorities = observe([instance.arrays()]), self.priorities(instance)
         drawn = sampled(seen, priorities[None], samples, rng or self.rng)[0]
@@ -100,9 +100,9 @@ class Topoformer(Learner):
     def train(self, instance: Sequencing, seed: int, folder, log=None, progress=None) -> dict:
         """Train on random instances of the same kind; resume if the folder holds a checkpoint.
 
-        Arguments and results are those of `Controller.train`, except that an instance takes the place of `make_env`.
-        "best_return" is the reduction of cost by greedy orders of the best network relative to the controls, in
-        percent, on graphs that are not used for training.
+        `Controller.train` describes the arguments and results. Here an instance replaces the argument `make_env`.
+        "best_return" is 100 · (1 − mean of greedy cost / control cost), where the greedy orders of the best network are
+        compared with the controls on random graphs that are not used for training.
         """
         trainer = self.trainer(folder, seed, self.config.epochs, log, progress)
         evaluation = self.evaluation(instance, seed)
@@ -134,7 +134,7 @@ class Topoformer(Learner):
         self.costs = self.relative(self.networks.best, evaluation)
 
     def begin_with(self, folder: Path | str) -> None:
-        """Load the best network of another training. Raise RLFlowError if its shape differs."""
+        """Copy the best network of an earlier training to both networks. Raise RLFlowError if its shape differs."""
         arrays = {name: array for name, array in self.saved(folder).items() if name.startswith(BEST)}
         restore_arrays(self.networks.modules["best"], arrays, str(folder), BEST)
         restore_arrays(self.networks.modules["learner"], module_arrays(self.networks.modules["best"]), "")
@@ -145,24 +145,32 @@ class Topoformer(Learner):
         write_arrays(SHIPPED / "controller.npz", module_arrays(self.networks.modules["best"], BEST))
 
     def evaluation(self, instance: Sequencing, seed: int) -> list[Batch]:
-        """Return the graphs on which networks are compared; they depend on the seed alone."""
+        """Return batches of random instances, of the kind of `instance`, on which networks are compared.
+
+        The instances depend on the seed of the training and are the same in every epoch.
+        """
         count, batch = self.config.evaluation_graphs, self.config.batch
         seeds = [derive_seed(seed, EVALUATION, k) for k in range(count)]
         return [self.batch(instance, seeds[first : first + batch], first) for first in range(0, count, batch)]
 
     def batch(self, instance: Sequencing, seeds: list[int], first: int) -> Batch:
-        """Return a batch of random graphs; their sizes cycle through `config.nodes`.
+        """Return a batch of random instances; graph k of the training has config.nodes[k % len(config.nodes)] nodes.
 
         Args:
           instance: an instance of the same kind.
           seeds: one seed per graph.
-          first: the number of the first graph, which continues the cycle of sizes across batches.
+          first: the number k of the first graph.
         """
         nodes = self.config.nodes
         return Batch([instance.random_instance(nodes[k % len(nodes)], seed) for k, seed in enumerate(seeds, first)])
 
     def learn(self, instance: Sequencing, seed: int) -> dict[str, float]:
-        """Train for one epoch and return the mean scalars to log."""
+        """Train for one epoch and return the scalars to log, as means over the gradient steps.
+
+        Args:
+          instance: an instance of the kind to train on.
+          seed: the seed of the training.
+        """
         config, steps = self.config, []
         rng, rate = np.random.default_rng([seed, self.epoch]), config.learning_rate * config.decay**self.epoch
         for step in range(config.steps):
@@ -173,7 +181,11 @@ class Topoformer(Learner):
         return {name: float(np.mean([one[name] for one in steps])) for name in steps[0]} | {"learning_rate": rate}
 
     def compare(self, evaluation: list[Batch]) -> dict[str, float]:
-        """Keep the learner as the best network if significantly better (Kool et al. 2019); return scalars to log."""
+        """Copy the learner to the best network if its greedy orders cost significantly less (Kool et al. 2019).
+
+        Returns:
+          The scalars to log: "return" (of the learner) and "best_return", in percent as in `train`.
+        """
         costs = self.relative(self.networks.learner, evaluation)
         if costs.mean() < self.costs.mean() and ttest_rel(costs, self.costs, alternative="less").pvalue < SIGNIFICANT:
             self.networks.keep()
@@ -181,7 +193,7 @@ class Topoformer(Learner):
         return {"return": 100 * (1 - float(costs.mean())), "best_return": self.best_return}
 
     def relative(self, network, evaluation: list[Batch]) -> np.ndarray:
-        """Return the costs of greedy orders relative to the costs of the controls, float64 [graphs]."""
+        """Return cost of the network's greedy order / cost of the control for each graph, float64 [graphs]."""
         self.orders += self.config.evaluation_graphs
         return np.concatenate([network.greedy_costs(batch) / batch.controls for batch in evaluation])
 

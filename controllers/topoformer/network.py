@@ -1,8 +1,9 @@
 """The network from graphs to priorities of nodes (Gagrani et al. 2022, section 4 and appendix C.2), and its orders.
 
-Each of the seven graphs has a group of attention heads, which attends to related nodes alone. A group adds nothing to a
-node without relatives. Layers are normalised before attention and MLP (pre-LN). The output of the heads is projected to
-the width, which the paper leaves open.
+The paper derives seven graphs from the given graph (see observation.py). Each of the seven has a group of attention
+heads, in which a node attends only to its neighbours in that graph. A group adds nothing to a node without neighbours.
+Layers are normalised before attention and MLP (pre-LN). The output of the heads is projected to the width, which the
+paper leaves open.
 
 The next node of an order is drawn from the softmax of the priorities of ready nodes. The implementation draws one
 exponential waiting time per node, with the rate exp(priority). Exponential times have no memory, so the ready node with
@@ -30,7 +31,7 @@ from controllers.topoformer.observation import (
 RANGE = 5.0  # standard deviation of the priorities of a graph
 NEVER = -1e9  # logit of masked entries
 
-GROUPS = {  # relatives of each group of heads; all but "seven" are ablations of the paper's Table 3
+GROUPS = {  # the relations to which each group of heads attends; all but "seven" are ablations of the paper's Table 3
     "seven": ((EDGE,), (SHORT_CUT,), (FAR,), (EDGE_BACK,), (SHORT_CUT_BACK,), (FAR_BACK,), (INCOMPARABLE,)),
     "both-ways": ((EDGE, SHORT_CUT), (EDGE_BACK, SHORT_CUT_BACK)),
     "forward": ((EDGE, SHORT_CUT),),
@@ -40,7 +41,7 @@ GROUPS = {  # relatives of each group of heads; all but "seven" are ablations of
 
 
 class Sizes(NamedTuple):
-    """The sizes of a network; see `TopoformerConfig`. inputs: the number of features of a node."""
+    """The sizes of a network, as in `TopoformerConfig`; `inputs` is the number of features of a node."""
 
     inputs: int
     width: int
@@ -50,7 +51,7 @@ class Sizes(NamedTuple):
 
 
 class Encoder(snt.Module):
-    """The embedding and attention layers that all networks for orders share."""
+    """The part of a network that embeds the nodes of a graph: a linear layer, then attention layers."""
 
     def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
         super().__init__()
@@ -60,7 +61,7 @@ class Encoder(snt.Module):
         self.masks = tf.constant(_masks(groups))
 
     def embedded(self, features: tf.Tensor, relations: tf.Tensor) -> tf.Tensor:
-        """Return the embedded nodes, float32 [B, n, width].
+        """Return the embedding of each node, float32 [B, n, width].
 
         Args:
           features: float32 [B, n, inputs], of `Observation`.
@@ -76,7 +77,7 @@ class Encoder(snt.Module):
 
 
 class Priorities(Encoder):
-    """The network from the features, relations and sizes of an `Observation` to priorities, float32 [B, n].
+    """The network that maps features, relations and sizes of an `Observation` to priorities of nodes, float32 [B, n].
 
     Priorities have mean 0 and standard deviation RANGE over the nodes of each graph, and are 0 for padding.
     """
@@ -105,19 +106,19 @@ class Layer(snt.Module):
             self.asks, self.joined = linear(rng, width, 3 * inner, 1.0), linear(rng, inner, width, 1.0)
 
     def __call__(self, nodes: tf.Tensor, masks: tf.Tensor, some: tf.Tensor) -> tf.Tensor:
-        """Return the new nodes, float32 [B, n, width].
+        """Return the new embeddings of nodes, float32 [B, n, width].
 
         Args:
-          nodes: float32 [B, n, width].
-          masks: float32 [B, G, 1, n, n], added to the logits.
-          some: float32 [B, G, 1, n, 1], 1 where a node has relatives in the group, else 0.
+          nodes: float32 [B, n, width], embeddings.
+          masks: float32 [B, G, 1, n, n], added to the attention logits of the G groups.
+          some: float32 [B, G, 1, n, 1], 1 where a node may attend to at least one node in the group, else 0.
         """
         if self.groups:
             nodes += self.joined(self.attention(self.before_attention(nodes), masks, some))
         return nodes + self.out(tf.nn.gelu(self.hidden(self.before_mlp(nodes))))
 
     def attention(self, nodes: tf.Tensor, masks: tf.Tensor, some: tf.Tensor) -> tf.Tensor:
-        """Return the joined outputs of all heads, float32 [B, n, G · heads · head_size]."""
+        """Return the concatenated outputs of all heads, float32 [B, n, G · heads · head_size]; see `__call__`."""
         count, n = tf.shape(nodes)[0], tf.shape(nodes)[1]
         split = tf.reshape(self.asks(nodes), [count, n, 3, self.groups, self.heads, self.head_size])
         queries, keys, values = tf.unstack(tf.transpose(split, [2, 0, 3, 4, 1, 5]))
@@ -149,7 +150,10 @@ def norm(width: int) -> snt.LayerNorm:
 
 
 def _masks(groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    """Return the terms that are added to the logits of each group, float32 [G, relations]."""
+    """Return the term that each group adds to the attention logit of a pair, by its relation: float32 [G, relations].
+
+    The term is 0 for the relations of the group, and NEVER otherwise.
+    """
     masks = np.full((len(groups), INCOMPARABLE + 1), NEVER, np.float32)
     for mask, relatives in zip(masks, groups, strict=True):
         mask[list(relatives)] = 0
@@ -157,7 +161,10 @@ def _masks(groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
 
 
 def _standardised(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-    """Return values with mean 0 and standard deviation 1 over the nodes of each graph, float32 [B, n]."""
+    """Standardise values, float32 [B, n], to mean 0 and standard deviation 1 over the nodes of each graph.
+
+    there: float32 [B, n], 1 for nodes and 0 for padding. The result is 0 for padding.
+    """
     count = tf.reduce_sum(there, axis=1, keepdims=True)
     centred = (values - tf.reduce_sum(values * there, axis=1, keepdims=True) / count) * there
     variance = tf.reduce_sum(centred**2, axis=1, keepdims=True) / count
@@ -168,7 +175,9 @@ LAST = 1e300  # waiting time of padding
 
 
 def greedy(seen: Observation, priorities: np.ndarray) -> np.ndarray:
-    """Return the orders in which the ready node of the highest priority is next, int64 [B, n]; padding comes last.
+    """Return the orders in which the next node is the ready node of the highest priority, int64 [B, n].
+
+    A node is ready when all its predecessors are in the order. Padding comes last.
 
     Args:
       seen: B graphs of n nodes.
@@ -178,7 +187,9 @@ def greedy(seen: Observation, priorities: np.ndarray) -> np.ndarray:
 
 
 def sampled(seen: Observation, priorities: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
-    """Sample orders, int64 [B, samples, n]; padding comes last.
+    """Sample orders, int64 [B, samples, n]: the next node is drawn by the softmax of the priorities of ready nodes.
+
+    Padding comes last.
 
     Args:
       seen: B graphs of n nodes.
@@ -193,13 +204,13 @@ def sampled(seen: Observation, priorities: np.ndarray, samples: int, rng: np.ran
 
 
 def _run_ready_nodes(seen: Observation, graph: np.ndarray, waits: np.ndarray, passing: bool) -> np.ndarray:
-    """Return orders, int64 [lanes, n]: the ready node with the shortest wait is next.
+    """Compute many orders in parallel, int64 [orders, n]: the next node is the ready node with the shortest wait.
 
     Args:
       seen: B graphs of n nodes.
-      graph: int64 [lanes], the index of each lane's graph.
-      waits: float64 [lanes, n], the waiting times.
-      passing: True to subtract the elapsed time from the waits of ready nodes.
+      graph: int64 [orders], the index of the graph that each order belongs to.
+      waits: float64 [orders, n], the waiting time of each node.
+      passing: True to subtract the wait of the chosen node from the waits of all ready nodes at each step.
     """
     lanes, n = np.arange(len(graph)), waits.shape[1]
     waits = np.where(np.arange(n) < seen.sizes[graph, None], waits, LAST)
@@ -216,13 +227,13 @@ def _run_ready_nodes(seen: Observation, graph: np.ndarray, waits: np.ndarray, pa
 
 
 def log_probabilities(priorities: tf.Tensor, orders: tf.Tensor, edges: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """Return the log-probabilities, float32 [B, S], of orders that `sampled` draws.
+    """Return the log-probabilities, float32 [B, S], with which `sampled` draws the given orders.
 
     Args:
       priorities: float32 [B, n].
       orders: int [B, S, n].
-      edges: bool [B, n, n].
-      sizes: int32 [B].
+      edges: bool [B, n, n], as in `Observation`.
+      sizes: int32 [B], the number of nodes of each graph.
     """
     logits = tf.where(choices(orders, edges, sizes), priorities[:, None, None], NEVER)
     chosen = tf.gather(priorities, orders, batch_dims=1)
@@ -235,8 +246,8 @@ def choices(orders: tf.Tensor, edges: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
 
     Args:
       orders: int [B, S, n].
-      edges: bool [B, n, n].
-      sizes: int32 [B].
+      edges: bool [B, n, n], as in `Observation`.
+      sizes: int32 [B], the number of nodes of each graph.
     """
     n = tf.shape(orders)[2]
     steps, at = tf.range(n), tf.argsort(orders, axis=-1)  # at: the step at which each node runs

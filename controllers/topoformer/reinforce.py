@@ -17,7 +17,7 @@ from controllers.topoformer.observation import Observation, observe
 from rlflow.common.task import Sequencing
 from worldmodel.weights import apply_clipped, with_slots
 
-GRADIENT_CLIP = 1.0  # largest global norm
+GRADIENT_CLIP = 1.0  # largest global norm of a gradient
 SEEN = (tf.TensorSpec([None, None, None]), tf.TensorSpec([None, None, None], tf.uint8), tf.TensorSpec([None], tf.int32))
 DRAWN = (
     tf.TensorSpec([None, None]), tf.TensorSpec([None, None, None], tf.int64),
@@ -32,7 +32,7 @@ class Batch:
         self.instances, self.seen = instances, observe([instance.arrays() for instance in instances])
 
     def costs(self, orders: np.ndarray) -> np.ndarray:
-        """Return the objectives, float64 [B, S], of orders int64 [B, S, n]."""
+        """Evaluate S orders of each instance, int64 [B, S, n], and return their objectives, float64 [B, S]."""
         rows = []
         for instance, size, own in zip(self.instances, self.seen.sizes, orders, strict=True):
             rows.append(instance.evaluate(own[:, :size]).objectives)
@@ -40,12 +40,12 @@ class Batch:
 
     @cached_property
     def controls(self) -> np.ndarray:
-        """The objectives of the instances' controls, float64 [B]."""
+        """The objective of the control (`Instance.control`) of each instance, float64 [B]."""
         return np.array([one.evaluate(one.control()[None]).objectives[0] for one in self.instances], np.float64)
 
 
 class Network:
-    """A priority network with compiled functions for graphs of any size."""
+    """A network of priorities (`Priorities`) with functions that are compiled once, for graphs of any size."""
 
     def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
         self.module = Priorities(sizes, attends, rng)
@@ -56,11 +56,11 @@ class Network:
         return self.compiled(seen.features, seen.relations, seen.sizes)
 
     def greedy(self, seen: Observation) -> np.ndarray:
-        """Return the greedy orders, int64 [B, n]."""
+        """Return the greedy order of each graph, int64 [B, n]."""
         return greedy(seen, self.priorities(seen).numpy())
 
     def greedy_costs(self, batch: Batch) -> np.ndarray:
-        """Return the objectives of the greedy orders, float64 [B]."""
+        """Return the objective of the greedy order of each instance, float64 [B]."""
         return batch.costs(self.greedy(batch.seen)[:, None])[:, 0]
 
     def sampled(self, seen: Observation, samples: int, rng: np.random.Generator) -> tuple[np.ndarray, tf.Tensor]:
@@ -100,7 +100,8 @@ class Reinforce(snt.Module):
           rng: the generator to sample with.
 
         Returns:
-          The scalars to log.
+          The scalars to log: "policy_loss", "gradient_norm" (before clipping), and "spread", the standard deviation of
+          cost / baseline in percent.
         """
         seen = batch.seen
         with tf.GradientTape() as tape:
