@@ -1,8 +1,8 @@
 """The agent of X-RLflow: PPO (Schulman et al. 2017) over candidates, on the real graph.
 
-Before it learns from rewards it can imitate beam search (behavioural cloning: Pomerleau 1991). Beam search tries
-thousands of rewrites for each one that it keeps. Imitation raises the probability of the kept rewrites on the training
-models, and the policy then applies to graphs that were never searched.
+Before it learns from rewards, the agent can imitate beam search (behavioural cloning: Pomerleau 1991). Beam search
+tries thousands of rewrites for each rewrite of its result. Imitation raises the probability of the rewrites in the
+results on the training models, and the policy then applies to graphs that were never searched.
 
 The random numbers of update k depend on (seed, k) alone, and every update begins with new episodes. A resumed training
 therefore produces the same weights, bit for bit, as an uninterrupted one. With several models
@@ -28,18 +28,18 @@ SEARCH_INTERACTIONS = 10_000  # rewrites that beam search may try on each model
 
 
 class Demonstration(NamedTuple):
-    """An observation of `rlflow.env.candidates.CandidateEnv` and the index of beam search's choice (or NO-OP)."""
+    """An observation of `rlflow.env.candidates.CandidateEnv`, and the candidate that beam search chose (0 is NO-OP)."""
 
     observation: dict[str, np.ndarray]
     choice: int
 
 
 def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], int]:
-    """Run beam search on each model of an environment.
+    """Run beam search on each model of an environment, and return the steps of its results as demonstrations.
 
     Args:
-      env: a `CandidateEnv`, or several of them in turn.
-      seed: the seed of the search.
+      env: a `CandidateEnv`, or a `MultiModelEnv` of several.
+      seed: the seed of every search.
 
     Returns:
       (the demonstrations, the number of rewrites that the searches tried).
@@ -55,20 +55,24 @@ def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], 
 
 
 def may_stop(observation: dict[str, np.ndarray]) -> bool:
-    """Return True if no candidate has a gain, so that NO-OP is valid; a truncated search may stop earlier."""
+    """Return True if NO-OP is valid: no candidate has a positive estimated gain, or gains are not observed."""
     return not (observation.get("gains", np.zeros(1)) > 0).any()
 
 
 @dataclass(frozen=True)
 class CandidateShapes:
-    """The sizes that the network depends on; it is independent of the model and of the rules."""
+    """The numbers of operator ids and of node features, which determine the shape of the network's weights."""
 
     operators: int = N_OPS
     features: int = FEATURES
 
 
 class Step(NamedTuple):
-    """One step of an episode: the observation, the index of the chosen candidate, and estimates at that time."""
+    """One step of an episode.
+
+    `choice` is the index of the chosen candidate. `log_prob` is its log-probability and `value` the value of the state,
+    both by the network that chose.
+    """
 
     observation: dict[str, np.ndarray]
     choice: int
@@ -101,11 +105,12 @@ class XRLflow(ActorCritic):
     # -- acting ------------------------------------------------------------------------------------
 
     def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Choose one candidate.
+        """Choose one candidate and return its action.
 
         Args:
-          observation: of `rlflow.env.candidates.CandidateEnv`, as a batch of one, since sizes differ.
-          greedy: take the most probable candidate; otherwise sample.
+          observation: a batch with one observation of `rlflow.env.candidates.CandidateEnv`. The sizes of observations
+            differ, so there are no larger batches.
+          greedy: True to take the most probable candidate, False to sample a candidate.
           rng: the generator to sample with, by default the controller's own.
 
         Returns:
@@ -116,15 +121,19 @@ class XRLflow(ActorCritic):
         return single["actions"][choice][None]
 
     def players(self) -> list["XRLflow"]:
-        """Return this agent, and with `gains` also an untrained one, which is near greedy descent.
+        """Return this agent, and if `gains` is set also an untrained agent, whose policy is near greedy descent.
 
-        The untrained agent protects models on which the trained policy misleads (docs/results/transfer.md).
+        The untrained agent gives good results for models on which the trained policy fails (docs/results/transfer.md).
         """
         return [self, XRLflow(self.config, self.seed)] if self.config.gains else [self]
 
     @staticmethod
     def _choose(network: Network, observation: dict, rng: np.random.Generator | None) -> tuple[int, float, float]:
-        """Return (index of a candidate, its log-probability, the value); without `rng` the most probable candidate."""
+        """Choose a candidate: sample it with `rng`, or take the most probable candidate if there is no `rng`.
+
+        Returns:
+          (index of the candidate, its log-probability in nats, the value of the state).
+        """
         log_probs, value = network.compiled(joined([observation]))
         log_probs = log_probs.numpy()[0]
         noise = 0.0 if rng is None else rng.gumbel(size=len(log_probs))
@@ -137,8 +146,8 @@ class XRLflow(ActorCritic):
         """Train on a real environment; resume if the folder holds a checkpoint.
 
         Args:
-          make_env: makes a `rlflow.env.candidates.CandidateEnv` whose `reach` is at least the number of layers, or
-            several of them in turn.
+          make_env: a function that returns a `rlflow.env.candidates.CandidateEnv`, or a `MultiModelEnv` of several.
+            Their `reach` must be at least the number of layers, or None.
           seed, folder, log, progress: see `controllers.base.Controller.train`.
 
         Returns:
@@ -161,15 +170,15 @@ class XRLflow(ActorCritic):
         return self.improve(trainer, update)
 
     def play(self, env: gymnasium.Env, rng: np.random.Generator | None, number: int) -> tuple[list[Step], float]:
-        """Play one episode of the learner.
+        """Play one episode with the learner.
 
         Args:
           env: the environment.
           rng: the generator to sample actions with, or None for greedy actions.
-          number: the number of the episode, which selects the model if there are several.
+          number: the number of the episode; of several models, the model `number` modulo their count is played.
 
         Returns:
-          (the steps, the value of the last state; 0 if the episode terminated).
+          (the steps, the value of the last state or 0 if the episode terminated).
         """
         (observation, _), steps, ended = env.reset(options={"model": number}), [], False
         while not ended:
@@ -181,7 +190,11 @@ class XRLflow(ActorCritic):
         return steps, 0.0 if terminated else self._choose(self.learner, observation, None)[2]
 
     def evaluate(self, env: gymnasium.Env) -> dict:
-        """Play the learner greedily and keep its weights if its return is the best so far; return scalars to log."""
+        """Play a greedy episode of the learner on each model; copy it to the actor if the mean return is the highest.
+
+        Returns:
+          The scalars to log: "return" and "best_return".
+        """
         models = env.get_wrapper_attr("models") if env.has_wrapper_attr("models") else 1
         episodes = [self.play(env, None, number)[0] for number in range(models)]
         result = sum(step.reward for steps in episodes for step in steps) / models
@@ -191,9 +204,13 @@ class XRLflow(ActorCritic):
         return {"return": result, "best_return": self.best_return}
 
     def imitate(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
-        """Make `imitate` passes over the demonstrations of beam search, in minibatches of `batch`.
+        """Make `config.imitate` passes over the demonstrations of beam search, in minibatches of `config.batch`.
 
-        Demonstrations whose choice exceeds the padding of a flattened head are left out.
+        Demonstrations with a choice that a flattened head cannot choose (index above `padding`) are left out.
+
+        Args:
+          env: the training environment. It counts the rewrites that beam search tries as interactions.
+          rng: the generator that shuffles the demonstrations.
         """
         shown, interactions = demonstrations(env, self.seed)
         if env.has_wrapper_attr("spend"):
@@ -212,11 +229,16 @@ class XRLflow(ActorCritic):
                 bar.update()
 
     def learn(self, episodes: list[tuple[list[Step], float]], rng: np.random.Generator) -> dict:
-        """Make passes over the transitions of episodes, in minibatches of `batch`; return mean scalars to log.
+        """Make up to `config.epochs` passes over the transitions of episodes, in minibatches of `config.batch`.
+
+        No further pass is made once the mean KL divergence of a pass exceeds `config.target_kl`.
 
         Args:
-          episodes: pairs of steps and last value, as `play` returns them.
-          rng: the generator that shuffles transitions.
+          episodes: pairs (steps, value of the last state), as `play` returns them.
+          rng: the generator that shuffles the transitions.
+
+        Returns:
+          The scalars to log, as means over all gradient steps.
         """
         config, steps = self.config, [step for episode, _ in episodes for step in episode]
         values = np.array([step.value for step in steps], np.float32)
@@ -247,7 +269,12 @@ class XRLflow(ActorCritic):
         return scalars
 
     def _advantages(self, steps: list[Step], last: float) -> np.ndarray:
-        """Return the advantages of an episode's scaled rewards, float64 [T]. last: the value of its last state."""
+        """Return the advantage of each of the T steps of an episode, float64 [T], from scaled rewards.
+
+        Args:
+          steps: the steps.
+          last: the value of the state after the last step; 0 if the episode terminated.
+        """
         self.scale.start(1)
         terminated = np.array([step.terminated for step in steps])
         truncated = np.append(np.zeros(len(steps) - 1, bool), not steps[-1].terminated)
@@ -258,7 +285,7 @@ class XRLflow(ActorCritic):
         return gae(rewards, values, np.append(values[1:], last), terminated, truncated, gamma, lam)
 
     def _update(self, graph, choices, log_probs_before, advantages, targets):
-        """Make one gradient step on a minibatch of M transitions."""
+        """Make one gradient step on a minibatch of M transitions; return the scalars to log."""
         advantages = standardised(advantages)
         with tf.GradientTape() as tape:
             distribution, values = self.learner(graph)
@@ -269,7 +296,11 @@ class XRLflow(ActorCritic):
         return self.descend(tape, loss) | parts
 
     def _clone(self, graph, choices):
-        """Make one gradient step towards choices [M]; return how many were the most probable ones before it."""
+        """Make one gradient step that raises the probability of choices, int32 [M].
+
+        Returns:
+          The number of choices that were the most probable candidates before the step, float32 [].
+        """
         with tf.GradientTape() as tape:
             distribution, _ = self.learner(graph)
             log_probs, _ = distribution.log_prob_and_entropy(choices)

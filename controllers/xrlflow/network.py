@@ -28,14 +28,14 @@ from controllers.policies import Orthogonal
 from rlflow.env.candidates import NODE_COLUMNS
 from rlflow.env.features import N_OPS
 
-FEATURES = NODE_COLUMNS - 1  # features of a node, besides its operator
+FEATURES = NODE_COLUMNS - 1  # number of features of a node besides its operator id
 
 
 class MetaGraph(NamedTuple):
-    """B joined observations of `rlflow.env.candidates.CandidateEnv`, with rows and candidates renumbered.
+    """B concatenated observations of `rlflow.env.candidates.CandidateEnv`, with rows and candidates renumbered.
 
-    gains: float32 [all candidates]; 0 if the observations have no gains.
-    counts: int32 [B], the number of candidates of each observation, including the current graph.
+    All fields but `counts` are entries of the observation. `counts`, int32 [B], holds the number of candidates of each
+    observation, the current graph included. `gains` is 0 if the observations have no gains.
     """
 
     ops: tf.Tensor
@@ -78,19 +78,23 @@ def _exclusive_sums(sizes: Sequence[int]) -> np.ndarray:
 
 
 HEAD = (256, 64)  # units of the hidden layers of both heads
-GAIN_UNIT, GAIN_WEIGHT = 1e-3, 1.0  # percent; the first value of the multiple
+# The logit of a candidate includes weight · asinh(gain / GAIN_UNIT), with gain and GAIN_UNIT in percent of the initial
+# objective. GAIN_WEIGHT is the initial value of the learned weight.
+GAIN_UNIT, GAIN_WEIGHT = 1e-3, 1.0
 SLOPE = 0.2  # slope of the leaky ReLU in attention (Veličković et al. 2018)
 
 
 class Network(snt.Module):
-    """The graph network with both heads, compiled once for any sizes; the generator determines its weights."""
+    """The graph network with policy and value heads.
+
+    `compiled` is a function that is compiled once for all sizes. It maps a meta-graph to the log-probabilities of the
+    candidates, float32 [B, largest count], and the values, float32 [B].
+    """
 
     def __init__(self, config: XRLflowConfig, rng: np.random.Generator):
         super().__init__("network")
         width, self.padding = config.width, config.padding if config.head == "flattened" else None
-        self.operators = snt.Embed(
-            N_OPS, width, initializer=Orthogonal(rng, 1.0), name="operators"
-        )
+        self.operators = snt.Embed(N_OPS, width, initializer=Orthogonal(rng, 1.0), name="operators")
         self.node_update = _linear(rng, FEATURES, width, np.sqrt(2), "node_update")
         self.layers = [Attention(rng, width, f"attention_{k}") for k in range(config.layers)]
         self.global_update = _linear(rng, width, config.global_width, np.sqrt(2), "global_update")
@@ -103,14 +107,18 @@ class Network(snt.Module):
         self.compiled = tf.function(self._log_probs_and_values, input_signature=[SPEC], autograph=False)
 
     def __call__(self, graph: MetaGraph) -> tuple[MaskedCategorical, tf.Tensor]:
-        """Return the distribution over candidates [B, largest count] and the values float32 [B]."""
+        """Return the distribution over candidates, [B, largest count], and the values of the states, float32 [B]."""
         current, changes = self.encoded(graph)
         if self.padding is None:
             return self._by_candidate(graph, current, changes)
         return self._flattened(graph.counts, current, changes)
 
     def encoded(self, graph: MetaGraph) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return (encodings of the current graphs, float32 [B, globals]; of changes, [all candidates, globals])."""
+        """Return the encodings of the current graphs, and of the difference of each candidate to its current graph.
+
+        Returns:
+          (float32 [B, global_width], float32 [all candidates, global_width]).
+        """
         rows = self.rows(graph)
         number = tf.reduce_sum(graph.counts)
         sums = tf.math.unsorted_segment_sum(tf.cast(rows, tf.float64), graph.owners, number)
@@ -128,14 +136,21 @@ class Network(snt.Module):
         )
 
     def rows(self, graph: MetaGraph) -> tf.Tensor:
-        """Return each row after the last layer, float32 [n, width]."""
+        """Return the embedding of each of the n rows after the last attention layer, float32 [n, width]."""
         rows = tf.nn.relu(self.operators(graph.ops) + self.node_update(graph.nodes))
         for layer in self.layers:
             rows = layer(rows, graph.senders, graph.receivers)
         return rows
 
     def _by_candidate(self, graph: MetaGraph, current, changes) -> tuple[MaskedCategorical, tf.Tensor]:
-        """Score every candidate with one head; the value depends on the graph and the mean change."""
+        """Return (distribution, values): one head scores every candidate by its graph and its change.
+
+        The value depends on the current graph and on the mean change of its candidates.
+
+        Args:
+          graph: the meta-graph.
+          current, changes: the result of `encoded`.
+        """
         counts = graph.counts
         graphs = tf.repeat(current, counts, axis=0)
         logits = self.policy_head(tf.concat([graphs, changes], axis=1))[:, 0]
@@ -152,7 +167,14 @@ class Network(snt.Module):
         return MaskedCategorical(logits, mask), values
 
     def _flattened(self, counts, current, changes) -> tuple[MaskedCategorical, tf.Tensor]:
-        """Apply the heads of the paper: a dense layer on NO-OP and the first `padding` candidates, concatenated."""
+        """Return (distribution, values) by the heads of the paper, whose input is one vector per observation.
+
+        The vector concatenates the encodings of the current graph, of NO-OP and of the first `padding` candidates.
+
+        Args:
+          counts: int32 [B], the number of candidates of each observation.
+          current, changes: the result of `encoded`.
+        """
         most, width = 1 + self.padding, changes.shape[1]
         padded = tf.RaggedTensor.from_row_lengths(changes, counts).to_tensor(shape=[None, most, width])
         seen = tf.concat([current, tf.reshape(padded, [-1, most * width])], axis=1)
@@ -172,10 +194,10 @@ class Attention(snt.Module):
         self.ends = _linear(rng, width, 2, 1.0, "ends")  # logit terms of a node as sender and as receiver
 
     def __call__(self, rows: tf.Tensor, senders: tf.Tensor, receivers: tf.Tensor) -> tf.Tensor:
-        """Return the new rows, float32 [n, width].
+        """Return the new embeddings of n nodes, float32 [n, width].
 
         Args:
-          rows: float32 [n, width].
+          rows: float32 [n, width], the embeddings.
           senders: int32 [e], the source of each edge.
           receivers: int32 [e], the target of each edge.
         """
