@@ -1,20 +1,20 @@
-"""The interface of a world model: it is learned from episodes, follows real graphs and predicts the effect of actions.
+"""The interface of a world model, which learns from episodes, follows real graphs and predicts the effect of actions.
 
-A model numbers the locations of a rule in an order of its own. `Observer.real_action` translates that number into the
-environment's. The canonical order of a graph depends on the whole graph, which a dream need not know. In both orders
-the mask of valid locations is a prefix.
+A world model numbers the matches of a rule in an order of its own. The environment uses the canonical order, which
+depends on the whole graph, and a dream need not know the whole graph. `Observer.real_action` translates the model's
+location numbers into the environment's. In both orders the mask of valid locations is a prefix.
 
 Matches with equal rule, pattern and attributes form a *match class*, wherever they occur. The locations of a rule are
-ordered by match class, so the counts of the classes tell which locations belong to which class. A model that does not
+ordered by match class, so the number of matches per class determines the class of each location. A model that does not
 distinguish the matches of a rule has one match class per rule.
 
-Controllers choose a match by its class. A location number says nothing about the match at that location, so learning by
-number would not generalise. An action stays (xfer, location). The median class reward is part of the observation space:
-PPO and CMA-ES start from it as a greedy prior. For a class without data `edits` and `graph-mdn` give their prediction,
-and `mdn-rnn` gives 0.
+An action is a pair (xfer_id, location), but controllers choose the match class and derive the location. A location
+number says nothing about the match, so a policy over location numbers would not generalise. The observation space
+contains the median reward of each match class. PPO and CMA-ES start from these rewards as a greedy prior. For a class
+without data, `edits` and `graph-mdn` predict the reward, and `mdn-rnn` uses 0.
 
-`uncertainty` is the model's own estimate for a predicted step, on the model's own scale. A dream can end at an
-uncertain step, or reduce its reward.
+`uncertainty` is a world model's own estimate of how unreliable a predicted step is, on a scale of that model. A dream
+can end at an uncertain step, or subtract a penalty from its reward.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ from rlflow.common.task import EncodingSpec, LocalState, Match, State
 
 
 class Observer(Protocol):
-    """The latent view of one real episode, as a world model follows it.
+    """The latent state of one real episode, which a world model updates after every real step.
 
     Attributes:
       z: float32 [Z], the latent state.
       h: float32 [H], the recurrent state.
-      counts: int32 [N], locations per rule.
-      class_counts: int32 [K], locations per match class.
+      counts: int32 [N], the number of valid locations of each rule.
+      class_counts: int32 [K], the number of valid locations of each match class.
     """
 
     z: np.ndarray
@@ -44,27 +44,31 @@ class Observer(Protocol):
     class_counts: np.ndarray
 
     def begin(self, state: State) -> None:
-        """Start a new episode at this state."""
-
-    def real_action(self, action: Sequence[int]) -> tuple[int, int]:
-        """Return the environment's (xfer_id, location) for an action of the model."""
-
-    def follow(self, action: Sequence[int], state: State) -> None:
-        """Take over the state that an action led to.
+        """Start to follow a new real episode.
 
         Args:
-          action: a valid (xfer_id, location) in the model's numbering, not NO-OP.
-          state: the state after the action.
+          state: the first state of the episode.
+        """
+
+    def real_action(self, action: Sequence[int]) -> tuple[int, int]:
+        """Translate an action (xfer_id, location) from the model's location numbers to the environment's."""
+
+    def follow(self, action: Sequence[int], state: State) -> None:
+        """Update the latent state after one real step.
+
+        Args:
+          action: the action of the step, a valid (xfer_id, location) in the model's location numbers, not NO-OP.
+          state: the real state after the action.
         """
 
 
 class Imagined(NamedTuple):
-    """The predicted outcome of one step in n dreams.
+    """The predicted outcome of one step in each of n imagined rollouts.
 
     Attributes:
-      rewards: float64 [n].
-      terminated: bool [n], whether the task ended the episode; NO-OP is not included.
-      uncertainty: float32 [n], on the model's own scale; 0 where the model has seen such a step.
+      rewards: float64 [n], the reward of the step.
+      terminated: bool [n], True if the predicted step ends the episode. The end by NO-OP is not predicted.
+      uncertainty: float32 [n], the uncertainty of the step on the model's own scale; 0 if the data contain such a step.
     """
 
     rewards: np.ndarray
@@ -73,13 +77,13 @@ class Imagined(NamedTuple):
 
 
 class Imagination(Protocol):
-    """A batch of n imagined rollouts from one start.
+    """A batch of n imagined rollouts that start at the same real state.
 
     Attributes:
       z: float32 [n, Z], the latent states.
       h: float32 [n, H], the recurrent states.
-      counts: int32 [n, N], locations per rule.
-      class_counts: int32 [n, K], locations per match class.
+      counts: int32 [n, N], the predicted number of valid locations of each rule.
+      class_counts: int32 [n, K], the predicted number of valid locations of each match class.
     """
 
     z: np.ndarray
@@ -88,16 +92,16 @@ class Imagination(Protocol):
     class_counts: np.ndarray
 
     def restart(self, rows: np.ndarray) -> None:
-        """Reset the dreams in rows, bool [n], to the start."""
+        """Reset the rollouts selected by `rows`, bool [n], to the start state."""
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
-        """Apply one action in each selected dream; the other dreams do not change.
+        """Apply one action in each selected rollout and leave the other rollouts unchanged.
 
         Args:
-          actions: int [n, 2], valid (xfer_id, location).
-          rows: bool [n], the dreams to advance.
-          temperature: τ; 0 gives the most likely outcome.
-          seed: two integers; equal arguments give equal dreams.
+          actions: int [n, 2], a valid (xfer_id, location) for each selected rollout; other entries are ignored.
+          rows: bool [n], True for the rollouts to advance.
+          temperature: τ, which scales the randomness of the outcome; 0 gives the most likely outcome.
+          seed: two integers that seed the random numbers of the step.
 
         Returns:
           The predicted outcome of the step.
@@ -105,13 +109,15 @@ class Imagination(Protocol):
 
 
 class Replay(NamedTuple):
-    """Open-loop predictions for S stretches of `horizon` recorded actions, each from the first graph of its stretch.
+    """Open-loop predictions for S stretches of an episode, with `horizon` recorded actions each.
+
+    The model receives the real graph at the start of a stretch and the recorded actions.
 
     Attributes:
-      rewards: float64 [S, horizon].
-      terminated: bool [S, horizon].
-      counts: int32 [S, horizon, N], after each action.
-      uncertainty: float32 [S, horizon].
+      rewards: float64 [S, horizon], the predicted reward of each action.
+      terminated: bool [S, horizon], True if the action is predicted to end the episode.
+      counts: int32 [S, horizon, N], the predicted number of valid locations of each rule after each action.
+      uncertainty: float32 [S, horizon], the uncertainty of each predicted step.
     """
 
     rewards: np.ndarray
@@ -121,9 +127,9 @@ class Replay(NamedTuple):
 
 
 class UnpredictableRewardError(RLFlowError):
-    """Raised when the episodes use a reward that this world model cannot predict.
+    """Raised if the episodes use a reward that this world model cannot predict.
 
-    The message names a world model that can. The caller, which knows the name of the reward, adds it to the message.
+    The message names a world model that can predict the reward. The caller adds the name of the reward.
     """
 
 
@@ -131,15 +137,15 @@ class WorldModel(Protocol):
     """A learned simulator of the environment.
 
     Attributes:
-      spec: the encoding of the task.
+      spec: the sizes of the task's observations and actions.
       config: the options of the model.
-      latent: Z, the size of z.
-      hidden: H, the size of h.
-      match_classes: int32 [K], the rule of each match class, ascending.
-      usual_rewards: float32 [K], the median class rewards in the data. The mean would be dominated by rare, large
-        losses. Where every step is rewarded with all gains so far, a model may take the gain of the step alone. A
-        class that was never rewritten has the model's prediction (edits/class_rewards.py). `mdn-rnn` gives the mean
-        reward of the rule.
+      latent: Z, the size of the latent state z.
+      hidden: H, the size of the recurrent state h.
+      match_classes: int32 [K], the xfer_id of the rule of each match class, ascending.
+      usual_rewards: float32 [K], the median reward of each match class in the data; a mean would be dominated by rare,
+        large losses. If a step's reward contains the gains of earlier steps, a model may use the gain of the step
+        alone. A class without data has a predicted reward (edits/class_rewards.py). `mdn-rnn` uses the mean reward of
+        the rule.
     """
 
     spec: EncodingSpec
@@ -152,21 +158,29 @@ class WorldModel(Protocol):
     def observer(self) -> Observer: ...
 
     def imagine(self, start: State, n: int) -> Imagination:
-        """Return n dreams that start at this real state with an initial recurrent state."""
-
-    def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
-        """Return the predictions at temperature 0 for recorded actions.
+        """Return n imagined rollouts from a real state. The recurrent state h begins as at the start of an episode.
 
         Args:
-          episodes: the recorded episodes. The steps before a start may warm up the model; steps after an end are not
-            read.
-          rows: int [S], the episode of each stretch.
-          starts: int [S], the first step of each stretch.
-          horizon: steps per stretch.
+          start: the real state at which all rollouts start.
+          n: the number of rollouts.
+        """
+
+    def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
+        """Predict S stretches of recorded episodes open loop, at temperature 0.
+
+        Args:
+          episodes: the recorded episodes. Steps before the start of a stretch may warm up the recurrent state.
+          rows: int [S], for each stretch the index of its episode in `episodes`.
+          starts: int [S], for each stretch the index of its first step in the episode.
+          horizon: number of steps per stretch. Predictions after the end of an episode have no meaning.
         """
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Return how often the outcome lies in the predicted 50 % and 90 % regions: {"coverage_50", "coverage_90"}."""
+        """Measure how often real outcomes of single steps lie in the predicted central regions.
+
+        Returns:
+          {"coverage_50": share of outcomes in the predicted 50 % region, "coverage_90": share in the 90 % region}.
+        """
 
     def save(self, folder: Path | str) -> None: ...
 
@@ -179,29 +193,32 @@ class WorldModel(Protocol):
 
 @runtime_checkable
 class Searchable(Protocol):
-    """A world model whose dreams `rlflow.search` can explore like real states."""
+    """A world model whose imagined states can be explored by the searches in `rlflow.search`, like real states."""
 
     def searchable(self, start: LocalState, uncertainty_limit: float) -> "DreamtState":
-        """Return the start as a state that a search can explore.
+        """Return the imagined state that equals a real state and that a search can explore.
 
         Args:
           start: the real state.
-          uncertainty_limit: steps with a higher uncertainty are not offered, or lead nowhere.
+          uncertainty_limit: a step with a higher uncertainty is not among the matches, or returns the state unchanged.
         """
 
 
 class DreamtState(LocalState, Protocol):
-    """A state of a dream that a search can explore.
+    """An imagined state that a search can explore.
 
     Attributes:
-      gained: the sum of rewards since the start of the dream.
+      gained: the sum of the predicted rewards since the start state.
     """
 
     gained: float
 
     def remembered(self) -> tuple | None:
-        """Return the `rlflow.search.base.Path` to the best known state of this problem in the training data, or None.
+        """Return the path from the start state to the best state of this problem in the training data.
+
+        Returns:
+          A `rlflow.search.base.Path`, or None if the training data do not contain the problem.
         """
 
     def offers(self, match: Match) -> bool:
-        """Return whether the match exists in this state."""
+        """Return True if the match exists in this state and the model is certain enough of its effect."""

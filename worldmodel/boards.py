@@ -1,12 +1,13 @@
 """TensorBoard without TensorFlow: the curves of each stage, their tags and meanings, and the event files.
 
-A learner logs plain names ("return", "entropy"). The table in this module defines the names of each stage; any other
-name is refused. The curves of all controllers, and of all world models, therefore have the same names. TensorBoard
-sorts groups of tags by name and unfolds the first two. Groups with a number come first, the most important one at the
-top; diagnostics have no number. A chart has one line for every folder of events with its tag. Curves to be compared,
-such as dream and reality, therefore share one tag in several folders.
+A learner logs each curve under a plain name ("return", "entropy"). The table BOARDS defines the names of each stage and
+their tags; any other name raises an error. All controllers therefore use the same names, and so do all world models.
 
-TensorBoard's text page and the charts under "Custom Scalars" are generated from the same table.
+TensorBoard sorts groups of tags by name and unfolds the first two. The names of the important groups therefore start
+with a number, and the groups of diagnostics have none. A chart has one line for every folder of events that contains
+its tag. Curves to be compared, such as dream and reality, therefore have the same tag in different folders.
+
+The page in TensorBoard's Text dashboard and the charts under "Custom Scalars" are generated from BOARDS.
 """
 
 import os
@@ -32,24 +33,27 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rlflow.common.errors import RLFlowError
 
-Curve = list[tuple[int, float]]  # (step, value), steps ascending
+Curve = list[tuple[int, float]]  # (step, value) pairs in ascending order of the step
 
 
 def read_curves(folder: Path) -> dict[str, dict[str, Curve]]:
-    """Return every scalar in every folder below `folder`: relative path → tag → curve.
+    """Read every scalar from the event files in a folder and its subfolders.
 
-    A record that an interrupted process left incomplete ends its file.
+    The rest of a file after an incomplete record, which an interrupted process left, is ignored.
+
+    Returns:
+      {path of a subfolder, relative to `folder`: {tag: curve}}.
     """
     result: dict[str, dict[str, dict[int, float]]] = {}
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         tags = result.setdefault(str(path.parent.relative_to(folder)), {})
         for step, tag, value in _scalars(path):
-            tags.setdefault(tag, {})[step] = value  # a restart repeats steps: the last one counts
+            tags.setdefault(tag, {})[step] = value  # a restarted training repeats steps; the last value is kept
     return {name: {tag: sorted(curve.items()) for tag, curve in sorted(tags.items())} for name, tags in result.items()}
 
 
 def _scalars(path: Path):
-    """Yield (step, tag, value)."""
+    """Yield (step, tag, value) of every scalar in an event file, in the order of the file."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.tensorflow_stub.errors import DataLossError, OutOfRangeError
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
@@ -62,15 +66,15 @@ def _scalars(path: Path):
             return
         event = Event.FromString(reader.record())
         for value in event.summary.value:
-            if value.HasField("simple_value"):  # else it is a text
+            if value.HasField("simple_value"):  # otherwise the value is a text
                 yield event.step, value.tag, value.simple_value
 
 
-_FILES = count()  # makes the names of files that this process opens in one second unique and ordered
+_FILES = count()  # part of file names, so that files opened in the same second have different, ordered names
 
 
 class EventWriter:
-    """A context manager that writes scalars, texts and other TensorBoard data to a new event file in the folder."""
+    """A writer of scalars, texts and other TensorBoard data to a new event file in a folder; a context manager."""
 
     def __init__(self, folder: Path | str):
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_FILES):06d}"
@@ -83,11 +87,11 @@ class EventWriter:
         self._write(step=step, summary=Summary(value=entries))
 
     def parameters(self, name: str, values: Mapping[str, object]) -> None:
-        """Write the hyperparameters of this folder for TensorBoard's HParams view.
+        """Write hyperparameter values for TensorBoard's HParams dashboard.
 
         Args:
-          name: the name of the session group.
-          values: {hyperparameter: value}; None is written as "null".
+          name: the name of the session group (one configuration) in the dashboard.
+          values: {name of a hyperparameter: value}; None is written as "null".
         """
         info = SessionStartInfo(group_name=name, start_time_secs=time.time())
         for key, value in values.items():
@@ -102,7 +106,11 @@ class EventWriter:
         self._string(tag, markdown.encode(), texts.create_summary_metadata(tag, ""))
 
     def layout(self, charts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
-        """Write the layout of the Custom Scalars dashboard: (title, [(title of a chart, pattern of its tags)])."""
+        """Write the layout of TensorBoard's Custom Scalars dashboard.
+
+        Args:
+          charts: (title of a category, [(title of a chart, regular expression for its tags), …]) pairs.
+        """
         layout = layout_pb2.Layout()
         for title, shown in charts:
             category = layout.category.add(title=title)
@@ -129,7 +137,7 @@ class EventWriter:
         self.close()
 
 
-PAGE, PAGE_FOLDER = "read me first", "about"  # the tag of the text, the folder of its events
+PAGE, PAGE_FOLDER = "read me first", "about"  # the tag of the explaining page, and the folder of its event file
 
 
 class Meaning(NamedTuple):
@@ -138,8 +146,8 @@ class Meaning(NamedTuple):
     Attributes:
       along: the quantity on the horizontal axis.
       unit: the unit of the values.
-      better: the better direction, "higher" or "lower"; "" if there is none.
-      text: the description.
+      better: "higher" or "lower", the direction in which values are better; "" if neither is better.
+      text: one or two sentences about the curve.
     """
 
     along: str
@@ -152,10 +160,10 @@ class Board(NamedTuple):
     """The curves of one stage.
 
     Attributes:
-      group: the group of the tags of `first`.
-      about: Markdown about the folders of events and how to read the curves.
-      first: name → meaning of the main curves.
-      diagnostics: name → text of the curves that explain a problem.
+      group: the TensorBoard group of the main curves: their tags are `group/name`.
+      about: Markdown text about the folders of events and how to read the curves.
+      first: {name of a main curve: its meaning}.
+      diagnostics: {name of a curve that helps to explain a problem: a phrase that describes the curve}.
     """
 
     group: str
@@ -300,14 +308,14 @@ BOARDS = {
 
 
 def tag_of(stage: str, name: str) -> str:
-    """Return the tag of a curve. A diagnostic may name its part before a slash: "encoder/loss".
+    """Return the TensorBoard tag of a curve.
 
     Args:
-      stage: the stage.
-      name: the name of the curve.
+      stage: a key of BOARDS.
+      name: the name of the curve. The name of a diagnostic may have a prefix for a part of the model: "encoder/loss".
 
     Raises:
-      RLFlowError: the stage has no such curve.
+      RLFlowError: BOARDS defines no such curve for the stage.
     """
     board = BOARDS[stage]
     if name in board.first:
@@ -318,7 +326,7 @@ def tag_of(stage: str, name: str) -> str:
 
 
 class StageWriter(EventWriter):
-    """A TensorBoard writer for one stage. Curves are given by name, and the writer translates each name to its tag."""
+    """An EventWriter for one stage; `scalars` takes names of curves and writes each value under the curve's tag."""
 
     def __init__(self, folder: Path | str, stage: str):
         super().__init__(folder)
@@ -329,12 +337,12 @@ class StageWriter(EventWriter):
 
 
 def draw(folder: Path | str, stage: str, curves: Mapping[str, Curve]) -> None:
-    """Write complete curves, and replace the previous contents of the folder of events.
+    """Delete a folder of events and write complete curves to it.
 
     Args:
       folder: the folder of events.
-      stage: the stage.
-      curves: name → curve.
+      stage: a key of BOARDS.
+      curves: {name of a curve: curve}.
     """
     rmtree(folder, ignore_errors=True)
     with StageWriter(folder, stage) as writer:
@@ -344,7 +352,11 @@ def draw(folder: Path | str, stage: str, curves: Mapping[str, Curve]) -> None:
 
 
 def training_curves(folder: Path) -> dict[str, dict[str, Curve]]:
-    """Return the curves of all trainings below a folder of events, for reports: name → title → curve."""
+    """Read the main curves of the stages train-wm and train-controller from a folder and its subfolders, for reports.
+
+    Returns:
+      {path of a subfolder, relative to `folder`: {"name (unit) by horizontal axis": curve}}.
+    """
     titles = {}
     for stage in ("train-wm", "train-controller"):
         for name, meaning in BOARDS[stage].first.items():
@@ -360,7 +372,11 @@ def training_curves(folder: Path) -> dict[str, dict[str, Curve]]:
 
 
 def explain(folder: Path | str) -> None:
-    """Write the page and the layout of the charts next to the events of a run, unless they exist."""
+    """Write the page that explains the curves and the layout of the charts, unless they exist.
+
+    Args:
+      folder: the folder that contains the run's folders of events.
+    """
     about = Path(folder) / PAGE_FOLDER
     if about.exists():
         return
@@ -370,7 +386,7 @@ def explain(folder: Path | str) -> None:
 
 
 def page() -> str:
-    """Return the Markdown page that explains the main curves: their meanings, and good and bad signs."""
+    """Return the Markdown page that explains all curves: main curves with good and bad signs, then diagnostics."""
     parts = [
         "# Which curves to look at first",
         "Groups with a number hold them, the most telling group first; *Custom Scalars* shows them alone. Diagnostics "
@@ -392,7 +408,7 @@ def page() -> str:
 
 
 def charts() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the charts of "Custom Scalars", stage by stage: (title, [(title of a chart, pattern of its tags)])."""
+    """Return the charts of the Custom Scalars dashboard, one category per stage, as `EventWriter.layout` expects."""
     result = []
     for stage, board in BOARDS.items():
         shown = []

@@ -1,11 +1,13 @@
-"""The dream: Gymnasium environments that consist of a world model alone.
+"""The dream: Gymnasium environments in which a world model replaces the real environment.
 
-A dream starts at a real state. All later states, rewards, ends and valid actions are predicted. An invalid action has
-the same penalty as in the real environment and changes nothing. NO-OP has reward 0 and ends the episode.
+A dream starts at a real state. The world model predicts all later states, rewards, valid actions and ends of episodes.
+An invalid action has the same penalty as in the real environment and leaves the state unchanged. NO-OP has reward 0
+and ends the episode.
 
-A controller exploits errors of the model, so a step that the model is uncertain about can end the dream
-(`dream.uncertainty_limit`, the halt state of MOReL, Kidambi et al. 2020) or have a smaller reward. These rules belong
-to the dream and are therefore equal for every world model. Dreams are short (`dream.max_steps`) because errors add up.
+A controller learns to exploit the model's errors. An uncertain step can therefore end the dream
+(`dream.uncertainty_limit`, the halt state of MOReL, Kidambi et al. 2020) or have a smaller reward
+(`dream.uncertainty_penalty`). The environments apply both rules, so the rules are the same for every world model.
+Dreams are short (`dream.max_steps`) because prediction errors accumulate.
 """
 
 from typing import ClassVar
@@ -25,11 +27,15 @@ SEED_RANGE = 2**31 - 1
 
 
 class DreamBatch:
-    """A batch of n dreams with the terminations and penalties of the real environment. Both environments below use it.
+    """A batch of n dreams, on which the single and the vector environment are built.
+
+    The batch adds to the model's predictions what the environment defines: the penalty of invalid actions, the rules
+    for uncertain steps, and the ends by NO-OP, without a valid action and at the step limit. See `DreamVectorEnv` for
+    the arguments.
 
     Attributes:
       imagined: the imagined rollouts of the model.
-      steps: int64 [n], steps that each dream has taken.
+      steps: int64 [n], the number of steps of each dream since its start.
     """
 
     def __init__(
@@ -43,20 +49,20 @@ class DreamBatch:
         self.steps = np.zeros(n, np.int64)
 
     def restart(self, rows: np.ndarray | None = None) -> None:
-        """Restart the dreams in rows, bool [n]; None restarts all."""
+        """Restart the dreams selected by `rows`, bool [n]; None restarts all dreams."""
         rows = np.ones(len(self.steps), bool) if rows is None else rows
         self.imagined.restart(rows)
         self.steps = np.where(rows, 0, self.steps)
 
     def advance(self, actions: np.ndarray, seed: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Take one step in every dream.
+        """Take one step in every dream, without restarting the dreams that end.
 
         Args:
-          actions: int [n, 2], (xfer_id, location).
-          seed: two integers that determine the random numbers of the step.
+          actions: int [n, 2], one (xfer_id, location) per dream; invalid actions are allowed.
+          seed: two integers that seed the random numbers of the step.
 
         Returns:
-          rewards float64 [n], terminated bool [n] and truncated bool [n].
+          (rewards float64 [n], terminated bool [n], truncated bool [n]).
         """
         valid = spaces.valid_actions(actions, self.imagined.counts, self.spec.stop)
         noop = valid & (actions[:, 0] == self.spec.n_rules)
@@ -73,13 +79,13 @@ class DreamBatch:
         return rewards, terminated, ~terminated & (self.steps >= self.max_steps)
 
     def observe(self) -> dict[str, np.ndarray]:
-        """Return the batched observation as new arrays."""
+        """Return the observations of all dreams as new arrays with a leading axis of size n; see spaces.py."""
         now = self.imagined
         return spaces.observation(now.z, now.h, now.counts, now.class_counts, self.steps, self.spec.stop)
 
 
 class DreamVectorEnv(VectorEnv):
-    """A vector environment of `num_envs` dreams from one start, in AutoresetMode.SAME_STEP.
+    """A Gymnasium vector environment of dreams that start at the same state, with AutoresetMode.SAME_STEP.
 
     One call of the model advances all dreams.
 
@@ -87,11 +93,11 @@ class DreamVectorEnv(VectorEnv):
       model: the world model.
       start: the real state at which every dream starts.
       num_envs: the number of dreams.
-      max_steps: steps after which a dream is truncated.
-      temperature: τ of the model (RLFlow, section 3.3.2); 0 is deterministic.
-      uncertainty_limit: a step with a higher uncertainty ends the dream without its positive reward (MOReL's halt
-        state, Kidambi et al. 2020); None: no limit.
-      uncertainty_penalty: reward subtracted per unit of uncertainty of the step.
+      max_steps: number of steps after which a dream is truncated.
+      temperature: τ of the imagined rollouts (RLFlow, section 3.3.2); 0 makes them deterministic.
+      uncertainty_limit: a step with a higher uncertainty ends the dream, and its reward is at most 0 (MOReL's halt
+        state, Kidambi et al. 2020). None disables the limit.
+      uncertainty_penalty: reward that is subtracted per unit of the step's uncertainty.
     """
 
     metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -114,7 +120,14 @@ class DreamVectorEnv(VectorEnv):
         self._model, self._start = model, start
 
     def searchable(self, uncertainty_limit: float) -> DreamtState | None:
-        """Return the start as a state that `rlflow.search` can explore, or None if the model is not `Searchable`."""
+        """Return the start state of the dreams as a state that `rlflow.search` can explore.
+
+        Args:
+          uncertainty_limit: see `worldmodel.base.Searchable`.
+
+        Returns:
+          The state, or None if the model is not `Searchable`.
+        """
         if not isinstance(self._model, Searchable):
             return None
         return self._model.searchable(self._start, uncertainty_limit)
@@ -140,7 +153,7 @@ class DreamVectorEnv(VectorEnv):
 
 
 class DreamEnv(gymnasium.Env):
-    """A single dream; see DreamVectorEnv for the arguments."""
+    """A Gymnasium environment of a single dream; see `DreamVectorEnv` for the arguments."""
 
     metadata: ClassVar = {"render_modes": []}
 
@@ -167,7 +180,7 @@ class DreamEnv(gymnasium.Env):
         return self._observe(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def action_masks(self) -> np.ndarray:
-        """Return bool [N + 1 + L]: the valid rules, then the union of their locations (sb3-contrib, MultiDiscrete)."""
+        """Return the action mask for sb3-contrib's MultiDiscrete actions, bool [N + 1 + L]; see spaces.py."""
         return spaces.flat_action_masks(self._observe()["counts"], self._dreams.spec.max_locations)
 
     def _observe(self) -> dict[str, np.ndarray]:

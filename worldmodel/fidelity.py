@@ -1,13 +1,15 @@
-"""Fidelity of a world model: open-loop errors on held-out episodes, next to trivial baselines.
+"""Fidelity of a world model: open-loop prediction errors on held-out episodes, next to two trivial baselines.
 
-Open loop: the model gets the real graph at some step and the actions that were played from there on, and nothing else
-(`WorldModel.replay`, at temperature 0). Episodes must contain valid actions only.
+Open loop means that the model receives only the real graph at some step of an episode and the recorded actions after
+this step (`WorldModel.replay`, at temperature 0). Such consecutive steps are a *stretch*. All recorded actions must be
+valid.
 
-There are two baselines: nothing happens, and each rule earns its mean reward. Errors are given for reward sums, rule
-masks, location counts and ends at 1 to 50 steps. Stretches without uncertain steps are also evaluated separately, which
-shows whether the uncertainty is informative. The bootstrap resamples whole episodes, because stretches of one episode
-overlap. The concordance complements the rank correlation: the latter penalises small differences between predictions
-of equal returns, and equal returns are frequent.
+One baseline predicts that nothing changes. The other baseline differs only in the reward: it predicts the mean reward
+of the action's rule. The errors concern reward sums, rule masks, location counts and ends of episodes, at 1 to 50 steps
+ahead. Stretches without uncertain steps are also evaluated separately, which shows whether the uncertainty is
+informative. The bootstrap resamples whole episodes, because stretches of one episode overlap. The concordance
+complements the rank correlation. Equal real returns are frequent, and the rank correlation penalises small differences
+between their predictions.
 """
 
 from collections.abc import Sequence
@@ -18,12 +20,12 @@ import numpy as np
 from rlflow.collect.episodes import Episode
 from worldmodel.base import Replay, WorldModel
 
-HORIZONS = (1, 5, 10, 20, 50)
-MOST_STARTS = 512
+HORIZONS = (1, 5, 10, 20, 50)  # steps ahead
+MOST_STARTS = 512  # largest number of stretches that start anywhere in an episode
 PREDICTORS = ("model", "no_change", "rule_mean")
-RANKED, RANK_STEPS = 200, 20  # number and length of the action sequences whose returns are ranked
-DRAWS, CONFIDENCE = 1000, 0.95  # of the bootstrap
-DIGITS = 5  # decimal digits, relative to the largest return, that are ranked: returns are sums of float32
+RANKED, RANK_STEPS = 200, 20  # largest number, and length in steps, of the action sequences whose returns are ranked
+DRAWS, CONFIDENCE = 1000, 0.95  # number of bootstrap samples, and level of the confidence interval
+DIGITS = 5  # returns are rounded to 10⁻⁵ of the largest return before ranking, because they are sums of float32
 
 ERRORS = (
     "cumulative_reward_error", "cumulative_reward_relative", "reward_mae", "reward_r2", "mask_precision", "mask_recall",
@@ -32,7 +34,13 @@ ERRORS = (
 
 
 class Stretches(NamedTuple):
-    """S stretches: stretch s starts at step starts[s] of episode rows[s], with left[s] steps left; all int [S]."""
+    """S stretches of recorded episodes.
+
+    Attributes:
+      rows: int [S], the index of the episode of each stretch.
+      starts: int [S], the index of the first step of each stretch in its episode.
+      left: int [S], the number of steps from this first step to the end of the episode.
+    """
 
     rows: np.ndarray
     starts: np.ndarray
@@ -44,45 +52,47 @@ def fidelity(
     horizons: Sequence[int] = HORIZONS, rank_steps: int = RANK_STEPS, uncertainty_limit: float = 0.0, seed: int = 0,
     copies: bool = True,
 ) -> dict:
-    """Evaluate the predictions of a model on episodes.
+    """Evaluate the open-loop predictions of a world model on held-out episodes.
 
     Args:
       model: the world model.
       episodes: held-out episodes.
-      training: episodes for the means of the baseline `rule_mean`; `episodes` by default, which flatters the baseline.
-      horizons: numbers of steps to evaluate.
-      rank_steps: length of the action sequences whose returns are ranked.
+      training: episodes that give the mean rewards of the baseline `rule_mean`. By default they are `episodes`, which
+        makes the baseline look better than it is.
+      horizons: the numbers of steps ahead to evaluate.
+      rank_steps: length in steps of the action sequences whose returns are ranked.
       uncertainty_limit: a step with a higher uncertainty counts as uncertain.
-      seed: draws the ranked action sequences and the bootstrap samples.
-      copies: whether stretches may start in copied steps (`Episode.copied`), which may occur in training episodes. If
-        False, at least one episode must have other steps.
+      seed: seed of the choice of ranked action sequences and of the bootstrap samples.
+      copies: True if stretches may start in copied steps (`Episode.copied`), which training episodes may contain too.
+        If False, at least one episode must have steps that are not copied.
 
     Returns:
       JSON values {"episodes": number, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
 
-    "horizons" covers stretches that start anywhere (all, or MOST_STARTS at equal distances); "first" covers stretches
-    from the start of an episode. For horizon k both contain:
+    "horizons" covers stretches that start anywhere in an episode (all, or MOST_STARTS at equal distances). "first"
+    covers stretches that start with an episode. For each horizon k both contain these entries:
 
     - "starts": the number of stretches with at least k steps left;
-    - an entry with the errors of each predictor in PREDICTORS;
-    - "uncertain": the share of uncertain steps;
-    - "certain": the model's errors in the stretches without uncertain steps, and the number of these stretches.
+    - "model", "no_change" and "rule_mean": the errors of this predictor;
+    - "uncertain": the share of uncertain steps among the first k steps;
+    - "certain": the model's errors in the stretches without uncertain steps, and their number as "starts".
 
-    Errors over all k steps: the absolute error of the summed reward, and its ratio to the mean absolute real sum.
-    Errors of the k-th step alone:
+    The errors of the sum of k rewards are the mean absolute error and its ratio to the mean absolute real sum. The other
+    errors concern the k-th step alone:
 
-    - the reward's MAE and R²;
-    - the rule mask's precision, recall, F1 and exact matches;
-    - the exact matches of the vector of location counts;
-    - the share of exact counts among rules with a real or predicted location;
-    - the accuracy of the predicted end (NO-OP ends a dream as in reality).
+    - MAE and R² of the reward;
+    - precision, recall, F1 and share of exact matches of the rule mask;
+    - the share of states in which all location counts are exact;
+    - the share of exact counts among the rules with a real or predicted location;
+    - the accuracy of the predicted end of the episode.
 
     A value is None if its denominator is 0.
 
-    The predictor "no_change" expects no reward, no end and the initial counts. "rule_mean" differs from "no_change"
-    only in its reward, which is the rule's mean.
+    The predictor "no_change" predicts reward 0, no end and the location counts at the start of the stretch. The
+    predictor "rule_mean" differs from "no_change" only in its reward, the mean reward of the action's rule.
 
-    "ranks": see `_ranks`. "calibration": the result of `WorldModel.calibration`.
+    "ranks" has the results of `_ranks` under the keys "anywhere" and "first". "calibration" is the result of
+    `WorldModel.calibration`.
     """
     every = _all_stretches(episodes, copies)
     anywhere, first = _evenly_spaced(every), _first_stretches(every)
@@ -107,12 +117,13 @@ def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
     """Compare the real return of whole episodes with the return that the model predicts for their actions.
 
     Args:
-      model: the world model; it starts from the first graph of each episode.
+      model: the world model; it receives the first graph of each episode and the episode's actions.
       episodes: the episodes.
 
     Returns:
-      {"real", "predicted": one sum of rewards per episode (`relative`: percent of the initial cost), "relative_error":
-      mean absolute difference divided by the mean absolute real sum, or None if all real sums are 0}.
+      {"real": list of the real returns, one sum of rewards per episode, "predicted": list of the predicted returns,
+      "relative_error": mean absolute difference divided by the mean absolute real return}. The relative error is None
+      if all real returns are 0.
     """
     stretches = _first_stretches(_all_stretches(episodes, copies=True))
     longest = int(stretches.left.max())
@@ -127,12 +138,12 @@ def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
 
 
 def happened(episodes: Sequence[Episode], stretches: Stretches, horizon: int) -> Replay:
-    """Return the real outcome in the form of a prediction.
+    """Return the recorded outcome of stretches as a `Replay`, so that it can be compared with predictions.
 
     Args:
-      episodes: the episodes.
-      stretches: S stretches of them.
-      horizon: steps per stretch.
+      episodes: the recorded episodes.
+      stretches: S stretches of these episodes.
+      horizon: number of steps per stretch; after the end of an episode its last step is repeated.
     """
 
     rewards, terminated, counts = (
@@ -143,7 +154,7 @@ def happened(episodes: Sequence[Episode], stretches: Stretches, horizon: int) ->
 
 
 def _stacked(episodes: Sequence[Episode], stretches: Stretches, horizon: int, field: str) -> np.ndarray:
-    """Return the field of every stretch, [S, horizon, …]; see `_steps`."""
+    """Return a field of `Episode` for every step of every stretch, [S, horizon, …]; see `_steps`."""
     parts = []
     for row, start, _ in zip(*stretches, strict=True):
         parts.append(_steps(episodes[row], start, horizon, field))
@@ -151,9 +162,10 @@ def _stacked(episodes: Sequence[Episode], stretches: Stretches, horizon: int, fi
 
 
 def _steps(episode: Episode, start: int, horizon: int, field: str) -> np.ndarray:
-    """Return a field of the steps from `start` on, [horizon, …]; counts are taken after each step.
+    """Return a field of `Episode` for `horizon` steps from the step `start` on, [horizon, …].
 
-    Past the end the last step is repeated; the evaluation ignores these steps.
+    The field "counts" has the location counts after each step. After the end of the episode the last step is repeated;
+    the evaluation ignores the repeated steps.
     """
     steps = np.minimum(start + np.arange(horizon), len(episode) - 1)
     return getattr(episode, field)[steps + 1 if field == "counts" else steps]
@@ -179,12 +191,12 @@ def _first_stretches(every: Stretches) -> Stretches:
 
 
 def _with_steps_left(stretches: Stretches, steps: int) -> Stretches:
-    """Return the stretches with at least this number of steps left."""
+    """Return the stretches with at least `steps` steps left in their episode."""
     return _subset(stretches, np.flatnonzero(stretches.left >= steps))
 
 
 def _random_sample(stretches: Stretches, seed: int) -> Stretches:
-    """Return at most RANKED stretches, drawn at random."""
+    """Return at most RANKED stretches, drawn at random without replacement and kept in order."""
     order = np.random.default_rng(seed).permutation(len(stretches.rows))
     return _subset(stretches, np.sort(order[:RANKED]))
 
@@ -197,7 +209,7 @@ def _subset(stretches: Stretches, which: np.ndarray) -> Stretches:
 
 
 class Compared(NamedTuple):
-    """The real outcome of stretches and the predictions of each predictor in PREDICTORS."""
+    """The recorded outcome of some stretches, and for each name in PREDICTORS the predicted outcome."""
 
     stretches: Stretches
     real: Replay
@@ -207,7 +219,15 @@ class Compared(NamedTuple):
 def _compare(
     model: WorldModel, episodes: Sequence[Episode], means: np.ndarray, groups: Sequence[Stretches], horizon: int
 ) -> list[Compared]:
-    """Return one `Compared` per group of stretches, from a single replay of all groups."""
+    """Predict all groups of stretches by a single replay, and return one `Compared` per group.
+
+    Args:
+      model: the world model.
+      episodes: the recorded episodes.
+      means: float64 [N + 1], the mean reward of each rule and of NO-OP.
+      groups: the groups of stretches.
+      horizon: number of steps per stretch.
+    """
     stretches = Stretches(*map(np.concatenate, zip(*groups, strict=True)))
     real = happened(episodes, stretches, horizon)
     xfer_ids = _stacked(episodes, stretches, horizon, "actions")[..., 0]
@@ -238,7 +258,7 @@ def _part(replay: Replay, rows: slice) -> Replay:
 
 
 def _rule_means(episodes: Sequence[Episode]) -> np.ndarray:
-    """Return the mean reward of each rule, NO-OP included, [N + 1]; 0 for a rule that was never played."""
+    """Return float64 [N + 1], the mean reward of each rule and of NO-OP; 0 for a rule that was never applied."""
     xfer_ids = np.concatenate([episode.actions[:, 0] for episode in episodes])
     rewards = np.concatenate([episode.rewards for episode in episodes])
     size = episodes[0].counts.shape[1] + 1
@@ -249,7 +269,14 @@ def _rule_means(episodes: Sequence[Episode]) -> np.ndarray:
 
 
 def _table(part: Compared, alive: np.ndarray, horizon: int, uncertainty_limit: float) -> dict:
-    """Return all figures of one horizon; alive: bool [S], the stretches with enough steps."""
+    """Return the entry of one horizon in the result of `fidelity`.
+
+    Args:
+      part: the compared stretches.
+      alive: bool [S], True for stretches with at least `horizon` steps left.
+      horizon: number of steps ahead.
+      uncertainty_limit: a step with a higher uncertainty counts as uncertain.
+    """
     real, predicted = part.real, part.predicted
     uncertain = predicted["model"].uncertainty[:, :horizon] > uncertainty_limit
     sure = alive & ~uncertain.any(axis=1)
@@ -262,7 +289,7 @@ def _table(part: Compared, alive: np.ndarray, horizon: int, uncertainty_limit: f
 
 
 def _errors(real: Replay, predicted: Replay, rows: np.ndarray, horizon: int) -> dict[str, float | None]:
-    """Return ERRORS over the stretches in rows, bool [S]."""
+    """Return {name in ERRORS: value} for the stretches selected by `rows`, bool [S]; see `fidelity`."""
     if not rows.any():
         return dict.fromkeys(ERRORS)
     returns, predicted_returns = (replay.rewards[rows, :horizon].sum(axis=1) for replay in (real, predicted))
@@ -291,15 +318,17 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def _ranks(part: Compared, steps: int, seed: int) -> dict:
-    """Evaluate how well predicted returns order action sequences of this number of steps.
+    """Evaluate how well predicted returns order action sequences of `steps` steps.
 
     Returns:
-      {"sequences": number, "steps", "real": returns, "model", "rule_mean": {"returns", "correlation" (Spearman),
-      "interval" (95 %), "concordance"}}. The bootstrap resamples whole episodes, because their stretches overlap. A
-      value is None if there is nothing to order or all returns are equal.
+      {"sequences": number of action sequences, "steps": `steps`, "real": their real returns, "model": …, "rule_mean":
+      …}. Each of the last two is {"returns": predicted returns, "correlation": Spearman's rank correlation with the
+      real returns, "interval": its 95 % bootstrap confidence interval, "concordance": share}. These values are None
+      without sequences or if all real returns are equal. Correlation and interval are also None if all predicted
+      returns are equal.
 
-    Concordance is the share of pairs with different real returns that are predicted in the right order; a tie counts
-    half. Unlike Spearman's correlation it ignores small predicted differences between equal real returns.
+    The concordance is the share of pairs with different real returns that the predicted returns order correctly. A pair
+    with equal predicted returns counts half. Pairs with equal real returns are ignored.
     """
     returns = part.real.rewards[:, :steps].sum(axis=1)
     result = {"sequences": len(returns), "steps": steps, "real": returns.tolist()}
@@ -320,7 +349,17 @@ def _ranks(part: Compared, steps: int, seed: int) -> dict:
 def _rank_correlation(
     real: np.ndarray, predicted_returns: np.ndarray, rows: np.ndarray, seed: int
 ) -> tuple[float | None, list[float] | None]:
-    """Return Spearman's correlation with ties, and its interval by a bootstrap over the episodes, rows int [S]."""
+    """Return Spearman's rank correlation and its confidence interval from a bootstrap over whole episodes.
+
+    Args:
+      real: float64 [S], the real returns of the stretches.
+      predicted_returns: float64 [S], their predicted returns.
+      rows: int [S], the index of the episode of each stretch.
+      seed: seed of the bootstrap.
+
+    Returns:
+      (correlation, [lower bound, upper bound]). Both are None if all real or all predicted returns are equal.
+    """
     real, predicted_returns = _with_ties(real), _with_ties(predicted_returns)
     correlation = _spearman(real, predicted_returns)
     if correlation is None:

@@ -1,4 +1,4 @@
-"""The results of `worldmodel.fidelity`, for people: Markdown tables and a plot."""
+"""Report of the results of `worldmodel.fidelity.fidelity`: a Markdown page with tables, and a plot."""
 
 from pathlib import Path
 
@@ -21,11 +21,14 @@ COLUMNS = {
 PREDICTORS = {"model": "model", "certain": "model where certain", "no_change": "no change", "rule_mean": "rule mean"}
 STARTS = {"horizons": "any", "first": "first"}
 PAGE_NAME = "world-model.md"
-FAR = 10  # steps; horizon of the summary sentence
+FAR = 10  # horizon of the summary sentence, in steps ahead
 
 
 def markdown_table(result: dict) -> str:
-    """Return the result of `fidelity` as a table with a row per start, horizon and predictor."""
+    """Return a result of `fidelity` as a Markdown table of errors.
+
+    The table has a row for each kind of stretch (any or first), each horizon and each predictor.
+    """
     head = ["start", "steps", "predictor", *COLUMNS.values(), "stretches"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     for key, start in STARTS.items():
@@ -40,8 +43,9 @@ def markdown_table(result: dict) -> str:
 
 
 def sentence(result: dict) -> str:
-    """Return the model's error over FAR steps (or the longest shorter horizon) and the baseline's error, as one
-    sentence.
+    """Return a sentence with the relative error of the reward sum of the model and of the baseline `rule_mean`.
+
+    The sentence uses the longest evaluated horizon of at most FAR steps. It also has the model's share of exact masks.
     """
     steps = max(int(steps) for steps, entry in result["horizons"].items() if entry["starts"] and int(steps) <= FAR)
     entry = result["horizons"][str(steps)]
@@ -55,11 +59,12 @@ def sentence(result: dict) -> str:
 
 
 def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
-    """Write world-model.md and world-model.png, and return the path of the page.
+    """Write the page world-model.md and its plot world-model.png, and return the path of the page.
 
     Args:
       folder: the folder of both files.
-      outcome: {kind of episodes: result of `fidelity`}; a result may also have "improvement".
+      outcome: {name of a set of episodes: result of `fidelity`}. A result may also have the key "improvement", with a
+        result of `worldmodel.fidelity.improvement`.
     """
     path = folder / PAGE_NAME
     plot(outcome, folder / "world-model.png")
@@ -78,10 +83,10 @@ def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
 
 @charts.styled()
 def plot(outcome: dict[str, dict], path: Path) -> None:
-    """Plot the errors of model and baselines by horizon, and dreamt against real returns; one colour per entry.
+    """Plot the errors of the model and the baselines over the horizon, and predicted against real returns.
 
     Args:
-      outcome: see `write_fidelity`.
+      outcome: see `write_fidelity`; each set of episodes has its own colour.
       path: the image file.
     """
     figure = charts.new_figure(13, 4)
@@ -110,7 +115,13 @@ def shown(value: float | None) -> str:
 
 
 def _curve(horizons: dict, predictor: str, column: str) -> tuple[list[int], list[float]]:
-    """Return steps and values, without missing values."""
+    """Return the points of a curve of one error over the horizon, as (horizons in steps, values).
+
+    Args:
+      horizons: {horizon: entry} of a result of `fidelity`.
+      predictor: the predictor in the entry.
+      column: the name of the error; horizons at which the error is None are left out.
+    """
     steps, values = [], []
     for horizon, entry in horizons.items():
         if entry[predictor][column] is not None:

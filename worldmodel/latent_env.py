@@ -1,7 +1,7 @@
-"""The real environment with latent observations from a world model.
+"""A wrapper of the real environment that replaces its observations by the latent observations of a world model.
 
-`info["action"]` of a step always uses the environment's own numbering: the delivered graph is rebuilt from these
-actions.
+The wrapper's actions use the model's location numbers. `info["action"]` of a step contains the same action in the
+environment's location numbers, because the delivered graph is rebuilt from these actions.
 """
 
 import gymnasium
@@ -14,14 +14,15 @@ from worldmodel.base import WorldModel
 
 
 class LatentEnv(gymnasium.Wrapper):
-    """A wrapper that gives a real environment the spaces of a dream, in the model's numbering of locations.
+    """A wrapper that gives a real environment the observation and action spaces of a dream.
 
-    The model's observer computes z, h and the counts from the real states. An invalid action changes nothing, not even
-    h. If the environment's masks omit locations (near the padding limit), the counts omit the same number.
+    The model's observer computes z, h and the location counts from the real states. An invalid action changes neither
+    the state nor h. If the environment's action mask has fewer locations of a rule than the observer counts (near the
+    padding limit), the observation has the smaller number.
 
     Args:
       env: a `rlflow.env.step.StepEnv`. Its unwrapped `state` must be a new `State` after each valid action. `reset`
-        raises RLFlowError if one action consists of several choices.
+        raises RLFlowError if one action of `env` stands for several rewrites (`env.moves=batched`).
       model: the world model.
     """
 
@@ -54,7 +55,7 @@ class LatentEnv(gymnasium.Wrapper):
         return self._observe(), float(reward), terminated, truncated, info
 
     def action_masks(self) -> np.ndarray:
-        """Return the mask that sb3-contrib expects, bool [N + 1 + L]."""
+        """Return the action mask for sb3-contrib's MultiDiscrete actions, bool [N + 1 + L]; see spaces.py."""
         return spaces.flat_action_masks(self._observe()["counts"], self.model.spec.max_locations)
 
     def _see(self, observation: dict) -> None:

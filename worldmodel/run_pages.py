@@ -1,7 +1,7 @@
-"""The curves and pages of a run folder: TensorBoard events of each stage, and the report about a delivery.
+"""The curves and pages of a run folder: TensorBoard events of each stage, and the report about a delivered file.
 
-A curve is drawn as a whole when its stage has ended, and replaces the curve of an earlier call. Training logs its own
-curves while it runs (`events`).
+The functions `draw_…` write a complete curve after a stage and replace the curve of an earlier call. A training logs
+its curves while it runs, with the writer that `events` returns. In this module `run` is an open run folder.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,12 @@ from worldmodel.fidelity import PREDICTORS
 
 
 def draw_fidelity(run, fidelity: Mapping) -> None:
-    """Draw the errors by horizon of the model and its baselines, from the result of `worldmodel.fidelity.fidelity`."""
+    """Write the curves of the errors of the model and the baselines over the horizon to TensorBoard.
+
+    Args:
+      run: the run folder.
+      fidelity: a result of `worldmodel.fidelity.fidelity`.
+    """
     errors = {"error_by_horizon": "cumulative_reward_relative", "masks_exact_by_horizon": "mask_exact"}
     for predictor in PREDICTORS:
         curves = {}
@@ -26,11 +31,12 @@ def draw_fidelity(run, fidelity: Mapping) -> None:
 
 
 def draw_iterations(run, iterations: Sequence[Mapping]) -> None:
-    """Draw the iterations that trained a controller.
+    """Write the returns and the world model's errors of the iterations of world model and controller to TensorBoard.
 
     Args:
       run: the run folder.
-      iterations: entries of "iterations" in the result of `controllers.iterations.learn_in_iterations`.
+      iterations: the entries that trained a controller in the result "iterations" of
+        `controllers.iterations.learn_in_iterations`.
     """
     drawn = {"dream": [], "real": []}
     for one in iterations:
@@ -45,13 +51,13 @@ def draw_iterations(run, iterations: Sequence[Mapping]) -> None:
 
 
 def draw_dream_and_reality(run, temperature: float, dreamt: Sequence[float], real: Sequence[float]) -> None:
-    """Draw the dreamt and real returns of one controller's greedy episode.
+    """Write the dreamt and the real return of one controller's greedy episode, step by step, to TensorBoard.
 
     Args:
       run: the run folder.
-      temperature: τ of the dream.
-      dreamt: rewards per step.
-      real: rewards per step.
+      temperature: τ of the dream in which the controller was trained.
+      dreamt: the predicted reward of each step.
+      real: the real reward of each step.
     """
     for name, rewards in (("dream", dreamt), ("real", real)):
         returns = np.cumsum([0.0, *rewards]).tolist()
@@ -59,7 +65,12 @@ def draw_dream_and_reality(run, temperature: float, dreamt: Sequence[float], rea
 
 
 def draw_candidates(run, candidates: Mapping[str, Mapping]) -> None:
-    """Draw the estimated runtime (ms) after each rewrite, for each candidate that has one."""
+    """Write the estimated runtime (ms) after each rewrite of a candidate's path to TensorBoard.
+
+    Args:
+      run: the run folder.
+      candidates: {name: result}; a candidate without "path_ms" has no curve.
+    """
     for name, result in candidates.items():
         if "path_ms" in result:
             _draw(run, f"eval-{name}", "eval", {"runtime_estimated_ms": list(enumerate(result["path_ms"]))})
@@ -73,12 +84,12 @@ def _draw(run, folder: str, stage: str, curves: Mapping[str, Sequence[tuple[int,
 
 
 def events(run, name: str, stage: str):
-    """Return a writer of a stage's curves (`worldmodel.boards`) in the run folder.
+    """Return a `worldmodel.boards.StageWriter` for the curves of a stage in the run folder.
 
     Args:
       run: the run folder.
-      name: the folder of TensorBoard events.
-      stage: the stage.
+      name: the name of the folder of TensorBoard events.
+      stage: a key of `worldmodel.boards.BOARDS`.
     """
     from worldmodel.boards import StageWriter, explain
 
@@ -87,7 +98,15 @@ def events(run, name: str, stage: str):
 
 
 def write_up(run, outcome: dict) -> dict[str, str]:
-    """Write events and pages about a delivery and the earlier stages; return the lines of the command's summary."""
+    """Write the curves of the candidates and the report of a run.
+
+    Args:
+      run: the run folder.
+      outcome: the result of the task's `deliver`.
+
+    Returns:
+      {name: text}, the last lines of the command.
+    """
     from worldmodel.boards import training_curves
 
     config, folder = run.config, run.path / "eval"
@@ -101,7 +120,15 @@ def write_up(run, outcome: dict) -> dict[str, str]:
 
 
 def pages(run, outcome: dict) -> dict[str, object]:
-    """Write the pages about a delivery if there is a cost; return the lines of the command's summary."""
+    """Write the curves and the report as `write_up` does, unless the cost of the task is unknown.
+
+    Args:
+      run: the run folder.
+      outcome: the result of the task's `deliver`.
+
+    Returns:
+      {name: text}, the last lines of the command.
+    """
     if run.task.cost_is_known:
         return write_up(run, outcome)
     return {"result": f"No gain: {outcome['reason']}; the original is returned."}  # there is nothing to draw
