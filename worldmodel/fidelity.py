@@ -77,8 +77,8 @@ def fidelity(
     - "uncertain": the share of uncertain steps among the first k steps;
     - "certain": the model's errors in the stretches without uncertain steps, and their number as "starts".
 
-    The errors of the sum of k rewards are the mean absolute error and its ratio to the mean absolute real sum. The other
-    errors concern the k-th step alone:
+    The errors of the sum of k rewards are the mean absolute error and its ratio to the mean absolute real sum. The
+    other errors concern the k-th step alone:
 
     - MAE and R² of the reward;
     - precision, recall, F1 and share of exact matches of the rule mask;

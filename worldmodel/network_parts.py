@@ -1,9 +1,10 @@
 """Parts of networks that the world models share: message passing, mixtures of Gaussians, and normalisers.
 
-Message passing follows graph_nets (Battaglia et al. 2018). A mixture has one distribution for each latent dimension
-(Bishop 1994; Ha & Schmidhuber 2018), and the temperature of a dream divides its logits (RLFlow, section 3.3.2).
+Message passing uses the blocks of graph_nets (Battaglia et al. 2018). A `Mixture` has one mixture of Gaussians for each
+latent dimension (Bishop 1994; Ha & Schmidhuber 2018). The temperature of a dream divides the mixture's logits (RLFlow,
+section 3.3.2).
 
-A normaliser standardises by statistics of the training data, which non-trainable variables hold.
+A normaliser stores statistics of the training data in non-trainable variables. In the shapes, N is the number of rules.
 """
 
 from collections.abc import Callable
@@ -17,13 +18,14 @@ from graph_nets.graphs import GraphsTuple
 
 
 def full_step(width: int, pooled: Callable) -> modules.GraphNetwork:
-    """Return a full graph network block.
+    """Return a full graph network block, which updates edges, nodes and globals.
 
-    Edges are updated from their ends, nodes from incoming and outgoing edges, and globals from nodes and edges.
+    Each update also reads the old embedding and the globals. Edges read their two nodes, nodes read incoming and
+    outgoing edges, and globals read pooled nodes and edges.
 
     Args:
-      width: size of every embedding.
-      pooled: reduces nodes and edges to one vector per graph.
+      width: size of the embeddings of edges, nodes and globals.
+      pooled: reduction to one vector per graph, such as `tf.math.unsorted_segment_sum`.
     """
     model = _model_of(width)
     return modules.GraphNetwork(
@@ -34,7 +36,11 @@ def full_step(width: int, pooled: Callable) -> modules.GraphNetwork:
 
 
 def messages(width: int) -> modules.InteractionNetwork:
-    """Return an interaction network of this width: edges from their ends, nodes from incoming edges."""
+    """Return an interaction network, which updates edges from their two nodes and nodes from their incoming edges.
+
+    Args:
+      width: size of the embeddings of edges and nodes.
+    """
     model = _model_of(width)
     return modules.InteractionNetwork(model, model)
 
@@ -47,7 +53,7 @@ def _model_of(width: int) -> Callable[[], snt.Module]:
 
 
 def processed(graphs: GraphsTuple, steps: list[modules.GraphNetwork]) -> GraphsTuple:
-    """Apply the steps in turn, each with a residual connection."""
+    """Apply graph network blocks one after the other, each with a residual connection for edges, nodes and globals."""
     for core in steps:
         update = core(graphs)
         graphs = graphs.replace(
@@ -58,11 +64,17 @@ def processed(graphs: GraphsTuple, steps: list[modules.GraphNetwork]) -> GraphsT
     return graphs
 
 
-MIN_LOG_SIGMA, MAX_LOG_SIGMA = -2.0, 4.0  # in units of a standardised target
+MIN_LOG_SIGMA, MAX_LOG_SIGMA = -2.0, 4.0  # bounds of log σ of a Gaussian over a standardised target
 
 
 class Mixture(NamedTuple):
-    """D independent mixtures of K Gaussians. All fields are [.., D, K]."""
+    """D independent mixtures of K Gaussians each.
+
+    Attributes:
+      logits: float32 [.., D, K], unnormalised log-probabilities of the components.
+      mean: float32 [.., D, K], the means of the Gaussians.
+      log_sigma: float32 [.., D, K], the logarithms of their standard deviations.
+    """
 
     logits: tf.Tensor
     mean: tf.Tensor
@@ -72,13 +84,13 @@ class Mixture(NamedTuple):
 def mixture_from_parameters(
     parameters: tf.Tensor, size: int, gaussians: int, least_log_sigma: float = MIN_LOG_SIGMA
 ) -> Mixture:
-    """Split the outputs of a linear layer into mixtures.
+    """Return the mixtures whose parameters are the outputs of a linear layer.
 
     Args:
-      parameters: float32 [.., D · 3 · K].
-      size: D.
-      gaussians: K.
-      least_log_sigma: lower bound of log σ.
+      parameters: float32 [.., D · 3 · K], for each mixture K logits, K means and K values of log σ.
+      size: D, the number of mixtures.
+      gaussians: K, the number of components of each mixture.
+      least_log_sigma: lower bound to which log σ is clipped; the upper bound is MAX_LOG_SIGMA.
     """
     shape = tf.concat([tf.shape(parameters)[:-1], [size, 3 * gaussians]], axis=0)
     logits, mean, log_sigma = tf.split(tf.reshape(parameters, shape), 3, axis=-1)
@@ -86,30 +98,30 @@ def mixture_from_parameters(
 
 
 def log_likelihood(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
-    """Return log p(x) per dimension: x [.., D] to [.., D]."""
+    """Return float32 [.., D], the log-density of each of the D mixtures at its entry of x, float32 [.., D]."""
     deviation = (x[..., None] - mixture.mean) * tf.exp(-mixture.log_sigma)
     log_normal = -0.5 * tf.square(deviation) - mixture.log_sigma - 0.5 * np.log(2 * np.pi)
     return tf.reduce_logsumexp(tf.nn.log_softmax(mixture.logits) + log_normal, axis=-1)
 
 
 def cumulative(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
-    """Return P(X ≤ x) per dimension: x [.., D] to [.., D]."""
+    """Return float32 [.., D], P(X ≤ x) of each of the D mixtures X for its entry of x, float32 [.., D]."""
     deviation = (x[..., None] - mixture.mean) * tf.exp(-mixture.log_sigma)
     below = 0.5 * (1 + tf.math.erf(deviation / np.sqrt(2)))
     return tf.reduce_sum(tf.nn.softmax(mixture.logits) * below, axis=-1)
 
 
 def sample_mixture(mixture: Mixture, temperature: tf.Tensor, seed: tf.Tensor, scale_sigma: bool = True) -> tf.Tensor:
-    """Draw a sample at temperature τ.
+    """Draw one sample from each mixture at temperature τ.
 
-    The component comes from softmax(logits / τ) (RLFlow, section 3.3.2) by the Gumbel trick argmax(logits + τ g), which
-    also works at τ = 0.
+    The component is drawn from softmax(logits / τ) (RLFlow, section 3.3.2) by the Gumbel trick argmax(logits + τ g),
+    which also works at τ = 0.
 
     Args:
-      mixture: D mixtures of K Gaussians; τ = 1 samples their own distribution.
-      temperature: τ; 0 gives the mean of the most likely component.
+      mixture: D mixtures of K Gaussians.
+      temperature: τ; 1 samples the mixtures themselves, and 0 gives the mean of the most likely component.
       seed: int [2].
-      scale_sigma: use the standard deviation σ √τ (Ha & Schmidhuber) instead of σ.
+      scale_sigma: True for the standard deviation σ √τ of the drawn Gaussian (Ha & Schmidhuber 2018), False for σ.
 
     Returns:
       float32 [.., D].
@@ -127,13 +139,15 @@ def _of_component(values: tf.Tensor, component: tf.Tensor) -> tf.Tensor:
     return tf.gather(values, component, batch_dims=component.shape.rank)
 
 
-CLIP = 10.0  # standard deviations; an input beyond this is just "far outside the training data"
+CLIP = 10.0  # standardised values are clipped to ±CLIP; differences beyond it carry no information
 
 
 class Normaliser(snt.Module):
-    """A per-feature standardisation x → (x − mean) / std, clipped. A constant feature has std 1.
+    """A standardisation of each feature, x → (x − mean) / std, clipped to ±CLIP. A constant feature has std 1.
 
-    `update` blends in the statistics of new data. The first update, or an update with rate 1, replaces them.
+    Args:
+      size: the number of features.
+      name: the name of the module.
     """
 
     def __init__(self, size: int, name: str | None = None):
@@ -145,7 +159,12 @@ class Normaliser(snt.Module):
         self.fitted = tf.Variable(False, trainable=False, name="fitted")
 
     def update(self, values: tf.Tensor, rate: float = 1.0) -> None:
-        """Blend in the mean, variance and range of values [n, size], as moments of the mixture of old and new data."""
+        """Replace mean, variance and range by the statistics of a mixture of old and new data.
+
+        Args:
+          values: float32 [n, size], the new data.
+          rate: weight of the new data in the mixture. Weight 1, which the first update always has, forgets old data.
+        """
         rate = tf.where(self.fitted, rate, 1.0)
         mean, variance = tf.nn.moments(values, axes=[0])
         new_mean = self.mean + rate * (mean - self.mean)
@@ -161,15 +180,19 @@ class Normaliser(snt.Module):
         return standardise(x, self.mean, self.variance)
 
     def invert(self, x: tf.Tensor) -> tf.Tensor:
-        """Return x in the data's unit, clipped to the range of the training data."""
+        """Undo the standardisation of x, float32 [.., size], and clip each feature to its range in the data."""
         return tf.clip_by_value(x * _std(self.mean, self.variance) + self.mean, self.low, self.high)
 
 
 class RewardNormaliser(snt.Module):
-    """Rewards as deviations from the mean reward of their rule, in units of a common std.
+    """A standardisation of rewards: the difference from the mean reward of the rule, over one std for all rules.
 
-    A prediction of 0 is therefore the rule's mean. Predictions are clipped to the rewards of the rule in the training
-    data, so a dream cannot promise more for a rewrite than was ever seen.
+    A network that predicts 0 therefore predicts the rule's mean reward. `invert` clips rewards to the range of the
+    rule's rewards in the training data, so a dream cannot promise a larger reward than any in the data.
+
+    Args:
+      n_actions: the number of rules, with NO-OP.
+      name: the name of the module.
     """
 
     def __init__(self, n_actions: int, name: str | None = None):
@@ -181,7 +204,13 @@ class RewardNormaliser(snt.Module):
         self.variance = tf.Variable(1.0, trainable=False, name="variance")
 
     def update(self, rewards: tf.Tensor, xfer_ids: tf.Tensor, rate: float = 1.0) -> None:
-        """Add rewards float32 [n] of rules xfer_ids int32 [n] to the totals; rate 1 resets the totals first."""
+        """Add n steps to the statistics.
+
+        Args:
+          rewards: float32 [n], the rewards of the steps.
+          xfer_ids: int32 [n], the rules of the steps.
+          rate: 1 to forget all earlier steps; any other value keeps them.
+        """
         n = self.count.shape[0]
         seen = self.count * (0.0 if rate == 1 else 1.0)
         added = tf.math.unsorted_segment_sum(tf.ones_like(rewards), xfer_ids, n)
@@ -201,7 +230,12 @@ class RewardNormaliser(snt.Module):
         return tf.clip_by_value((rewards - tf.gather(self.mean, xfer_ids)) / self._scale(), -CLIP, CLIP)
 
     def invert(self, x: tf.Tensor, xfer_ids: tf.Tensor) -> tf.Tensor:
-        """Return x in the reward's unit, clipped to the rewards that the rule has had."""
+        """Convert standardised rewards to rewards, clipped to the range of the rule's rewards in the data.
+
+        Args:
+          x: float32 [..], standardised rewards.
+          xfer_ids: int32 [..], the rule of each reward.
+        """
         rewards = x * self._scale() + tf.gather(self.mean, xfer_ids)
         return tf.clip_by_value(rewards, tf.gather(self.low, xfer_ids), tf.gather(self.high, xfer_ids))
 
@@ -210,10 +244,16 @@ class RewardNormaliser(snt.Module):
 
 
 class ChangeFrequencies(snt.Module):
-    """Log-probabilities of the changes of each rule's location count, per action, from their frequencies.
+    """Log-probabilities of the changes that an action makes to each rule's location count, from their frequencies.
 
-    A network adds state-dependent terms to these logits. Rules with few examples, which dreams exploit most, then start
-    from their known effects.
+    A network adds state-dependent terms to these logits. The prediction for an action with few examples, which dreams
+    exploit most, therefore stays close to the observed changes.
+
+    Args:
+      n_actions: the number of rules, with NO-OP.
+      n_rules: N.
+      n_changes: the number of classes of changes; the middle class is "no change".
+      name: the name of the module.
     """
 
     def __init__(self, n_actions: int, n_rules: int, n_changes: int, name: str | None = None):
@@ -221,28 +261,38 @@ class ChangeFrequencies(snt.Module):
         self.counts = tf.Variable(tf.zeros([n_actions, n_rules, n_changes]), trainable=False, name="counts")
 
     def update(self, changes: tf.Tensor, xfer_ids: tf.Tensor, rate: float = 1.0) -> None:
-        """Add the changes of actions xfer_ids int32 [n] to the totals; rate 1 resets the totals first.
+        """Count the changes of n steps.
 
         Args:
-          changes: int32 [n, N], classes of changes from 0.
-          xfer_ids: int32 [n].
-          rate: 1 to forget earlier data.
+          changes: int32 [n, N], for each step the class of the change of each rule's location count.
+          xfer_ids: int32 [n], the rules of the steps.
+          rate: 1 to forget all earlier steps; any other value keeps them.
         """
         seen = tf.one_hot(changes, self.counts.shape[2])
         added = tf.math.unsorted_segment_sum(seen, xfer_ids, self.counts.shape[0])
         self.counts.assign(self.counts * (0.0 if rate == 1 else 1.0) + added)
 
     def __call__(self, xfer_ids: tf.Tensor) -> tf.Tensor:
-        """Return logits [.., N, changes] for actions [..]. An action without data gets "no change" as most likely."""
+        """Return float32 [.., N, n_changes], the smoothed log-probabilities of the changes by actions int32 [..].
+
+        For an action without data, "no change" is the most likely class.
+        """
         middle = self.counts.shape[2] // 2
         smoothed = self.counts + 0.05 + 0.5 * tf.one_hot(middle, self.counts.shape[2])
         return tf.gather(tf.math.log(smoothed / tf.reduce_sum(smoothed, -1, keepdims=True)), xfer_ids)
 
 
 class UsualMeanings(snt.Module):
-    """The mean embedding of the nodes that each (rule, location) matched in the data.
+    """A table of the mean embedding of the nodes that an action (rule, location) matched in the data.
 
-    A location without data has the mean of its rule, and a rule without data has the mean of all rules.
+    A location without data has the mean over the rule's other locations. A rule without data has the mean over all
+    rules.
+
+    Args:
+      n_actions: the number of rules, with NO-OP.
+      n_locations: the largest number of locations of a rule.
+      size: M, the size of an embedding.
+      name: the name of the module.
     """
 
     def __init__(self, n_actions: int, n_locations: int, size: int, name: str | None = None):
@@ -252,7 +302,13 @@ class UsualMeanings(snt.Module):
         self.means = tf.Variable(tf.zeros([n_actions, n_locations, size]), trainable=False, name="means")
 
     def update(self, meanings: tf.Tensor, actions: tf.Tensor, rate: float = 1.0) -> None:
-        """Add embeddings [n, M] for actions int32 [n, 2]; rate 1 resets the totals first."""
+        """Add n steps to the table.
+
+        Args:
+          meanings: float32 [n, M], for each step the embedding of the matched nodes.
+          actions: int32 [n, 2], the (xfer_id, location) of each step.
+          rate: 1 to forget all earlier steps; any other value keeps them.
+        """
         kept, (n_actions, n_locations, _) = 0.0 if rate == 1 else 1.0, self.sums.shape
         for total, values in ((self.counts, tf.ones_like(meanings[:, :1])), (self.sums, meanings)):
             cells = actions[:, 0] * n_locations + actions[:, 1]
@@ -263,7 +319,7 @@ class UsualMeanings(snt.Module):
         self.means.assign(tf.where(self.counts > 0, self.sums / tf.maximum(self.counts, 1.0), means))
 
     def __call__(self, actions: tf.Tensor) -> tf.Tensor:
-        """Return embeddings [.., M] for actions int32 [.., 2]."""
+        """Return float32 [.., M], the mean embeddings for actions (xfer_id, location), int32 [.., 2]."""
         return tf.gather_nd(self.means, actions)
 
 
@@ -273,7 +329,13 @@ def _mean_where_counted(counts: tf.Tensor, sums: tf.Tensor, axis, otherwise: tf.
 
 
 def _extremes(choose, old: tf.Tensor, new: tf.Tensor, seen: tf.Tensor, added: tf.Tensor) -> tf.Tensor:
-    """Return the extreme of old and new rewards per rule; 0 for a rule without rewards."""
+    """Return the smallest or largest reward of each rule in old and new data, float32 [n_actions]; 0 without data.
+
+    Args:
+      choose: `tf.minimum` or `tf.maximum`.
+      old, new: float32 [n_actions], the extreme reward of each rule in the old and in the new data.
+      seen, added: float32 [n_actions], the number of steps of each rule in the old and in the new data.
+    """
     either = tf.where(seen > 0, tf.where(added > 0, choose(old, new), old), new)
     return tf.where(seen + added > 0, either, 0.0)
 
@@ -283,5 +345,5 @@ def standardise(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor
 
 
 def _std(mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    constant = variance <= 1e-9 * (1 + tf.square(mean))  # at most float32 rounding
+    constant = variance <= 1e-9 * (1 + tf.square(mean))  # a smaller variance is a rounding error of float32
     return tf.sqrt(tf.where(constant, 1.0, variance))

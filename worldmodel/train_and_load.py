@@ -1,13 +1,14 @@
-"""Train, describe and load a world model of any kind. This module does not import TensorFlow; not every kind needs it.
+"""Training, description and loading of a world model of any kind (edits, graph-mdn or mdn-rnn).
 
     from worldmodel.train_and_load import load
     model = load("runs/mine/world-model")
 
-`worldmodel.WORLD_MODELS` holds the classes, which implement `worldmodel.base.WorldModel`. `worldmodel.TRAININGS` holds
-for each a `train(config, spec, source, folder, seed, log, progress) -> Trained`, which saves the trained model in the
-folder. model.json holds the kind of the model, its options and its encoding.
+`worldmodel.WORLD_MODELS` contains the classes, which implement `worldmodel.base.WorldModel`. `worldmodel.TRAININGS`
+contains for each class a function `train(config, spec, source, folder, seed, log, progress) -> Trained`, which saves
+the trained model in the folder. The file model.json contains the options of the model, with its kind, and its encoding.
 
-A loader checks that the values of a file fit together, and allocates nothing from a length in a file.
+This module does not import TensorFlow, because `edits` does not need it. The functions that load a model check that the
+values of a file fit together. They never allocate memory of a size that a file states.
 """
 
 import hashlib
@@ -36,17 +37,17 @@ def write_description(folder: Path | str, config: WorldModelConfig, spec: Encodi
 
 
 def read_description(folder: Path | str, spec: EncodingSpec | None = None) -> tuple[WorldModelConfig, EncodingSpec]:
-    """Read what `write_description` wrote.
+    """Read the options and the encoding of a saved world model from its model.json.
 
     Args:
       folder: the folder of the model.
-      spec: the expected encoding; None accepts any.
+      spec: the expected encoding; None accepts any encoding.
 
     Returns:
-      The options and the encoding.
+      (options, encoding).
 
     Raises:
-      RLFlowError: the file is damaged, or the model was made for another encoding.
+      RLFlowError: the file is damaged, or the model's encoding differs from `spec`.
     """
     path = Path(folder) / FILE
     described = read_json(path)
@@ -70,17 +71,17 @@ def _refuse_other_spec(saved: EncodingSpec, wanted: EncodingSpec, source: str) -
 
 
 def checked_array(arrays: dict[str, np.ndarray], name: str, dtype: type, *shape: int | None) -> np.ndarray:
-    """Return a named array after checking its type and shape.
+    """Return the array with this name after checking its dtype and shape.
 
     Args:
       arrays: {name: array}, as read from a file.
       name: the name of the array.
       dtype: the expected dtype.
-      shape: the expected size of each dimension; None accepts any size.
+      shape: the expected size of each axis; None accepts any size of the axis.
 
     Raises:
-      KeyError: the array is missing.
-      ValueError: its dtype or shape differs.
+      KeyError: no array has this name.
+      ValueError: the dtype or the shape differs from the expected one.
     """
     result = arrays[name]
     fits = result.dtype == dtype and result.ndim == len(shape)
@@ -89,19 +90,19 @@ def checked_array(arrays: dict[str, np.ndarray], name: str, dtype: type, *shape:
     return result
 
 
-HOLDOUT = 0  # the stream of random numbers that chooses the held-out episodes
+HOLDOUT = 0  # second entry of the random seed [seed, HOLDOUT, 0] that chooses the held-out episodes
 
 MiniBatches = Callable[[int, int], Iterator[Sequence[Episode]]]
 Source = Sequence[Episode] | MiniBatches
 
 
 class Trained(NamedTuple):
-    """The result of a training.
+    """The result of training a world model.
 
     Attributes:
       model: the trained model.
       held_out: the episodes that were not used for training; may be empty.
-      results: figures that the training reports.
+      results: {name: figure}, what the training reports, at least "interactions" (see `train`).
     """
 
     model: WorldModel
@@ -113,26 +114,27 @@ def train(
     config: WorldModelConfig, spec: EncodingSpec, source: Source, folder: Path | str, seed: int,
     log: Log | None = None, progress=None,
 ) -> dict:
-    """Train a world model and save it in the folder. Continue from the folder's checkpoint if there is one.
+    """Train a world model and save it in a folder. Continue from the folder's checkpoint if there is one.
 
     Args:
-      config: the options; they name the world model.
-      spec: the sizes of the encoding.
-      source: the episodes (offline), or a function (episodes per mini-batch, first) → iterator of mini-batches from
-        number `first` on (online). Each mini-batch is used once; the one after the last step is held out.
-      folder: receives model.json, the learned parameters and the checkpoint.
-      seed: determines the weights, the held-out episodes and the mini-batches.
-      log: called as log(step, {name: scalar}) every few steps.
+      config: the options, with the kind of the world model.
+      spec: the sizes of the task's observations and actions.
+      source: offline, the episodes. Online, a function (episodes per mini-batch, first) → iterator of mini-batches from
+        number `first` on. Each mini-batch is used for one step, and the mini-batch after the last step is held out.
+      folder: the folder for model.json, the learned parameters and the checkpoint.
+      seed: the seed of the weights, the held-out episodes and the mini-batches.
+      log: called as log(step, {name of a curve: value}) every few steps.
       progress: a tqdm-like bar (`update`, `set_description`, `set_postfix`) of `config.total_steps` steps.
 
     Returns:
-      {"name", "mode", "seconds" (of this call), "fidelity"} and the results of the training, at least "interactions"
-      (real steps used, held-out ones included). "fidelity" is the result of `worldmodel.fidelity.fidelity` without
-      copied steps, which may be training data; None if no other steps are held out.
+      {"name": kind of the world model, "mode": offline or online, "interactions": real steps used, with held-out steps,
+      "seconds": duration of this call, "fidelity": …} and further results of the training. "fidelity" is the result of
+      `worldmodel.fidelity.fidelity` on the held-out steps that are not copied, because copied steps may also be
+      training data. It is None if there are no such steps.
 
     Raises:
-      RLFlowError: a loss is not finite, the checkpoint belongs to another run, or the episodes use another version of
-        the encoding.
+      RLFlowError: a loss is not finite, the checkpoint belongs to another training, or the episodes use another version
+        of the encoding.
     """
     from worldmodel.fidelity import fidelity
 
@@ -140,7 +142,7 @@ def train(
         _refuse_other_version(source, spec)
     started = time.monotonic()
     trained = TRAININGS.get(config.name)(config, spec, source, folder, seed, log, progress)
-    judged = [episode for episode in trained.held_out if episode.interactions]  # the rest are only copied steps
+    judged = [episode for episode in trained.held_out if episode.interactions]  # without episodes of copied steps alone
     return {
         "name": config.name, "mode": config.mode, **trained.results, "seconds": time.monotonic() - started,
         "fidelity": fidelity(trained.model, judged, copies=False) if judged else None,
@@ -156,26 +158,26 @@ def _refuse_other_version(episodes: Sequence[Episode], spec: EncodingSpec) -> No
 
 
 def load(folder: Path | str, spec: EncodingSpec | None = None) -> WorldModel:
-    """Load the model that a training saved in the folder.
+    """Load the world model that `train` saved in a folder.
 
     Args:
       folder: the folder of the model.
-      spec: the expected encoding; None accepts any.
+      spec: the expected encoding; None accepts any encoding.
 
     Raises:
-      RLFlowError: a file is damaged, or the model was made for another encoding.
+      RLFlowError: a file is damaged, or the model's encoding differs from `spec`.
     """
     config, _ = read_description(folder, spec)
     return WORLD_MODELS.get(config.name).load(folder, spec)
 
 
 def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tuple[list[Episode], list[Episode]]:
-    """Split episodes at random into (training, held-out), each in the given order.
+    """Split episodes at random into (training episodes, held-out episodes), each in the given order.
 
     Args:
-      episodes: at least two.
-      holdout: the fraction to hold out; above 0 at least one episode is held out.
-      seed: determines the choice.
+      episodes: at least two episodes.
+      holdout: the fraction of episodes to hold out. A fraction above 0 holds out at least one episode.
+      seed: the seed of the random choice.
 
     Raises:
       RLFlowError: there are fewer than two episodes.
@@ -189,9 +191,18 @@ def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tu
 
 
 def training_description(config: WorldModelConfig, spec: EncodingSpec, source: Source, seed: int) -> dict:
-    """Return everything that the steps of a training depend on, by name.
+    """Describe everything that determines the steps of a training.
 
-    A checkpoint is resumed only by a training with an equal description.
+    A checkpoint stores this description, and only a training with an equal description can resume it.
+
+    Args:
+      config: the options; "checkpoint_seconds" and "threads" are left out.
+      spec: the sizes of the task's observations and actions.
+      source: see `train`; a hash of actions and rewards stands for the episodes.
+      seed: the seed of the training.
+
+    Returns:
+      {"configuration": options, "encoding": sizes, "seed": seed, "set of episodes": hash, or "stream" if online}.
     """
     options = {name: value for name, value in config.to_dict().items() if name not in ("checkpoint_seconds", "threads")}
     data = "stream"
@@ -204,11 +215,11 @@ def training_description(config: WorldModelConfig, spec: EncodingSpec, source: S
 
 
 def prepare_tensorflow(seed: int, threads: int = 0) -> None:
-    """Make TensorFlow deterministic, and seed the weights that are created next.
+    """Make TensorFlow's operators deterministic, and seed the initial weights of the networks that are created next.
 
     Args:
-      seed: the seed.
-      threads: threads within one operator; 0 leaves the choice to TensorFlow.
+      seed: the seed of the initial weights.
+      threads: number of threads within one operator; 0 leaves the choice to TensorFlow.
 
     Raises:
       RLFlowError: TensorFlow already runs with another number of threads.

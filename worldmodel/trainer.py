@@ -1,14 +1,14 @@
 """The training loop of all neural world models and controllers.
 
-A training repeats one update until it has made all its steps. `Trainer` does everything else: it restores the last
-checkpoint, writes new ones, logs curves, reports progress and stops early. This module does not import TensorFlow,
-because some controllers do not need it.
+A training defines an update function, which makes one step. `Trainer` calls it until all steps are made. It restores
+the last checkpoint, writes new checkpoints, logs curves, reports progress and stops early. This module does not import
+TensorFlow, because some controllers do not need it.
 
-An interrupted and resumed training gives the same result as an uninterrupted one. Every update must keep these rules:
+A resumed training gives the same result as an uninterrupted training, if the update function keeps these rules:
 
-- All randomness of an update is a function of the seed and of the step number.
-- The update increments the step number as its last act. A checkpoint therefore never holds half a step.
-- Everything that an update reads is part of the checkpoint, or is recomputed from the data.
+- The random numbers of a step depend only on the seed and on the step number.
+- The update increments the step number last, so a checkpoint never contains an incomplete step.
+- Everything that the update reads is part of the checkpoint or is computed from the data.
 
     trainer = Trainer(ArrayCheckpoint(path, description, state.arrays, state.restore), seconds=30, log=log)
     metrics = trainer.run(update, position=lambda: state.step, total=1000)
@@ -26,50 +26,59 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
 
-LOG_EVERY = 10  # steps between two points of a world model's curves
-STATE = "state/"  # prefix of the training's own arrays in a checkpoint
+LOG_EVERY = 10  # training steps between two points of a world model's curves
+STATE = "state/"  # prefix of the names of the arrays of the training's state in a checkpoint
 
 Metrics = Mapping[str, float]
-Log = Callable[[int, Metrics], None]  # (x-axis value, {name of a curve: value})
+Log = Callable[[int, Metrics], None]  # called with (x-axis value, {name of a curve: value})
 Arrays = dict[str, np.ndarray]
 
 
 class Diverged(RLFlowError):
-    """Raised when a number of a training is no longer finite."""
+    """Raised if a metric of a training step is infinite or NaN."""
 
     def __init__(self, step: int, name: str, value: float):
         super().__init__(f"training step {step}: {name} is {value}; a lower learning_rate may help")
 
 
 def check_finite(metrics: Metrics, step: int) -> None:
-    """Raise Diverged for the first metric that is not finite. Call it before the step is counted."""
+    """Raise Diverged for the first metric that is infinite or NaN. Call this before the step number is incremented.
+
+    Args:
+      metrics: {name: value} of one training step.
+      step: the step number, for the message.
+    """
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise Diverged(step, name, float(value))
 
 
 class Checkpoint(Protocol):
-    """Storage for the state of a training and the trainer's record, a dictionary of plain JSON values."""
+    """A store for the state of a training together with the record of its `Trainer`, a dictionary of JSON values."""
 
     def read(self) -> dict:
-        """Restore the state, and return the record that was written with the state; {} if there is no checkpoint.
+        """Restore the stored state of the training and return the record stored with it.
+
+        Without a checkpoint, return {} and leave the state unchanged.
 
         Raises:
-          RLFlowError: the checkpoint is damaged, or belongs to a training with other data or options.
+          RLFlowError: the checkpoint is damaged, or belongs to a training with different data or options.
         """
 
     def write(self, record: dict) -> None:
-        """Write the state and the record, whole or not at all. Equal states give equal bytes."""
+        """Write the training's state and the record atomically; equal states and records give equal bytes."""
 
 
 class ArrayCheckpoint:
-    """An .npz file with the description of the training, the trainer's record and the arrays of the state.
+    """A `Checkpoint` in an .npz file, with the arrays of the state, the record and the description of the training.
 
     Args:
       path: the file.
-      description: everything that the steps depend on, by name; a file with another description is refused.
-      arrays: returns the state, {name: array}.
-      restore: sets such a state; raises RLFlowError if names or shapes differ.
+      description: {name: JSON value} of everything that determines the steps of the training. `read` raises RLFlowError
+        if the file contains a different value.
+      arrays: a function that returns the training's state as {name: array}.
+      restore: a function that sets the training's state from {name: array}; it raises RLFlowError if names or shapes
+        differ.
     """
 
     def __init__(self, path: Path, description: dict, arrays: Callable[[], Arrays], restore: Callable[[Arrays], None]):
@@ -95,12 +104,12 @@ class ArrayCheckpoint:
 
 
 class EarlyStop:
-    """Early stopping: keep the state with the lowest held-out measure, and stop when that measure no longer improves.
+    """Early stopping on a held-out loss. It stores the state with the lowest loss and detects a lack of progress.
 
     Args:
-      every: steps between two evaluations; the last step is also evaluated.
-      patience: evaluations without improvement before the training stops; 0 disables early stopping.
-      keep: stores the current state as the best one.
+      every: number of steps between two evaluations of the held-out loss; the last step is also evaluated.
+      patience: number of evaluations without a lower loss after which the training stops; 0 disables early stopping.
+      keep: a function that stores the current state of the training as the best state.
     """
 
     def __init__(self, every: int, patience: int, keep: Callable[[], None]):
@@ -120,19 +129,19 @@ class EarlyStop:
 
 
 class Trainer:
-    """A loop that repeats an update until a training is complete.
+    """A loop that calls an update function until a training is complete.
 
     Args:
-      checkpoint: read at once; written when due and at the end of each run.
-      every: a checkpoint is due when the position passes a multiple of `every`; 0: never.
-      seconds: a checkpoint is also due when the last one is older than this.
-      log: called with the metrics of every `log_every`-th step and of the last step.
-      log_every: steps between two calls of `log`.
-      progress: called after every step with the position and the metrics of the step.
-      early_stop: used in runs with a held-out measure.
+      checkpoint: the checkpoint. It is read at once, and written when it is due and at the end of each `run`.
+      every: number of steps after which a checkpoint is due; 0 disables this condition.
+      seconds: age of the last checkpoint, in seconds, at which a new checkpoint is due.
+      log: called with the metrics of every `log_every`-th step, of the last step, and with each held-out loss.
+      log_every: number of steps between two calls of `log`.
+      progress: called after every update with the number of steps made and the metrics of the update.
+      early_stop: early stopping for calls of `run` with `held_out`.
 
     Attributes:
-      metrics: the last value of every metric, from before a restart if there is no newer one.
+      metrics: the last value of every metric; after a restart it begins with the values in the checkpoint.
     """
 
     def __init__(
@@ -154,15 +163,17 @@ class Trainer:
         """Run the remaining training steps and return the last value of every metric.
 
         Args:
-          update: makes one step and returns its metrics; increments the step number last, after `check_finite`.
-          position: returns the number of steps made. One update may count as several.
-          total: the position at which the training is complete.
-          at: returns the x-axis value of the curves; the position by default.
-          held_out: returns the measure for early stopping.
-          first: the position at which this run began; evaluations of the held-out measure are counted from there.
+          update: a function that makes one step and returns {name of a metric: value}. It increments the step number
+            last, after `check_finite`.
+          position: a function that returns the number of steps made so far. One update may count as several steps.
+          total: the number of steps at which the training is complete.
+          at: a function that returns the x-axis value of the curves; by default the number of steps.
+          held_out: a function that returns the held-out loss for early stopping.
+          first: the number of steps at which this phase of the training began; the evaluations of the held-out loss
+            are counted from there.
 
         Raises:
-          Diverged: raised by the update; the last checkpoint is left unchanged.
+          Diverged: raised by `update`; the last checkpoint is left unchanged.
         """
         at, is_saved = at or position, True
         while (before := position()) < total and not self.early_stop.is_stale:
@@ -187,7 +198,7 @@ class Trainer:
         return self.metrics
 
     def write(self) -> None:
-        """Write a checkpoint now."""
+        """Write the checkpoint, whether it is due or not."""
         best, stale = self.early_stop.best, self.early_stop.stale
         self.checkpoint.write({"metrics": self.metrics, "best": best, "stale": stale})
         self._written = time.monotonic()
@@ -198,16 +209,16 @@ class Trainer:
 
 
 def _passes(before: int, now: int, every: int, total: int) -> bool:
-    """Return whether a step from `before` to `now` passes a multiple of `every`, or is the last one."""
+    """Return True if an update from `before` to `now` steps reaches a multiple of `every` or reaches `total`."""
     return before // every < now // every or now >= total
 
 
 def shown_on(bar, first: int = 0) -> Callable[[int, Metrics], None] | None:
-    """Return a `progress` callback that moves a tqdm-like bar and shows the losses; None if there is no bar.
+    """Return a `progress` callback for `Trainer` that advances a tqdm-like bar and shows the losses on it.
 
     Args:
-      bar: the bar, or None.
-      first: steps restored from a checkpoint; the bar shows them at once.
+      bar: the progress bar; None gives None.
+      first: number of steps that were restored from a checkpoint; the bar advances by them at once.
     """
     if bar is None:
         return None

@@ -1,7 +1,7 @@
-"""The weights of TensorFlow modules: conversion to and from named arrays, and gradient updates.
+"""The weights of TensorFlow modules: conversion to and from named NumPy arrays, and gradient updates.
 
-Checkpoints and saved models consist of the arrays of `module_arrays`, and `restore_arrays` reads them. The name of a
-variable is its path, such as "encoder/readout/_layers/0/w".
+Checkpoints and saved models contain the arrays that `module_arrays` returns and `restore_arrays` reads. The name of an
+array is the path of its variable in the module, such as "encoder/readout/_layers/0/w".
 """
 
 import math
@@ -17,26 +17,26 @@ from worldmodel.trainer import check_finite
 
 
 def module_arrays(module: tf.Module, prefix: str = "") -> dict[str, np.ndarray]:
-    """Return every variable of the module by its path.
+    """Return the values of all variables of a module as {prefix + path of the variable: array}.
 
     Args:
       module: the module.
-      prefix: put before every name.
+      prefix: a text that every name begins with, such as "model/".
     """
     return {name: variable.numpy() for name, variable in _variables(module, prefix).items()}
 
 
 def restore_arrays(module: tf.Module, arrays: dict[str, np.ndarray], source: str, prefix: str = "") -> None:
-    """Set every variable of the module.
+    """Set all variables of a module from the arrays that `module_arrays` returned.
 
     Args:
       module: the module.
-      arrays: {path: array}; names without the prefix are ignored.
-      source: the file, named in error messages.
-      prefix: the prefix that `module_arrays` used.
+      arrays: {prefix + path of a variable: array}; names without the prefix are ignored.
+      source: the file that the arrays come from, for error messages.
+      prefix: the prefix that was passed to `module_arrays`.
 
     Raises:
-      RLFlowError: names or shapes differ.
+      RLFlowError: names or shapes of arrays and variables differ.
     """
     variables = _variables(module, prefix)
     arrays = {name: array for name, array in arrays.items() if name.startswith(prefix)}
@@ -55,7 +55,12 @@ def restore_arrays(module: tf.Module, arrays: dict[str, np.ndarray], source: str
 
 
 def with_slots(optimiser: snt.Optimizer, variables: Sequence[tf.Variable]) -> snt.Optimizer:
-    """Create the optimiser's slots for these variables, so that a checkpoint can fill them. Change no variable."""
+    """Return the optimiser after creating its slots (such as Adam's moments), so that a checkpoint can restore them.
+
+    Args:
+      optimiser: the optimiser.
+      variables: the variables that the optimiser will update; their values stay the same.
+    """
     optimiser.apply([tf.zeros_like(variable) for variable in variables], variables)
     optimiser.step.assign(0)
     return optimiser
@@ -64,16 +69,16 @@ def with_slots(optimiser: snt.Optimizer, variables: Sequence[tf.Variable]) -> sn
 def apply_clipped(
     gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], optimiser: snt.Optimizer, limit: float
 ) -> tf.Tensor:
-    """Apply gradients after clipping their global norm.
+    """Clip the global norm of gradients and apply them with an optimiser.
 
     Args:
-      gradients: one per variable.
+      gradients: one gradient per variable; None for a variable without gradient.
       variables: the variables to update.
       optimiser: the optimiser.
-      limit: the largest global norm.
+      limit: the norm to which a larger global norm is scaled down.
 
     Returns:
-      The norm before clipping, float32 [].
+      float32 [], the global norm before clipping.
     """
     # Embeddings have sparse gradients. Sonnet's own conversion, densify_gradients, is a tf.custom_gradient, which keeps
     # every program that it occurs in for the rest of the process: 60 MB for each training of an MDN-RNN.
@@ -91,12 +96,13 @@ def _variables(module: tf.Module, prefix: str) -> dict[str, tf.Variable]:
     return {prefix + "/".join(map(str, path)): variable for path, variable in result}
 
 
-GRADIENT_CLIP = 1.0  # largest global norm
+GRADIENT_CLIP = 1.0  # largest global norm of the gradients in `Descent`
 
 
 class Adam(snt.optimizers.Adam):
-    """Sonnet's Adam with one fused operation per variable instead of fifteen, which took half of a small network's
-    step.
+    """Sonnet's Adam optimiser with one fused TensorFlow operation per variable instead of about fifteen operations.
+
+    For a small network, these operations took half of the time of a training step.
     """
 
     def apply(self, updates: Sequence[tf.Tensor], parameters: Sequence[tf.Variable]) -> None:
@@ -111,7 +117,7 @@ class Adam(snt.optimizers.Adam):
 
 
 class Descent(snt.Module):
-    """A network, its optimiser and the step number: the whole state of a checkpoint."""
+    """The state of a gradient descent in one module: a network, its Adam optimiser and the number of steps made."""
 
     def __init__(self, network: snt.Module):
         super().__init__(name="descent")
@@ -124,14 +130,14 @@ class Descent(snt.Module):
     def update(
         self, loss: Callable, signature: Sequence, batch_of: Callable[[int], tuple], steps: int, rate: float
     ) -> Callable[[], dict[str, float]]:
-        """Return the update function for a `worldmodel.trainer.Trainer`.
+        """Return a function that makes one training step, for `worldmodel.trainer.Trainer.run`.
 
         Args:
-          loss: maps a batch's tensors to {"loss": the minimised value, …}; traced once with this signature.
-          signature: the tensor specifications of a batch.
-          batch_of: maps a step to the arrays of its batch.
-          steps: the total number of steps.
-          rate: the initial learning rate; it decays to 0 along a cosine.
+          loss: a function from the tensors of a batch to {"loss": the value to minimise, …: further metrics}.
+          signature: the `tf.TensorSpec` of each tensor of a batch; `loss` is traced once with this signature.
+          batch_of: a function from a step number to the arrays of the step's batch.
+          steps: the total number of training steps.
+          rate: the initial learning rate; it decays along a cosine to 0 at the last step.
         """
         descend = tf.function(partial(self._descend, loss), [tf.TensorSpec([]), *signature], autograph=False)
 

@@ -1,4 +1,4 @@
-"""Options of the world models and of their training: common options, and options of each model."""
+"""Options of the world models, of their training and of the dream: common options, and options of each world model."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,9 +20,12 @@ CONFIGS = Registry(
 
 @dataclass(frozen=True)
 class WorldModelConfig:
-    """The world model."""
+    """The world model.
 
-    needs: ClassVar[tuple[str, ...]] = ()  # what it imports of the extra `learn`
+    This class has the options that all world models share. `CONFIGS` maps the name of a world model to its subclass.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()  # packages of the extra `learn` that the world model imports
     groups: ClassVar[Registry] = CONFIGS
 
     name: str = option(
@@ -44,7 +47,7 @@ class WorldModelConfig:
 
     @property
     def total_steps(self) -> int:
-        """The number of steps that the progress bar of a training counts."""
+        """The number of steps of the whole training, for its progress bar."""
         raise NotImplementedError("total_steps -> int")
 
     def to_dict(self) -> dict:
@@ -53,7 +56,10 @@ class WorldModelConfig:
 
 @dataclass(frozen=True)
 class MDNRNNConfig(WorldModelConfig):
-    """The paper's recurrent mixture-density network, with the paper's values (sections 3.3, 4.7)."""
+    """The paper's recurrent mixture-density network, with the paper's values (sections 3.3, 4.7).
+
+    The paper is RLFlow (Parker, Alabed & Yoneki 2022).
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet", "graph_nets")
 
@@ -121,7 +127,7 @@ class MDNRNNConfig(WorldModelConfig):
 
     @property
     def encoder_updates(self) -> int:
-        """The number of encoder steps before the first step of the dynamics."""
+        """The number of gradient steps of the encoder before the first gradient step of the dynamics."""
         return self.encoder_steps if self.mode == "offline" and self.encoder == "trained" else 0
 
     @property
@@ -137,7 +143,10 @@ SUPERVISION = (
 
 @dataclass(frozen=True)
 class EditsConfig(WorldModelConfig):
-    """Predicts what each rewrite changes."""
+    """Predicts what each rewrite changes.
+
+    The world model `edits` (worldmodel/edits) learns tables and needs no gradient steps.
+    """
 
     name: str = "edits"
     latent: int = option(32, "dimensions of the latent state z")
@@ -155,7 +164,10 @@ class EditsConfig(WorldModelConfig):
 
 @dataclass(frozen=True)
 class GraphMDNConfig(WorldModelConfig):
-    """Predicts what each rewrite changes, by graph networks."""
+    """Predicts what each rewrite changes, by graph networks.
+
+    These are the options of the world model `graph-mdn` (worldmodel/graph_mdn).
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet", "graph_nets")
 
@@ -188,7 +200,10 @@ class GraphMDNConfig(WorldModelConfig):
 
 @dataclass(frozen=True)
 class DreamOptions:
-    """The dream that controllers learn in."""
+    """The dream that controllers learn in.
+
+    A dream is an environment in which a world model replaces the real environment; see worldmodel/dream.py.
+    """
 
     temperatures: tuple[float, ...] = option(
         (1.0,), "temperatures of the dream; one controller is trained at each", at_least=0, distinct=True
@@ -209,11 +224,21 @@ COMMON = tuple(options_of(WorldModelConfig))
 
 
 def world_model_config(section: Mapping) -> WorldModelConfig:
-    """Return the options of the world model named in the section `world_model`: the common ones and its own."""
+    """Return the options of the world model that a run's config chooses.
+
+    Args:
+      section: the section `world_model` of the resolved config. It has the common options and, under the name of each
+        world model, the options of that world model.
+    """
     common = {name: section[name] for name in COMMON}
     return CONFIGS.get(section["name"])(**common, **section[section["name"]])
 
 
 def option_key(config: WorldModelConfig, name: str) -> str:
-    """Return where an option stands in a config file: "world_model.holdout", "world_model.mdn-rnn.hidden"."""
+    """Return the key of an option in a config file, such as "world_model.holdout" or "world_model.mdn-rnn.hidden".
+
+    Args:
+      config: the options of the world model.
+      name: the field of `config`.
+    """
     return f"world_model.{name}" if name in COMMON else f"world_model.{config.name}.{name}"
