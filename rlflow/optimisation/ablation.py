@@ -1,17 +1,17 @@
-"""Ablation of rewrites: find what each group of rewrites gains, and take back the groups that gain nothing.
+"""Ablation of rewrites: find the gain of each group of rewrites, and take back the groups that gain nothing.
 
-`Rewrites.without` repeats a candidate without some of its rewrites. It translates node and tensor ids, and leaves out
-rewrites that matched a node which is no longer made. Rewrites of one match class, wherever they are, form a group
-(`gelu ×12`).
+`Rewrites.without` repeats a candidate without some of its rewrites. It translates node and tensor ids, and also leaves
+out later rewrites whose match no longer exists. The rewrites of one match class, wherever they are in the graph, form
+a group, for example 12 equal GELU fusions.
 
-`pruned` takes a group back if the estimate then rises by no more than its uncertainty. It compares with the graph that
-still has the group and with the graph that has all groups, because many small losses could add up. `settle` repeats the
-timings that decide, the most uncertain first: a search favours graphs whose timings err in their favour. Each
-repetition halves the variance.
+`pruned` takes a group back if the estimated runtime then rises by no more than its uncertainty. It compares with the
+graph that still has the group, and with the graph that has all groups, because many small losses could add up. A
+search prefers graphs whose timings are too low by chance. `settle` therefore repeats the timings on which the
+comparison depends, the most uncertain one first.
 
-`shares` estimates, and `measure_shares` measures, the delivered file against the file without one group. Rewrites that
-only the group made possible are left out with it. Shares of dependent groups therefore overlap and do not add up to the
-whole gain.
+`shares` estimates the gain of each group: it compares the delivered graph with the graph without the group.
+`measure_shares` measures the same gain end to end. Rewrites that only the group made possible are left out with the
+group. The gains of dependent groups therefore overlap, and their sum is not the whole gain.
 """
 
 import time
@@ -30,12 +30,12 @@ from rlflow.rules.match import Match
 
 
 class Chain(NamedTuple):
-    """Rewrites of a candidate that can be made without some others, and the states along them.
+    """A repetition of a candidate without some of its rewrites.
 
     Attributes:
-      steps: positions of the rewrites in the candidate.
-      actions: their (xfer_id, location) pairs in this chain.
-      states: the initial state and the state after each rewrite.
+      steps: the positions in the candidate of the repeated rewrites.
+      actions: the (xfer_id, location) pairs of the repeated rewrites; locations can differ from the candidate's.
+      states: the initial state and the state after each repeated rewrite.
     """
 
     steps: list[int]
@@ -49,10 +49,11 @@ class Chain(NamedTuple):
 
 
 class Rewrites:
-    """The rewrites of a candidate, which can be repeated without some of them.
+    """The rewrites of a candidate, in a form that allows to repeat the candidate without some rewrites.
 
     Attributes:
-      actions: valid (xfer_id, location) pairs.
+      task: the rewriting task.
+      actions: the candidate's (xfer_id, location) pairs, valid from the initial state.
       matches: the match of each action.
       classes: the match class of each match.
     """
@@ -71,9 +72,12 @@ class Rewrites:
             state = state.follow(match)
 
     def without(self, steps: Container[int]) -> Chain:
-        """Repeat the candidate without these steps, and without the rewrites that matched something made by them."""
+        """Repeat the candidate without the rewrites at these positions and without later rewrites that need them.
+
+        A later rewrite needs a left-out rewrite if its match, with ids translated, is not in the new state.
+        """
         chain = Chain([], [], [self.task.initial])
-        now: dict[int, int] = {}  # id of a node or tensor that the candidate made → its id here
+        now: dict[int, int] = {}  # id of a node or tensor made by a rewrite in the candidate → its id in this chain
         for step, match in enumerate(self.matches):
             if step in steps:
                 continue
@@ -90,7 +94,13 @@ class Rewrites:
         return chain
 
     def _same_match(self, state: RewriteState, match: Match, now: dict[int, int]) -> int | None:
-        """Return the location of the match in a state with other ids; None if it is not there."""
+        """Return the location of a match of the candidate in a state of a chain; None if the state lacks the match.
+
+        Args:
+          state: the state of the chain.
+          match: the match, with the ids of the candidate.
+          now: id in the candidate → id in the chain, for nodes and tensors made by rewrites.
+        """
         made_by_rules = self.task.graph.next_id
 
         def here(number: int) -> int | None:
@@ -109,24 +119,26 @@ class Rewrites:
         return None
 
 
-SETTLED_SHARE = 0.5  # uncertainty at which a difference is settled, as a share of the difference
-NEGLIGIBLE_SHARE = 0.001  # uncertainty that is always accepted, as a share of the graph's runtime
+SETTLED_SHARE = 0.5  # largest uncertainty of a settled difference of runtimes, as a share of the difference
+NEGLIGIBLE_SHARE = 0.001  # uncertainty of a difference that is always accepted, as a share of the graph's runtime
 
 
 def settle(cost: CostModel, graph: Graph, other: Graph, end: float) -> tuple[int, int]:
-    """Repeat timings until the difference of two graphs is certain enough or the time is over.
+    """Repeat timings until the difference of two graphs' estimated runtimes is certain enough or the time is over.
 
-    Nothing is timed if the difference is certain already or the timings belong to another machine. The costs of earlier
-    states are outdated after this call: see `rlflow.env.state.Task.forget_costs`.
+    The difference is certain enough if its uncertainty is at most SETTLED_SHARE of the difference, or NEGLIGIBLE_SHARE
+    of the runtime of `graph`. No timing is repeated if the cost times nothing or uses timings of another machine. After
+    repetitions, call `rlflow.env.state.Task.forget_costs`, because the states hold the earlier costs.
 
     Args:
-      cost: the cost of the task.
+      cost: the cost model of the task.
       graph: the graph to compare with.
       other: the graph that is compared.
-      end: the clock (time.monotonic()) after which no timing begins.
+      end: the value of time.monotonic() after which no repetition begins.
 
     Returns:
-      By how many picoseconds `other` takes longer, and the uncertainty of this number in picoseconds.
+      The estimated runtime of `other` minus the runtime of `graph`, and the half-width of the 95 % interval of this
+      difference, both in picoseconds.
     """
     timed_here = hasattr(cost, "time_again") and target_of(cost) is None
     while True:
@@ -140,13 +152,15 @@ def settle(cost: CostModel, graph: Graph, other: Graph, end: float) -> tuple[int
 
 
 def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float, again: bool = True) -> list[tuple[int, int]]:
-    """Return the actions without the groups of rewrites that gain nothing; groups of the lowest gain are tried first.
+    """Take back the groups of rewrites that gain nothing, and return the actions of the other rewrites.
+
+    Groups are tried in the order of their gain, lowest first, until no group can be taken back or the time is over.
 
     Args:
-      task: the opened task.
-      actions: valid (xfer_id, location) pairs.
-      seconds: time limit.
-      again: whether timings may be repeated; call `Task.forget_costs` afterwards.
+      task: the rewriting task.
+      actions: the candidate's (xfer_id, location) pairs, valid from the initial state.
+      seconds: the time limit.
+      again: True to repeat uncertain timings; call `Task.forget_costs` afterwards.
     """
     end, rewrites, out = time.monotonic() + seconds, Rewrites(task, actions), set()
     whole = kept = rewrites.without(out)
@@ -169,14 +183,15 @@ def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float, again
 
 
 def groups(rewrites: Rewrites, chain: Chain) -> list[set[int]]:
-    """Return the rewrites of a chain grouped by match class, lowest gain first.
+    """Group the rewrites of a chain by match class.
 
     Args:
-      rewrites: the rewrites of the candidate.
-      chain: the rewrites that are grouped.
+      rewrites: all rewrites of the candidate.
+      chain: the repetition of the candidate whose rewrites are grouped.
 
     Returns:
-      Sets of positions in the candidate.
+      For each group the positions of its rewrites in the candidate. The group whose rewrites lower the objective least
+      comes first.
     """
     alike: dict[tuple, set[int]] = {}
     gains: dict[tuple, int] = {}
@@ -188,27 +203,35 @@ def groups(rewrites: Rewrites, chain: Chain) -> list[set[int]]:
 
 
 def _gains_nothing(task: Task, rest: Chain, beside: Chain, until: float) -> bool:
-    """Return whether `rest` takes longer than `beside` by no more than the uncertainty."""
+    """Return whether leaving out a group raises the estimated runtime by at most the uncertainty of the difference.
+
+    Args:
+      task: the rewriting task.
+      rest: the candidate without one more group of rewrites.
+      beside: the candidate with this group.
+      until: the value of time.monotonic() after which no timing is repeated.
+    """
     longer, off = settle(task.cost, beside.graph, rest.graph, until)
     return longer <= off
 
 
-MAX_GROUPS = 25  # largest number of listed groups
-ESTIMATE_SECONDS = 5.0  # time limit of all estimates together
+MAX_GROUPS = 25  # largest number of groups in `shares`; the groups of the lowest gain are joined into one
+ESTIMATE_SECONDS = 5.0  # time limit of the estimates of all groups together
 OTHERS = "all others"
 
 
 def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
-    """Estimate the gain of each group of rewrites of the delivered candidate.
+    """Estimate the gain of each group of rewrites of the delivered candidate, within ESTIMATE_SECONDS.
 
     Args:
-      task: the opened task.
-      delivered: the candidate.
+      task: the rewriting task.
+      delivered: the delivered candidate.
 
     Returns:
-      (share, state without the group) pairs, highest gain first. A share holds `rule` (or OTHERS), `family` (or None),
-        `count`, `gain_ps` (estimate without the group minus estimate with it), `off_ps` (its uncertainty) and
-        `measured` (None).
+      (share, state without the group) pairs, highest gain first. A share is a dictionary: `rule` (its name, or OTHERS
+      for joined groups), `family` (of the rule, or None), `count` (number of rewrites), `gain_ps` (objective without the group
+      minus objective with it, in picoseconds), `off_ps` (the uncertainty of this gain) and `measured` (None; see
+      `measure_shares`).
     """
     rewrites, state, result = Rewrites(task, delivered.actions), delivered.state, []
     few = groups(rewrites, rewrites.without(()))[::-1]
@@ -235,13 +258,17 @@ def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
 def measure_shares(
     known: list[tuple[dict, RewriteState]], measured: Callable[[RewriteState, float], dict], needed: float, end: float
 ) -> None:
-    """Measure the delivered file against the file without each group, and store the result in the shares.
+    """Measure the delivered file against the file without one group, for each group in turn while time is left.
+
+    The latency ratio delivered / without the group, its 95 % interval and the verdict are stored in the entry
+    `measured` of each share.
 
     Args:
-      known: the result of `shares`.
-      measured: measures a state against the delivered file in a number of seconds (`rlflow.costs.measured.measure`).
-      needed: seconds that one measurement takes at least.
-      end: the clock (time.monotonic()) after which no measurement begins.
+      known: the result of `shares`, which is changed.
+      measured: a function that measures the delivered file against a state for a number of seconds, and returns the
+        dictionary of `rlflow.costs.measured.measure`.
+      needed: the number of seconds that one measurement takes at least.
+      end: the value of time.monotonic() at the end. A measurement begins only if `needed` seconds are left.
     """
     for number, (share, without) in enumerate(known):
         left = end - time.monotonic()
@@ -252,7 +279,7 @@ def measure_shares(
 
 
 def measured_families(shares: Sequence[Mapping]) -> Iterator[tuple[str, Ratio]]:
-    """Yield (family, latency with the group divided by the latency without it) for each measured group."""
+    """Yield (rule family, latency with the group / latency without it) for each measured group of one rule."""
     for share in shares:
         if share["measured"] is not None and share["family"] is not None:
             yield share["family"], Ratio(share["measured"]["ratio"], *share["measured"]["interval"])

@@ -1,13 +1,13 @@
 """Choose which candidate is delivered, and declare the options of `eval` and `optimise`.
 
-A candidate is delivered if it is shown to be faster. A gain counts only above the margin of a measurement
-(`rlflow.costs.measured.MARGIN`), because two copies of one file may differ by that much. A loss needs no margin: a
-candidate whose whole confidence interval lies above 1, at any size, is never delivered. If neither is shown, the
-original is delivered, unless `eval.accept=equal` accepts the candidate, or the candidate needs less memory or is a
-smaller file and is not worse in the other respect.
+A measurement gives a confidence interval of the latency ratio candidate / original. A candidate is delivered if the
+whole interval lies below 1 by more than `rlflow.costs.measured.MARGIN`, because two copies of one file may differ by
+that much. A candidate whose whole interval lies above 1, at any size, is never delivered. In all other cases no
+difference is shown, and the original is delivered with two exceptions. `eval.accept=equal` accepts the candidate. A
+candidate that needs less memory, or has a smaller file, is accepted if it is not worse in the other respect.
 
-Without a measurement (`eval.measure_seconds` is 0, or the estimates are for another machine) the estimate decides,
-and the reason says so.
+Without a measurement (`eval.measure_seconds` is 0, or the estimates are for another machine), the candidate with the
+lowest estimate is delivered, and the reason says that nothing was measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from rlflow.common.options import option
 from rlflow.optimisation.candidates import Candidate
 
-FASTER, EQUAL = "faster", "equal"  # values of eval.accept
+FASTER, EQUAL = "faster", "equal"  # the values of the option eval.accept
 
 
 @dataclass(frozen=True)
 class OptimiseOptions:
-    """Options of the command `optimise`"""
+    """The options of the command `optimise`: time limit, learning, earlier receipt and trained controller."""
 
     seconds: float | None = option(None, "time limit of the whole command in seconds; null: 120, or 900 with learning")
     learn: bool = option(False, "after the searches, train a controller in the dream and let it act on the real graph")
@@ -35,7 +35,7 @@ class OptimiseOptions:
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """Acting on the real graph, its controls, and the check of the result."""
+    """The options `eval`: acting on the real graph, controls for comparison, checks and measurements of the result."""
 
     samples: int = option(8, "number of sampled episodes on the real graph, in addition to the greedy one", at_least=0)
     greedy_steps: int = option(500, "largest number of rewrites of the greedy control", at_least=0)
@@ -55,9 +55,10 @@ class EvalOptions:
 
 
 FAULT_REPORT = "fault-report.md"
-LEAST_SAVING = 0.05  # smallest share of memory or file size that justifies delivering a file
-LEAST_FILE_BYTES = 100_000  # smallest saving on disk
-LEAST_MEMORY_BYTES = 4_000_000  # smallest saving of memory: processes that run the same file differ by 1.6 MB
+# A saving of memory or file size counts if it is above both limits: LEAST_SAVING and the limit in bytes.
+LEAST_SAVING = 0.05  # share of the original's memory or file size
+LEAST_FILE_BYTES = 100_000  # bytes on disk
+LEAST_MEMORY_BYTES = 4_000_000  # bytes of memory; processes that run the same file differ by up to 1.6 MB
 
 
 def choose(
@@ -67,17 +68,18 @@ def choose(
     accept: str,
     target: str | None = None,
 ) -> tuple[str, str]:
-    """Choose the candidate that is delivered.
+    """Choose the candidate that is delivered, or the original.
 
     Args:
-      original: `objective`, the estimate in picoseconds, and `file_bytes`.
-      candidates: the checked candidates.
-      result: by name the entries `equal`, `left_out`, `measured` and `file_bytes` of each candidate.
-      accept: see `eval.accept`.
-      target: the other machine whose timings the estimates use, if nothing was measured.
+      original: the entries `objective` (estimated runtime in picoseconds) and `file_bytes` of the original.
+      candidates: the candidates that were checked, after any repair.
+      result: candidate name → the entries `equal`, `left_out`, `measured` and `file_bytes` of
+        `rlflow.optimisation.delivery.deliver`.
+      accept: the value of the option `eval.accept`, FASTER or EQUAL.
+      target: the name of the machine whose timings the estimates use, if it is another machine; for the reason.
 
     Returns:
-      The name of the candidate, or "original", and the reason.
+      (name of the chosen candidate or "original", reason as text).
     """
     better = [one for one in candidates if one.state.objective < original["objective"]]
     equal = sorted((one for one in better if result[one.name]["equal"]), key=lambda one: one.state.objective)
@@ -110,22 +112,35 @@ def choose(
 
 
 def is_faster(measured: Mapping) -> bool:
-    """Return whether a measured file is shown to be faster overall and slower at no size."""
+    """Return whether a file is shown to be faster over all sizes together, and at no size to be slower.
+
+    Args:
+      measured: the result of `rlflow.costs.measured.measure`.
+    """
     return measured["verdict"] == "faster" and not losses(measured)
 
 
 def losses(measured: Mapping) -> list[str]:
-    """Return the names of the sizes at which the whole interval lies above 1; "" stands for all sizes together."""
+    """Return the names of the sizes at which a file is slower: its whole confidence interval lies above 1.
+
+    Args:
+      measured: the result of `rlflow.costs.measured.measure`.
+
+    Returns:
+      Names of sizes; "" stands for the interval over all sizes together.
+    """
     figures = {"": measured} | measured.get("at", {})  # older results lack "at"
     return [name for name, there in figures.items() if there["interval"][0] > 1]
 
 
 def savings(original_file_bytes: int, result: Mapping) -> list[str]:
-    """Return the savings of memory and file size, with figures; an empty list if memory or file size is worse.
+    """Return the savings of memory and file size as texts, such as "a smaller file (12.0 → 9.0 MB)".
+
+    The list is empty if nothing is saved, or if memory or file size grows by more than the limits of a saving.
 
     Args:
-      original_file_bytes: size of the original on disk, in bytes.
-      result: entries of a measured candidate, see `choose`.
+      original_file_bytes: the size of the original on disk, in bytes.
+      result: the entries of one measured candidate, see `choose`.
     """
     measured = result["measured"]
     memory = measured["original_memory_bytes"], measured["candidate_memory_bytes"], LEAST_MEMORY_BYTES

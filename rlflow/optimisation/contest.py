@@ -1,17 +1,17 @@
-"""Measured choice: different candidates are compared end to end with the original by successive halving.
+"""The contest: different candidates are measured end to end against the original and ranked by successive halving.
 
-Estimates are sums of kernels that were timed alone, and their errors depend on the kind of rule. `contenders` therefore
-enters candidates that differ in their rewrites: the cheapest one after pruning, the cheapest by the roofline (which
-needs no timings), the first one before pruning, and the results of the other searches. Variants of the first contender
-lack one rule family each, or the operators that only ONNX Runtime has. Variants without a family that slowed down files
-on this machine come first.
+An estimate is the sum of the timings of single kernels, and its error depends on the rules that were applied.
+`contenders` therefore selects candidates with different rewrites. They are the cheapest candidate after pruning, the
+cheapest one by the roofline (which needs no timings), the first of them before pruning, and the results of the other
+searches. Variants of the first contender each lack the rewrites of one rule family, or the rewrites that introduce
+operators of ONNX Runtime's own domains. Variants without a family that slowed down files on this machine come first.
 
-`halve` measures all contenders in a short heat, drops the slower half and repeats until one is left (successive
-halving; Jamieson and Talwalkar, AISTATS 2016). Most time is thus spent on contenders that are hard to tell apart.
+`halve` measures all contenders in a short heat, drops the slower half and repeats until one contender is left
+(successive halving; Jamieson and Talwalkar, AISTATS 2016). Most time is thus spent on contenders of similar latency.
 
-`compete` ranks the contenders. The delivery checks and measures the winner again in other runs, and takes the next
-contender if the winner is not equal or not faster. The measured effects of rule families are stored with the timings of
-this machine. They order the variants of later contests and never decide what is delivered.
+`compete` ranks the contenders. The delivery compares the winner with the original and measures it again in other runs.
+If the winner is not equal or not faster, the next contender is tried. The measured effects of rule families are stored
+with the timings of this machine. They order the variants of later contests and never decide what is delivered.
 """
 
 import tempfile
@@ -39,8 +39,8 @@ from rlflow.optimisation.ablation import Rewrites, pruned
 from rlflow.optimisation.anytime import BestSoFar
 from rlflow.optimisation.candidates import Candidate, follow
 
-MAX_PRUNED = 2  # number of cheapest candidates that are pruned; the others only replace candidates that are not equal
-WHOLE, WITHOUT, STANDARD = "whole", "without", "standard"  # parts of contenders' names
+MAX_PRUNED = 2  # number of cheapest candidates that are pruned, to save time
+WHOLE, WITHOUT, STANDARD = "whole", "without", "standard"  # suffixes of contenders' names, as in "beam-without-fusion"
 
 
 class Contender(NamedTuple):
@@ -48,7 +48,8 @@ class Contender(NamedTuple):
 
     Attributes:
       candidate: the candidate.
-      without: the rule family that the first contender has and this one lacks; None if there is no such family.
+      without: the rule family whose rewrites were left out to make this variant of the first contender; None for other
+        contenders.
     """
 
     candidate: Candidate
@@ -56,13 +57,13 @@ class Contender(NamedTuple):
 
 
 def pruned_candidates(best: BestSoFar, seconds: float) -> list[Candidate]:
-    """Return the different candidates, cheapest first, after pruning the MAX_PRUNED cheapest ones.
+    """Return the candidates with different graphs, cheapest first, after pruning the MAX_PRUNED cheapest ones.
 
-    The decisive timings are repeated for this, so all costs are counted again.
+    Pruning repeats uncertain timings, so the costs of all states are computed again.
 
     Args:
-      best: the candidates of all searches.
-      seconds: time limit.
+      best: the best candidates of all searches.
+      seconds: the time limit of pruning.
     """
     task, end = best.task, time.monotonic() + seconds
     apart = different(best.candidates())
@@ -83,13 +84,16 @@ def pruned_candidates(best: BestSoFar, seconds: float) -> list[Candidate]:
 def contenders(
     task: Task, candidates: Sequence[Candidate], whole: Sequence[Candidate], measured: Mapping[str, float]
 ) -> list[Contender]:
-    """Return different candidates that are estimated to gain, ordered by the value of measuring them, highest first.
+    """Return the contenders: candidates with different graphs and an estimated gain, most promising first.
+
+    The order is: the first candidate, the cheapest one by the roofline, the first one before pruning, the variants of
+    the first one, and the other candidates.
 
     Args:
-      task: the opened task.
-      candidates: cheapest first by the task's cost.
-      whole: the same candidates before rewrites were taken back.
-      measured: rule family → its measured effect on this machine; above 1, files with the family were slower.
+      task: the rewriting task.
+      candidates: the candidates after pruning, lowest objective first.
+      whole: the same candidates before pruning.
+      measured: rule family → the mean latency ratio with / without its rewrites that contests measured on this machine.
     """
     first, second = candidates[0], _cheapest_by_roofline(task, candidates)
     before = next(candidate for candidate in whole if candidate.name == first.name)
@@ -123,12 +127,15 @@ def _cheapest_by_roofline(task: Task, candidates: Sequence[Candidate]) -> Candid
 
 
 def pruned_winner(task: Task, winner: Candidate, seconds: float) -> Candidate:
-    """Remove from the winner the rewrites that only prepared the family which it was left without.
+    """Take back the rewrites of the winner that gain nothing by the known timings.
+
+    In a variant without a rule family, these are for example rewrites that only prepared rewrites of the family. A
+    winner whose name ends in "whole" is returned unchanged.
 
     Args:
-      task: the opened task.
+      task: the rewriting task.
       winner: the winner of the contest.
-      seconds: time limit.
+      seconds: the time limit.
     """
     if winner.name.endswith(f"-{WHOLE}"):
         return winner
@@ -137,27 +144,29 @@ def pruned_winner(task: Task, winner: Candidate, seconds: float) -> Candidate:
 
 
 def different(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates without later ones that have the same graph."""
+    """Return the candidates without repetitions; of candidates with the same graph only the first is kept."""
     of_graph: dict[str, Candidate] = {}
     for candidate in candidates:
         of_graph.setdefault(candidate.state.hash, candidate)
     return list(of_graph.values())
 
 
-MOST_DRAWS = 8  # largest number of draws of a heat; more would be more precise than a whole measurement
+MOST_DRAWS = 8  # largest number of draws in a heat; more draws would be more precise than the later measurement
 
 
 def halve(count: int, draw: Callable[[list[int]], list[float]], end: float) -> tuple[list[int], list[list[float]]]:
-    """Rank contenders by successive halving.
+    """Rank contenders by successive halving on the median of their draws.
+
+    All heats get the same share of the time that is left. A draw begins only if, at the speed of the previous draw, it
+    ends within its heat. The first draw of a heat need only end before `end`.
 
     Args:
       count: the number of contenders, which are numbered from 0. Equally good contenders keep this order.
-      draw: measures the contenders of a list against the original; lower is better.
-      end: the clock (time.monotonic()) at the end. No draw begins later. A draw that would not finish in time begins
-        only if it is the first of its heat.
+      draw: a function that takes a list of contenders and returns for each the latency ratio contender / original.
+      end: the value of time.monotonic() at the end of the contest.
 
     Returns:
-      The contenders, best first, and for each contender the results of its draws.
+      The contenders, best first, and for each contender, in the order of the numbers, the ratios of its draws.
     """
     results: list[list[float]] = [[] for _ in range(count)]
     left, dropped, side = list(range(count)), [], 0.0
@@ -178,9 +187,9 @@ def halve(count: int, draw: Callable[[list[int]], list[float]], end: float) -> t
     return left + dropped, results
 
 
-DRAW_SECONDS = 0.1  # seconds of runs of each file in a draw, at each size
+DRAW_SECONDS = 0.1  # seconds of runs per file and size in one draw
 SIDES_PER_CONTENDER = (
-    2.5  # files measured per contender in all heats: n + n/2 + … contenders, and the original in each heat
+    2.5  # measured files / contenders if each heat has one draw: n + n/2 + … contenders, and the original in each heat
 )
 
 
@@ -188,10 +197,10 @@ class Contest(NamedTuple):
     """The result of a contest.
 
     Attributes:
-      ranked: the candidates, best first; those without a measurement last.
-      families: rule family → latency with its rewrites, divided by the latency without them.
-      measured: the candidates of two or more draws, with their latency relative to the original.
-      table: JSON-able rows of the measured candidates: name, draws, ratio (to the original's latency).
+      ranked: all candidates, best first; the candidates without a measurement come last.
+      families: rule family → the measured ratio latency with its rewrites / latency without its rewrites.
+      measured: (candidate, latency ratio candidate / original) for each candidate with two or more draws.
+      table: one JSON-able row {"name", "draws" (number), "ratio" (median candidate / original)} per measured candidate.
     """
 
     ranked: list[Candidate]
@@ -203,15 +212,15 @@ class Contest(NamedTuple):
 def compete(
     source: Path, contenders: Sequence[Contender], sizes: Mapping[str, Mapping], threads: int, seed: int, end: float
 ) -> Contest:
-    """Compare as many contenders as the time allows, end to end.
+    """Measure as many contenders as the time allows end to end, and rank them.
 
     Args:
       source: the file of the original.
-      contenders: ordered by the value of measuring them. Contenders with `without` are variants of the first.
-      sizes: input shapes of each typical size, see `rlflow.costs.measured.measure`.
-      threads: threads of ONNX Runtime.
-      seed: of the inputs and the confidence intervals.
-      end: the clock (time.monotonic()) at the end of the contest.
+      contenders: the contenders, most promising first. A contender with `without` is a variant of the first one.
+      sizes: name of a typical size → input shapes, see `rlflow.costs.measured.measure`.
+      threads: the number of threads of ONNX Runtime.
+      seed: the seed of the random inputs and of the bootstrap.
+      end: the value of time.monotonic() at the end of the contest.
     """
     inputs = [random_inputs(source, seed, shapes) for shapes in sizes.values()]
     competing = list(contenders)[: _affordable_contenders(source, inputs, threads, end)] if len(contenders) > 1 else []
@@ -236,7 +245,7 @@ def compete(
 
 
 def _affordable_contenders(source: Path, inputs: list, threads: int, end: float) -> int:
-    """Return how many contenders can be compared in the time and memory available."""
+    """Return how many contenders can be measured until `end` and have sessions at once within TOGETHER bytes."""
     began = time.monotonic()
     ratios_in_turns(source, [], inputs, threads, 0.0, 0)
     now = time.monotonic()
@@ -247,7 +256,7 @@ def _affordable_contenders(source: Path, inputs: list, threads: int, end: float)
 def _ranked_by_halving(
     source: Path, competing: Sequence[Contender], inputs: list, threads: int, end: float
 ) -> tuple[list[int], list[list[float]]]:
-    """Export the contenders and rank them; see `halve` for the result."""
+    """Write the files of the contenders and rank them with `halve`, whose result is returned."""
     draws = 0
 
     def draw(left: list[int]) -> list[float]:
@@ -263,7 +272,7 @@ def _ranked_by_halving(
 
 
 def _smaller_first(finalists: list[int], competing: Sequence[Contender], ratios: list, seed: int) -> list[int]:
-    """Put the finalist with fewer rewrites first, unless the other one is shown to be faster."""
+    """Order the two best contenders: the one with fewer rewrites comes first unless the other is shown to be faster."""
     better, other = finalists
     pairs = [[a / b] for a, b in zip(ratios[better], ratios[other], strict=True)]
     shown = len(pairs) > 1 and ratio_of(pairs, seed).high < 1
@@ -272,7 +281,10 @@ def _smaller_first(finalists: list[int], competing: Sequence[Contender], ratios:
 
 
 def _family_ratios(competing: Sequence[Contender], ratios: list[list[float]], seed: int) -> dict[str, Ratio]:
-    """Return the effect of each family whose variant was in at least two draws, relative to the first contender."""
+    """Return rule family → latency of the first contender / latency of the variant without the family.
+
+    Families are left out whose variant was in less than two draws.
+    """
     result = {}
     for contender, without in zip(competing, ratios, strict=True):
         pairs = [[a / b] for a, b in zip(ratios[0], without, strict=False)]
@@ -282,18 +294,18 @@ def _family_ratios(competing: Sequence[Contender], ratios: list[list[float]], se
 
 
 def keep_contest(measurements: Measurements, task: Task, contest: Contest) -> None:
-    """Store the measured ratios of a contest in the database."""
+    """Store the latency ratios that a contest measured in the database of measurements."""
     for candidate, ratio in contest.measured:
         measurements.keep(task.original, candidate.state.graph, task.sizes, ratio)
 
 
 def keep_delivery(measurements: Measurements, task: Task, outcome: Mapping) -> None:
-    """Store the measurements of a delivery in the database.
+    """Store the latency ratios that a delivery measured in the database of measurements.
 
     Args:
       measurements: the database.
-      task: the opened task.
-      outcome: see `rlflow.optimisation.delivery.deliver`.
+      task: the rewriting task.
+      outcome: the result of `rlflow.optimisation.delivery.deliver`.
     """
     for name, one in outcome["candidates"].items():
         measured = one["measured"]

@@ -1,10 +1,12 @@
-"""Repair a candidate that is not equal to the original: find the rewrites at fault and leave them out.
+"""Repair a candidate whose outputs differ from the original's: find the rewrites at fault and leave them out.
 
-A rewrite is at fault if the graph before it is equal to the original and the graph after it is not. Bisection finds it.
-The candidate is then repeated without it and without the rewrites that matched its nodes. Rules are proved, so mostly
-ONNX Runtime is at fault: outputs then differ only with its own optimisations. Known faults of ONNX Runtime are
-recognised in the graph, without a run (`rlflow.optimisation.validate.known_faults`). A report beside the file names
-each rewrite, the program at fault and the error. If no rewrite is left, the original is delivered, with exit status 0.
+Rewrites that trigger a known fault of ONNX Runtime are left out first. They are recognised in the graph, without a run
+(`rlflow.optimisation.validate.known_faults`). If outputs still differ, bisection finds a rewrite with equal outputs
+before it and different outputs after it. The candidate is then repeated without this rewrite and without the later
+rewrites whose match no longer exists.
+
+ONNX Runtime is at fault if outputs differ only with its own optimisations. Otherwise the rule is at fault, which is
+rare because rules are proved. `write_fault_report` lists the rewrites at fault, with the error after each.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,21 +22,22 @@ from rlflow.optimisation.validate.findings import Findings
 from rlflow.optimisation.validate.known_faults import ONNXRUNTIME, known_faults, named
 from rlflow.rules.language import RuleSet
 
-MAX_FAULTS = 8  # largest number of faults found by runs; after that only the rewrites known to be equal are kept
+MAX_FAULTS = 8  # largest number of bisections; then only the rewrites up to the last graph with equal outputs are kept
 MAX_FAULTS_OF_RULE = 2  # number of faulty rewrites of a rule after which all its rewrites are left out
 SAME_RULE = "its rule was at fault twice"
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A rewrite that was left out.
+    """A rewrite that was left out of a candidate.
 
     Attributes:
-      step: its position among the candidate's rewrites, counted from 0.
-      rule: the name of its rule.
-      location: its location.
-      blame: "rule" or "onnxruntime", the one at fault; "needed" for a rewrite that needed a left-out rewrite.
-      message: the error after it.
+      step: the position of the rewrite among the candidate's rewrites, counted from 0.
+      rule: the name of the rule.
+      location: the location of the rewrite before any rewrite was left out.
+      blame: "rule" or "onnxruntime", whichever is at fault. "needed" means that the rewrite is not known to be at
+        fault: its match needed a left-out rewrite, or the rewrite was not tried.
+      message: the error after the rewrite; with "needed" the reason why the rewrite was left out.
     """
 
     step: int
@@ -48,10 +51,10 @@ class Repaired(NamedTuple):
     """A repaired candidate.
 
     Attributes:
-      actions: the remaining (xfer_id, location) pairs.
-      state: the state after them.
-      findings: the comparison of this state with the original.
-      left_out: the rewrites that were left out.
+      actions: the (xfer_id, location) pairs of the remaining rewrites.
+      state: the state after the remaining rewrites.
+      findings: the findings of the comparison of this state with the original.
+      left_out: the rewrites that were left out, in the order of the candidate.
     """
 
     actions: list[tuple[int, int]]
@@ -61,12 +64,14 @@ class Repaired(NamedTuple):
 
 
 def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[RewriteState], Findings]) -> Repaired:
-    """Leave out the rewrites that make a candidate unequal to the original.
+    """Leave out the rewrites after which the outputs of a candidate differ from the original's.
+
+    If reading and writing the original already changes its outputs, all rewrites are left out.
 
     Args:
-      task: the opened task.
-      actions: valid (xfer_id, location) pairs.
-      compare: compares the model of a state with the original.
+      task: the rewriting task of the original.
+      actions: the candidate's rewrites as (xfer_id, location) pairs, valid from the initial state.
+      compare: a function that compares the model of a state with the original.
     """
     repair = _Repair(task, actions)
     chain = repair.without_known_faults()
@@ -102,11 +107,13 @@ class _Repair:
         self.known = known_faults(task.graph, task.sizes)
 
     def chain(self) -> Chain:
-        """Return the candidate without the rewrites that are left out."""
+        """Repeat the candidate without the rewrites that are left out so far."""
         return self.rewrites.without(self.out)
 
     def without_known_faults(self) -> Chain:
-        """Return the chain whose last graph triggers no known fault more often than the original."""
+        """Leave out rewrites until the last graph triggers no known fault more often than the original does; return the
+        chain of the other rewrites.
+        """
         while True:
             chain = self.chain()
             step = len(chain.steps)
@@ -121,7 +128,13 @@ class _Repair:
         return "; ".join(f"{name} of ONNX Runtime {ONNXRUNTIME}: {named(name).what}" for name in sorted(new))
 
     def blame(self, step: int, blame: str, message: str) -> None:
-        """Leave out a rewrite, and all rewrites of its rule if the rule is at fault repeatedly."""
+        """Leave out a rewrite; after MAX_FAULTS_OF_RULE faults of one rule, leave out all rewrites of the rule.
+
+        Args:
+          step: the position of the rewrite in the candidate.
+          blame: "rule" or "onnxruntime".
+          message: the error after the rewrite.
+        """
         self._leave_out(step, blame, message)
         actions = self.rewrites.actions
         xfer_id = actions[step][0]
@@ -132,7 +145,7 @@ class _Repair:
                     self._leave_out(other, blame, SAME_RULE)
 
     def keep(self, count: int, chain: Chain, message: str) -> None:
-        """Leave out all but the first `count` rewrites of a chain."""
+        """Keep the first `count` rewrites of a chain and leave out the later ones, with `message` as the reason."""
         for step in chain.steps[count:]:
             if step not in self.out:
                 self._leave_out(step, "needed", message)
@@ -152,15 +165,16 @@ class _Repair:
 def write_fault_report(
     path: Path, model: str, machine: str, versions: dict[str, str], candidates: dict[str, dict], rules: RuleSet
 ) -> None:
-    """Write a report for maintainers, without the model, that can be read and sent.
+    """Write a report of the rewrites at fault for the maintainers; of the model it contains only the name.
 
     Args:
-      path: the Markdown file.
+      path: the Markdown file to write.
       model: the name of the model.
       machine: a description of the machine.
       versions: package → version.
-      candidates: `candidates` of `rlflow.optimisation.delivery.deliver`; those without left-out rewrites are skipped.
-      rules: the rule set.
+      candidates: the entry `candidates` of the result of `rlflow.optimisation.delivery.deliver`. Candidates without a
+        rewrite at fault are skipped.
+      rules: the rule set; the report shows the texts of the rules of these rewrites.
     """
     lines = [f"# Rewrites after which {model} was not equal", ""]
     lines += [
