@@ -1,15 +1,14 @@
 """The searches of `optimise` under a time budget, and the best candidate of each search so far, kept on disk.
 
-Greedy search, beam search and annealing reach the proved optimum of nearly all models within seconds. Each gets an
-equal share of the time that the searches before it left. Each needs the gain of every match before its first step,
-which costs much timing on first use. Two more searches need fewer timings. `descent` tries matches by decreasing gain
-in the analytic cost and applies the first one that gains. `grasp` draws descents by the analytic cost and times only
-the path to the best result.
+Greedy search, beam search and annealing reach the proved optimum of nearly all models within seconds. They need the
+gain of every match before the first step, so the first run on a model times many operators. Two more searches need
+fewer timings. `descent` tries matches by decreasing gain in the analytic cost and applies the first one that gains.
+`grasp` draws descents by the analytic cost and times only the path to the best result.
 
-If the cost times operators, its timings stop at the deadline. `BestSoFar` writes best-so-far.json for every better
+If the cost times operators, no timing begins after the deadline. `BestSoFar` writes best-so-far.json for every better
 candidate, so the same command continues after it was stopped or killed. A finished search is repeated only with other
-options or more seconds. A search that was stopped is repeated from the original. `until_faster` and `first_equal`
-decide how many candidates are checked.
+options, or with more seconds if its time limit ended it. An interrupted search is repeated from the original.
+`until_faster` and `first_equal` decide how many candidates are checked.
 """
 
 import math
@@ -31,22 +30,26 @@ from rlflow.optimisation.choice import is_faster
 from rlflow.search import SEARCHES
 from rlflow.search.base import Limits, Search, numbered, run_search
 
-BEST_SO_FAR_FILE = "best-so-far.json"  # its name in the folder of a run
+BEST_SO_FAR_FILE = "best-so-far.json"  # the name of the file of `BestSoFar` in a run folder
 
 
 class BestSoFar:
-    """The best candidate of each search (or controller) so far, kept in a file at any moment.
+    """The best candidate of each search or controller so far; the file always holds the current candidates.
 
-    A search that ended with the same options and at least as many seconds is not repeated. The best result of a stopped
-    or killed search stays until a better one is found.
+    The best candidate of an interrupted search stays until the repeated search finds a better one.
+
+    Attributes:
+      task: the rewriting task.
+      file: the JSON file.
+      records: name of the search → actions, figures, options and the reason of the end, as the file holds them.
     """
 
     def __init__(self, task: Task, file: Path):
-        """Read the file if it exists.
+        """Read the candidates of the file if it exists.
 
         Args:
-          task: the opened task.
-          file: the path of the file.
+          task: the rewriting task.
+          file: the JSON file.
 
         Raises:
           RLFlowError: the file is damaged or belongs to another task.
@@ -59,7 +62,7 @@ class BestSoFar:
             raise RLFlowError(f"{file} is damaged ({error}). Delete it to repeat its searches") from error
 
     def recount(self) -> None:
-        """Repeat the actions of all records, after the costs of the task have changed."""
+        """Repeat the actions of all records, so that the states have the current costs of the task."""
         self._candidates = {name: self._read(name, record) for name, record in self.records.items()}
 
     def _read(self, name: str, record: dict) -> Candidate:
@@ -70,12 +73,12 @@ class BestSoFar:
         )  # fmt: skip
 
     def offer(self, candidate: Candidate, stop: str | None = None, asked: Mapping | None = None) -> None:
-        """Store a candidate unless its search already has a better one.
+        """Record the progress of a search; replace its best candidate unless the new candidate is worse.
 
         Args:
-          candidate: the new candidate.
-          stop: the reason why its search ended; None while the search runs.
-          asked: the options of the search, with `seconds`, its time limit.
+          candidate: the new candidate, with the name of the search.
+          stop: the reason why the search ended; None while the search runs.
+          asked: the options of the search, and `seconds`, the time limit of all searches together.
         """
         before = self._candidates.get(candidate.name)
         if before is None or candidate.state.objective <= before.state.objective:
@@ -89,11 +92,13 @@ class BestSoFar:
         write_json(self.file, self.records)
 
     def ended(self, name: str, asked: Mapping) -> bool:
-        """Return whether a stored search needs no repetition with these options and seconds.
+        """Return True if a repetition of a search with these options would find nothing new.
+
+        This holds if the search ended by itself with the same options, or at a time limit that was not shorter.
 
         Args:
           name: the name of the search.
-          asked: the options of the search, with `seconds`, its time limit.
+          asked: the options of the search, and `seconds`, the time limit of all searches together.
         """
         record = self.records.get(name, {})
         stop, before = record.get("stop"), record.get("asked", {})
@@ -102,11 +107,11 @@ class BestSoFar:
         return stop != "seconds" or before["seconds"] >= asked["seconds"]
 
     def candidates(self) -> list[Candidate]:
-        """Return all candidates, cheapest first."""
+        """Return the best candidate of each search, lowest objective first."""
         return sorted(self._candidates.values(), key=lambda candidate: candidate.state.objective)
 
     def gain(self, candidate: Candidate) -> float:
-        """Return by how many percent the candidate's estimate is below the original's."""
+        """Return by how many percent the candidate's estimated runtime is below the original's."""
         return improvement(runtime_ms(self.task.original_cost), candidate.state.runtime_ms)
 
     def __str__(self) -> str:
@@ -121,25 +126,26 @@ def _without_seconds(options: Mapping) -> dict:
 
 
 METHODS = ("descent", "greedy", "grasp", "beam", "annealing")  # by decreasing gain per second
-SHORT_MEASUREMENT = 3.0  # seconds, after the user has stopped the search
-LOOK_EVERY = 1.0  # smallest number of seconds between two looks at a running search
-SPARE = 20.0  # the same, in durations of a look, because a look repeats a whole path to number its rewrites
+SHORT_MEASUREMENT = 3.0  # seconds of the end-to-end measurement after the user has stopped the search
+LOOK_EVERY = 1.0  # smallest number of seconds between two looks of `Watch` at a running search
+SPARE = 20.0  # smallest time between two looks, divided by the duration of a look (which repeats the whole best path)
 
 
 class Watch:
     """A progress bar for a running search that also stores the best candidate so far.
 
-    A search reports every rewrite through `update`, the interface of tqdm.
+    The search calls `update` after every rewrite, as it would with a bar of tqdm. `search` must be set to the running
+    `Search`.
     """
 
     def __init__(self, best: BestSoFar, name: str, bar, left: Callable[[], float]):
-        """Watch one search.
+        """Prepare to watch one search.
 
         Args:
-          best: receives the candidates.
+          best: the store that receives better candidates.
           name: the name of the search.
-          bar: the progress bar.
-          left: returns the seconds that the searches still have.
+          bar: the tqdm bar that shows the progress.
+          left: a function that returns the seconds that are left for all searches.
         """
         self.best, self.name, self.bar, self.left = best, name, bar, left
         self.search, self.kept, self.next_look = None, best.task.initial.objective, 0.0
@@ -157,13 +163,13 @@ class Watch:
         self.next_look = self.search.seconds + max(LOOK_EVERY, SPARE * (self.search.seconds - began))
 
     def set_postfix_str(self, *_, **__) -> None:
-        """Ignore the text of the search; `update` shows its own."""
+        """Ignore the text that the search wants to show; `update` shows another text."""
 
 
 def methods(cost: CostModel) -> tuple[str, ...]:
-    """Return the METHODS that are useful with this cost.
+    """Return the names of the searches to run with a cost model, in the order of METHODS.
 
-    With the analytic cost, also with other constants, `descent` equals `greedy` and is left out.
+    `descent` is left out with the analytic cost or the roofline, because there it equals `greedy`.
     """
     model = cost.model if isinstance(cost, AtSizes) else cost
     return METHODS[1:] if isinstance(model, AnalyticCost) else METHODS
@@ -172,19 +178,21 @@ def methods(cost: CostModel) -> tuple[str, ...]:
 def search_all(
     best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0
 ) -> dict:
-    """Run METHODS on the real graph; each gets an equal share of the time that the searches before it left.
+    """Run the searches of `methods` one after another, on the real graph and with a common time limit.
 
-    Only `descent` may use all the time. If it does not finish, no later search reaches its first step either, because
-    those need the gains of all matches first.
+    The remaining time is divided equally among the remaining searches. Only `descent` may use all of it: if `descent`
+    does not finish, no later search would reach its first step, because the later searches need the gains of all
+    matches first.
 
     Args:
-      best: receives the best candidates of the searches while they run.
+      best: the store that receives the best candidates while the searches run. It also tells which searches ended
+        in an earlier call and need no repetition.
       options: the group `search` of configs/default.yaml.
-      seconds: for all searches and the timing of the original. A repeated command passes the same number, so that ended
-        searches are recognised.
-      seed: decides every random choice.
-      deadline: the clock (time.monotonic()) after which the original is not timed any more.
-      spent: how many of the seconds earlier work has used.
+      seconds: the time limit of all searches and of the timing of the original, in seconds. Pass the same number when a
+        command is repeated, so that ended searches are recognised.
+      seed: the seed of all random choices.
+      deadline: the value of time.monotonic() after which no operator of the original is timed.
+      spent: the number of these seconds that earlier work has used.
 
     Returns:
       {"methods": {name: the record of the search, without its actions}}.
@@ -214,7 +222,12 @@ def search_all(
 
 
 def count_cost(task: Task, deadline: float) -> None:
-    """Time the kernels of the original. Raise Stop if that is not finished by the deadline (time.monotonic())."""
+    """Compute the cost of the original, which may time its kernels. Raise Stop if that takes longer than a deadline.
+
+    Args:
+      task: the rewriting task.
+      deadline: a value of time.monotonic().
+    """
     try:
         with timing_until(task.cost, deadline):
             _ = task.initial
@@ -225,7 +238,7 @@ def count_cost(task: Task, deadline: float) -> None:
 def _search(
     best: BestSoFar, name: str, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch
 ) -> str:
-    """Run one search, store its result and return the reason why it ended."""
+    """Run one search, store its best candidate in `best`, and return the reason why the search ended."""
 
     def watched(search: Search) -> str:
         watch.search = search
@@ -241,8 +254,8 @@ def _search(
 def until_faster(budget: Budget) -> Callable[[dict], bool]:
     """Return a `go_on` function for `rlflow.optimisation.delivery.deliver` that ends at the first faster candidate.
 
-    Candidates are checked in order of their estimates, so the first one that is measured to be faster is delivered.
-    Otherwise the next candidate is checked if the time allows.
+    The function returns True until one candidate is equal to the original. Afterwards it returns True while no
+    candidate is measured faster and the remaining time of the budget is at least the mean duration of a check.
     """
     began = time.monotonic()
 
@@ -258,5 +271,9 @@ def until_faster(budget: Budget) -> Callable[[dict], bool]:
 
 
 def first_equal(result: dict) -> bool:
-    """Return whether no candidate is equal yet: the `go_on` function after the user has stopped the search."""
+    """Return True while no candidate is equal to the original; `go_on` of `deliver` after the user stopped the search.
+
+    Args:
+      result: the results of the candidates checked so far, by name.
+    """
     return not any(one["equal"] for one in result.values())

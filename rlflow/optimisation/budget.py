@@ -9,16 +9,17 @@ from typing import NamedTuple
 
 from rlflow.common.system import ALARM, alarm
 
-SEARCHES = 1 / 2  # share of the seconds, without learning; the rest is for pruning, the contest and measurements
+SEARCHES = 1 / 2  # share of the command's seconds for the searches if no controller is trained
 
 
 class Budget(NamedTuple):
-    """The shares of one command's seconds. A check that has begun is finished even after the end.
+    """The division of one command's seconds. A check that has begun is finished even after the end.
 
     Attributes:
-      search_seconds: seconds for the searches.
-      stop_seconds: seconds until searching and learning end; None if nothing is learned after the searches.
-      end: the clock (time.monotonic()) at the end of the command.
+      search_seconds: the number of seconds for all searches together.
+      stop_seconds: the number of seconds after which `stoppable` stops searching and learning; None if no controller
+        is trained.
+      end: the value of time.monotonic() at the end of the command.
     """
 
     search_seconds: float
@@ -30,9 +31,9 @@ class Budget(NamedTuple):
         """Divide the seconds of a command.
 
         Args:
-          seconds: for the whole command; None: 120, or 900 with learning.
-          learn: whether a controller learns after the searches.
-          started: the clock (time.monotonic()) at the start of the command.
+          seconds: the seconds of the whole command; None for 120, or 900 if `learn` is True.
+          learn: whether a controller is trained after the searches.
+          started: the value of time.monotonic() at the start of the command.
         """
         seconds = seconds or (900.0 if learn else 120.0)
         end = started + seconds

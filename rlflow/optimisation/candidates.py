@@ -14,13 +14,14 @@ class Candidate:
 
     Attributes:
       name: the name of a search, "controller", "transfer" (a controller trained on other models), "receipt" (rewrites
-        of an earlier result), "measured" (the fastest graph measured during training) or "random". The order of
-        candidates breaks ties.
+        of an earlier result), "measured" (the fastest graph measured during training) or "random". A variant made by a
+        contest appends a suffix, such as "beam-without-fusion".
       state: the state after the actions.
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
-      interactions: steps of the real environment spent on it.
-      seconds: time spent on it.
-      measurement_seconds: seconds of the measured rewards that it learned from; each graph counts once a stage.
+      interactions: the number of steps in the real environment that led to this result, data for training included.
+      seconds: the duration of the search or of acting; for "measured" the duration of training.
+      measurement_seconds: seconds of latency measurements for rewards; within one stage of the run, each graph counts
+        once.
     """
 
     name: str
@@ -36,11 +37,11 @@ class Decision:
     """A result of a one-shot task.
 
     Attributes:
-      name: the method that found it.
-      decision: int64 [n].
-      objective: its value; lower is better.
-      interactions: number of evaluations spent on it.
-      seconds: time spent on it.
+      name: the name of the method that found the decision.
+      decision: int64 [n], one decision in the space of the task's `Instance`.
+      objective: the value of the decision; lower is better.
+      interactions: the number of decisions that the method evaluated, in training too.
+      seconds: the duration of the method, without training.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Decision:
 
 
 def measurement_seconds(figures: Mapping) -> float:
-    """Return the measurement seconds in a candidate's stored figures; 0 for older files, which lack them."""
+    """Return the entry `measurement_seconds` of a candidate's stored figures; 0 for older files without the entry."""
     return float(figures.get("measurement_seconds", 0.0))
 
 
@@ -59,8 +60,8 @@ def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[State]:
     """Return the initial state and the state after each action.
 
     Args:
-      task: the opened task.
-      actions: valid (xfer_id, location) pairs.
+      task: the step-by-step task.
+      actions: (xfer_id, location) pairs, valid from the initial state.
     """
     states = [task.initial]
     for xfer_id, location in actions:
@@ -69,7 +70,7 @@ def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[State]:
 
 
 def follow(task: Task, actions: Sequence[tuple[int, int]]) -> State:
-    """Return the state after the last of a list of valid actions."""
+    """Return the state after the last of the actions; the arguments are as for `states_along`."""
     return states_along(task, actions)[-1]
 
 
