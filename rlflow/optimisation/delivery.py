@@ -26,10 +26,11 @@ from rlflow.optimisation.repair import LeftOut, repaired, write_fault_report
 from rlflow.optimisation.validate import Comparison, Findings
 from rlflow.optimisation.validate.findings import Finding
 
-ONE_THREAD = 1 / 3  # share of the seconds of a measurement; the one with one thread decides nothing
+ONE_THREAD = 1 / 3  # share of `measure_seconds` for the measurement with one thread, which is only reported
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
 ABLATION_SESSIONS = SESSION_PAIR * MIN_SESSION_PAIRS
-ABLATION_RUNS = ABLATION_SESSIONS * (MIN_PAIRS + 3)  # of each file at each size; making a session counts as one
+# Runs of each file at each size in one measurement of a share, warm-up included; making a session counts as one run.
+ABLATION_RUNS = ABLATION_SESSIONS * (MIN_PAIRS + 3)
 
 
 @dataclass(frozen=True)
@@ -54,33 +55,35 @@ def deliver(
 ) -> dict:  # fmt: skip
     """Check and measure the candidates, and write the best one with its receipt into the folder.
 
-    A candidate that is not equal to the original loses the rewrites that make it unequal
-    (`rlflow.optimisation.repair`). The rest is measured at each typical size of the task, and a report of the fault is
-    written. `rlflow.optimisation.choice` decides whether one of the equal candidates or the original is delivered.
+    If the outputs of a candidate differ from the original's, `rlflow.optimisation.repair` leaves out the rewrites at
+    fault, and a fault report is written. The repaired candidate is measured at each typical size of the task.
+    `rlflow.optimisation.choice` decides whether one of the equal candidates or the original is delivered.
 
     Args:
-      task: the opened task.
+      task: the rewriting task.
       source: the file of the original.
-      candidates: in the order in which they are checked.
-      folder: receives the delivered model, receipt.json and the fault report.
-      options: see `DeliveryOptions`.
-      shapes: the sizes that the user named, by symbol or input.
-      families: the rule families of the task (empty: all), for the receipt.
-      go_on: called before every candidate but the first, with the results so far; False ends the checks.
-      ablation_until: the clock (time.monotonic()) until which groups of rewrites are measured one by one.
+      candidates: the candidates, in the order in which they are checked.
+      folder: the folder for the delivered model, receipt.json and the fault report.
+      options: the options of the delivery.
+      shapes: symbol or input → the sizes that the user named.
+      families: the rule families of the task for the receipt; an empty list stands for all families.
+      go_on: a function that is called before every candidate but the first, with the results so far by name. If it
+        returns False, no further candidate is checked.
+      ablation_until: the value of time.monotonic() until which the gain of each group of rewrites may be measured.
 
     Returns:
       A JSON-able dictionary.
-      `original`: estimate and file size of the original.
-      `candidates`: name → everything that is known of the candidate.
-      `actions`: name → its (xfer_id, location) pairs.
-      `delivered`: a name, or "original".
+      `original`: estimated cost, `objective` and file size of the original.
+      `candidates`: name → estimated cost, checks (the keys CHECKS), search effort and `same_as` of the candidate.
+      `actions`: name → the (xfer_id, location) pairs of the candidate.
+      `delivered`: the name of the delivered candidate, or "original".
       `reason`: the reason for this choice, as text.
-      `target`: the other machine whose timings are used (nothing is measured then), or None.
-      `shares`: the groups of rewrites of the delivered file (`rlflow.optimisation.ablation`).
-      `optimised`: the path of the delivered file.
-      `measured_one_thread`: its measurement with one thread, if it was measured with more.
-      `fault_report`: the path of the report, or None.
+      `target`: the name of another machine if its timings are used (then nothing is measured), or None.
+      `shares`: the gain of each group of rewrites in the delivered file (see `rlflow.optimisation.ablation.shares`).
+      `optimised`: the path of the delivered file; the path of the original if the original is delivered.
+      `measured_one_thread`: the measurement of the delivered file with one thread, or None. It is made only if the
+        candidates were measured with several threads.
+      `fault_report`: the path of the fault report, or None.
     """
     target = target_of(task.cost)
     if target is not None:
@@ -115,7 +118,10 @@ def _check_all(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions, shapes: dict,
     go_on: Callable[[dict], bool],
 ) -> tuple[dict[str, Candidate], dict[str, dict]]:  # fmt: skip
-    """Check candidates until `go_on` returns False; return the repaired candidates and their results, both by name."""
+    """Check candidates until `go_on` returns False; return name → repaired candidate and name → results of its checks.
+
+    A candidate with the graph of an earlier candidate, or of the original, takes over the results and is not checked.
+    """
     result: dict[str, dict] = {}
     checked: dict[str, Candidate] = {}
     comparison = None
@@ -142,8 +148,9 @@ def _shares(
     task: Task, delivered: Candidate, measured: dict | None, path: Path, options: DeliveryOptions, shapes: dict,
     until: float,
 ) -> list[dict]:  # fmt: skip
-    """Return the gains of the rewrite groups of the delivered file; measure them if the file was measured and time is
-    left.
+    """Return the gain of each group of rewrites in the delivered file, as `rlflow.optimisation.ablation.shares` does.
+
+    The gains are also measured if the file itself was measured and time is left.
     """
     known, without, sizes = shares(task, delivered), path.with_name("without.onnx"), sizes_to_measure(task, shapes)
 
@@ -164,7 +171,7 @@ def _shares(
 
 
 def _remove(path: Path) -> None:
-    """Delete a model and its external weights."""
+    """Delete the file of a model and the file of its external weights, if they exist."""
     path.unlink(missing_ok=True)
     path.with_name(f"{path.name}.data").unlink(missing_ok=True)
 
@@ -199,7 +206,7 @@ def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
 
 
 def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) -> str | None:
-    """Return the name of an earlier candidate, or "original", that has the same graph, or None."""
+    """Return "original" or the name of an earlier candidate with the same graph as the candidate; None without one."""
     graph_hash = candidate.state.graph.hash
     if graph_hash == task.original.hash:
         return "original"
@@ -215,7 +222,10 @@ def _check(
     task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path,
     options: DeliveryOptions, shapes: dict,
 ) -> tuple[Candidate, dict]:  # fmt: skip
-    """Repair, compare and measure one candidate; return the repaired candidate and its entries for CHECKS."""
+    """Compare one candidate with the original, repair it if necessary, and measure it.
+
+    Return the candidate after repair, and a dictionary with the keys CHECKS.
+    """
     path = folder / f"candidate-{candidate.name}.onnx"
 
     def compare(state: RewriteState) -> Findings:
@@ -247,13 +257,18 @@ def _check(
 
 
 def _measure_one_thread(task: Task, source: Path, path: Path, options: DeliveryOptions, shapes: dict) -> dict:
-    """Measure the delivered file against the original with one thread."""
+    """Measure the latency of the delivered file against the original's, both with one thread."""
     seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
     return measure(source, path, 1, seconds, options.sessions, options.seed, sizes, memory=False)
 
 
 def sizes_to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
-    """Return the input shapes of each typical size, by the name of the size."""
+    """Return name of a typical size → input shapes; {"": shapes} for a task without symbols.
+
+    Args:
+      task: the rewriting task.
+      shapes: symbol or input → the sizes that the user named.
+    """
     if not any(task.sizes):
         return {"": shapes}
     return inputs_at(task.original.interface, task.sizes)
@@ -285,7 +300,7 @@ def _describe(task: Task, candidate: Candidate) -> dict:
 
 
 def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
-    """Raise RLFlowError if the cost is not a time: a result is delivered only if it is measured faster."""
+    """Raise RLFlowError if the cost model does not estimate time; `deliver` accepts only faster models."""
     unit, _ = unit_of(cost)
     if unit != "ms":
         raise RLFlowError(
@@ -295,15 +310,24 @@ def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
 
 
 def copy_delivery(outcome: dict, out: Path) -> None:
-    """Copy the delivered model, its external weights and its fault report to `out`."""
+    """Copy the delivered model with its external weights to `out`, and the fault report beside `out`.
+
+    Args:
+      outcome: the result of `deliver`.
+      out: the path of the copy.
+    """
     copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
     copy_fault_report(outcome, out)
 
 
 def copy_with_receipt(outcome: dict, out: Path) -> None:
-    """Copy the delivered model like `copy_delivery`, and its receipt.
+    """Copy the delivered model and fault report like `copy_delivery`, and the receipt to OUT.receipt.json.
 
-    An earlier receipt at that place is deleted first, so that no model lies beside the receipt of another one.
+    An earlier file of this name is deleted first, so that no model lies beside the receipt of another model.
+
+    Args:
+      outcome: the result of `deliver`.
+      out: the path of the copy.
     """
     beside = out.with_suffix(".receipt.json")
     beside.unlink(missing_ok=True)
@@ -313,7 +337,12 @@ def copy_with_receipt(outcome: dict, out: Path) -> None:
 
 
 def copy_fault_report(outcome: dict, out: Path) -> None:
-    """Copy the fault report to the place beside `out`, or delete an earlier report if there is nothing to report."""
+    """Copy the fault report to OUT.fault-report.md; delete an earlier file of this name if there is no report.
+
+    Args:
+      outcome: the result of `deliver`.
+      out: the path of the delivered model, whose suffix is replaced.
+    """
     beside = out.with_suffix(".fault-report.md")
     if outcome["fault_report"] is None:
         beside.unlink(missing_ok=True)

@@ -5,9 +5,9 @@ above this one, so the caller passes two functions: `act` plays a controller tha
 runs the four stages of learning (both in controllers/stages).
 
 The searches get a share of the seconds (`rlflow.optimisation.budget`). Then rewrites that gain nothing are taken back
-(`ablation`), the candidates are compared end to end (`contest`), and the best ones are checked and measured
-(`delivery`). Ctrl-C, SIGTERM and the end of the time stop the search; the best result so far is then checked, measured
-briefly and written.
+(`ablation`), the candidates are measured against each other (`contest`), and the best ones are checked and measured
+(`delivery`). Ctrl-C, SIGTERM and (with learning) the end of the time stop this work early; the best candidate so far is
+then checked, measured briefly and written.
 """
 
 import time
@@ -45,22 +45,22 @@ from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_w
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.search.base import Limits, SearchResult, run_search
 
-ACTING = 1 / 4  # share of the searches' seconds for a controller that was trained elsewhere
-PRUNING = 1 / 5  # share of the seconds after the searches; a tenth of all if the searches use their whole half
-TIDYING = 3.0  # seconds
+ACTING = 1 / 4  # share of the searches' seconds for acting with a controller that was trained elsewhere
+PRUNING = 1 / 5  # share for pruning of the seconds left after the searches (a tenth of all if half of all is left)
+TIDYING = 3.0  # seconds for pruning the winner of the contest
 MAX_CHECKED = 4  # largest number of candidates that are checked, best first
-CONTEST = 5 / 8  # share of the seconds after pruning; a quarter of all
+CONTEST = 5 / 8  # share for the contest of the seconds left after pruning (a quarter of all if 40 % of all is left)
 
 
 class Run(Protocol):
-    """The part of a run folder (`rlflow.runs.folder.RunFolder`) that the pipeline needs.
+    """The attributes and methods of a run folder (`rlflow.runs.folder.RunFolder`) that the pipeline needs.
 
     Attributes:
-      path: the folder.
-      config: all options, resolved.
-      source: the file of the model.
-      spec: the task as plain values.
-      task: the opened task.
+      path: the path of the folder.
+      config: all options of the run, resolved.
+      source: the file of the original model.
+      spec: the specification of the task.
+      task: the task that the specification describes, loaded.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class Run(Protocol):
     task: Task
 
     def stage(self, name: str, work: Callable[[], dict]) -> dict:
-        """Run a stage and store its results under its name."""
+        """Run one stage, store the results of `work` in the folder under the name of the stage, and return them."""
 
 
 Act = Callable[[Run, str, float], Candidate]  # (run, folder of the controller, seconds)
@@ -78,17 +78,18 @@ Learn = Callable[[Run, BestSoFar], dict]  # (run, results of the searches) -> re
 
 
 def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, learn: Learn) -> tuple[dict, bool]:
-    """Optimise the model of a run folder and write the best file, also when the search is stopped.
+    """Optimise the model of a run folder and write the best file, even if the search is stopped.
 
     Args:
       run: the run folder.
-      out: where the file is written; None leaves it in the run folder.
-      started: the clock (time.monotonic()) when the budget `optimise.seconds` began.
-      act: plays a trained controller (`optimise.controller`) on the run's model.
-      learn: runs the stages of learning (`optimise.learn`).
+      out: the path of the delivered file; None leaves the file in the run folder.
+      started: the value of time.monotonic() at which the budget `optimise.seconds` began.
+      act: a function that plays the trained controller `optimise.controller` on the run's model, and returns its best
+        candidate.
+      learn: a function that runs the stages of learning if `optimise.learn` is True, and returns their results.
 
     Returns:
-      The results of the completed stages by name, and whether the search was stopped early.
+      (stage name → results of the completed stages, True if the search was stopped early).
 
     Raises:
       RLFlowError: the task or the cost does not suit `optimise`, or a stage fails.
@@ -140,12 +141,12 @@ def search_once(run: Run, method: str, out: Path, measure: bool) -> tuple[Search
     Args:
       run: the run folder.
       method: the name of the search.
-      out: where the file is written.
-      measure: whether the result is measured against the original, for `eval.measure_seconds`; `eval.accept` then
-        decides what is delivered.
+      out: the path of the delivered file.
+      measure: True to measure the result against the original for `eval.measure_seconds`; `eval.accept` then decides
+        whether the result or the original is delivered.
 
     Returns:
-      The result of the search and the outcome of the delivery.
+      The result of the search, and the result of `rlflow.optimisation.delivery.deliver`.
     """
     check_rewriting(run, "search")
     check_apart(run.source, out)
@@ -166,7 +167,7 @@ def _copy_out(outcome: dict, out: Path | None) -> None:
 
 
 def _apply_receipt(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) -> None:
-    """Apply the rewrites of an earlier receipt and offer the result as a candidate."""
+    """Apply the rewrites of an earlier receipt to the run's model and offer the result to `best` as a candidate."""
     anytime.count_cost(run.task, budget.end)
     began = time.monotonic()
     with timing_until(run.task.cost, began + budget.search_seconds):
@@ -176,7 +177,7 @@ def _apply_receipt(run: Run, best, rewrites: list[tuple[str, int]], budget: Budg
 
 
 def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
-    """Run the stage `eval` without a controller: prune the candidates, compare, check and measure the best ones."""
+    """Run the stage `eval` of a run without learning: prune the candidates, hold a contest, deliver the best one."""
     candidates = pruned_candidates(best, PRUNING * budget.left)
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
         return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget))
@@ -201,21 +202,29 @@ def _compete(run: Run, entered: list[Contender], end: float) -> Contest:
 
 
 def _deliver(run: Run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:
-    """Deliver one of the candidates; `options` are further arguments of `rlflow.optimisation.delivery.deliver`."""
+    """Deliver one of the candidates, measured for at most `measure_seconds` and `eval.measure_seconds`.
+
+    `options` are further arguments of `rlflow.optimisation.delivery.deliver`.
+    """
     seconds = min(run.config.eval.measure_seconds, measure_seconds)
     outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config, seconds, **options)
     return outcome | {"dreamt": []}
 
 
 def _original(run: Run, reason: str) -> dict:
-    """Return the outcome of a run that was stopped before the model's own cost was known."""
+    """Return the results of the stage `eval` for a run that stopped before the cost of the original was known."""
     return {
         "candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source), "fault_report": None,
     }  # fmt: skip
 
 
 def check_rewriting(run: Run, command: str) -> None:
-    """Raise RLFlowError unless the run's task and cost allow the command to deliver a faster ONNX file."""
+    """Raise RLFlowError unless the run's task is `rewriting` and its cost estimates time.
+
+    Args:
+      run: the run folder.
+      command: the name of the command, for the message.
+    """
     check_is_of_time(COSTS.get(run.config.cost.name))
     if run.config.task.name != "rewriting":
         raise RLFlowError(f"'{command}' rewrites ONNX models. Set task.name=rewriting, not {run.config.task.name}")

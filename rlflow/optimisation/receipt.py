@@ -1,11 +1,11 @@
 """Receipts: repeat a result bit for bit, or apply its rewrites to a similar model.
 
-A receipt names the original (its hash), the rule set (its hash), the list of actions, the result and the versions of
-the packages. `replay` repeats the actions on the same model and checks that the result has the same bytes.
+A receipt holds the hashes of the original, the rule set and the result, the list of actions, and the versions of the
+packages. `replay` repeats the actions on the same model and checks that the result has the same bytes.
 
-`carried_over` applies the rewrites to another model of the same kind, at another size or with other weights. A rewrite
-is applied if its rule has a location of the recorded number, and left out otherwise. The result is always correct,
-because every rule is proved; at worst nothing is gained.
+`carried_over` applies the rewrites to a similar model, such as the same architecture at another size or with other
+weights. A rewrite is applied if its rule has the recorded location in the current state, and left out otherwise. The
+result is always correct, because every rule is proved; at worst nothing is gained.
 """
 
 from collections import deque
@@ -31,11 +31,11 @@ from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import PREPARING_FAMILY, MatchTable
 
 FORMAT = 2
-FIXED = 1  # the format of receipts without symbolic sizes, which are still read
+FIXED = 1  # the format before symbolic sizes; receipts of this format can still be read
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that decide the result of a replay."""
+    """Return package → version for the packages that influence the result of a replay."""
     return {"numpy": np.__version__, "onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
 
 
@@ -48,13 +48,13 @@ def make_receipt(
     Args:
       original: the graph before the actions.
       rules: the rule set of the actions.
-      families: the rule families that `rules` was loaded from (empty: all).
+      families: the rule families from which `rules` was loaded; an empty list stands for all families.
       actions: (xfer_id, location) pairs that lead from `original` to `result`.
       result: the graph after the actions; a replay must export the same bytes.
-      costs: figures to record; a replay does not check them.
-      shapes: the sizes that `original` was bound to; its other symbols stay open.
-      exact: whether `rules` holds only the exact rules of the families.
-      sizes: the typical sizes of the open symbols, at which `costs` were estimated and measured.
+      costs: costs to record; a replay does not check them.
+      shapes: symbol or input → the sizes to which `original` was bound by `fix`; all other symbols remain symbolic.
+      exact: True if `rules` holds only the exact rules of the families.
+      sizes: the typical sizes of the remaining symbols, at which `costs` were estimated and measured.
 
     Returns:
       A JSON-able dictionary.
@@ -80,8 +80,9 @@ def make_receipt(
 
 
 def shapes_of(receipt: dict) -> dict[str, object]:
-    """Return the sizes that the model was bound to, in the form of `load_graph`. Raise RLFlowError if this is no
-    receipt.
+    """Return symbol or input → the sizes to which the original was bound, in the form that `load_graph` takes.
+
+    Raise RLFlowError if the dictionary is not a receipt.
     """
     try:
         shapes = {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
@@ -94,7 +95,10 @@ def shapes_of(receipt: dict) -> dict[str, object]:
 
 
 def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
-    """Return symbol → typical sizes, in the form of `typical_sizes`. Raise RLFlowError if this is no receipt."""
+    """Return symbol → typical sizes, in the form that `rlflow.graph.typical.typical_sizes` takes.
+
+    Raise RLFlowError if the dictionary is not a receipt.
+    """
     try:
         combinations = receipt["sizes"] if receipt["format"] != FIXED else []
         sizes: dict[str, dict[int, None]] = {}
@@ -109,7 +113,7 @@ def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
 
 
 def rewrites_of(receipt: dict) -> list[tuple[str, int]]:
-    """Return (rule name, location) of each action. Raise RLFlowError if this is no receipt."""
+    """Return (rule name, location) of each action. Raise RLFlowError if the dictionary is not a receipt."""
     try:
         return [(str(action["rule"]), int(action["location"])) for action in receipt["actions"]]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -121,14 +125,15 @@ def _malformed(error: Exception) -> RLFlowError:
 
 
 def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
-    """Repeat the actions of a receipt; the returned graph is exported to the same bytes as the recorded result.
+    """Repeat the actions of a receipt and return the graph, which is exported to the same bytes as the recorded result.
 
     Args:
-      receipt: see `make_receipt`.
-      source: the original model.
+      receipt: the receipt, see `make_receipt`.
+      source: the original model or its path.
 
     Raises:
-      RLFlowError: the model or the rules differ from the receipt's, an action is not valid, or the result differs.
+      RLFlowError: the receipt belongs to another model or another rule set, an action is not valid, or the
+        result differs from the recorded result.
     """
     graph = deque(retrace(receipt, source), maxlen=1).pop()
     check_result(receipt, graph)
@@ -136,15 +141,16 @@ def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
 
 
 def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet | None = None) -> Iterator[Graph]:
-    """Yield the model's graph, then the graph after each action.
+    """Yield the graph of the original model, then the graph after each action of a receipt.
 
     Args:
-      receipt: see `make_receipt`.
-      source: the original model.
-      rules: the rule set of the receipt, if it is not made of shipped families.
+      receipt: the receipt, see `make_receipt`.
+      source: the original model or its path.
+      rules: the rule set of the receipt; None to load the shipped rule families that the receipt names.
 
     Raises:
-      RLFlowError: as for `replay`, but the result is not checked.
+      RLFlowError: the receipt belongs to another model or another rule set, or an action is not valid. The result is not
+        checked.
     """
     shapes, actions = shapes_of(receipt), rewrites_of(receipt)
     try:
@@ -175,14 +181,14 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
 
 
 def check_result(receipt: dict, graph: Graph) -> None:
-    """Check that a graph is the result of a receipt.
+    """Check that a graph is the recorded result of a receipt.
 
     Args:
-      receipt: see `make_receipt`.
+      receipt: the receipt, see `make_receipt`.
       graph: the graph after the last action.
 
     Raises:
-      RLFlowError: it is another graph, or it is exported to other bytes.
+      RLFlowError: the graph differs from the recorded result, or is exported to other bytes.
     """
     if graph.hash != receipt["result_hash"]:
         raise RLFlowError("the replay ends at another graph than the receipt states")
@@ -197,11 +203,11 @@ class CarriedOver(NamedTuple):
     """The result of applying a receipt's rewrites to another model.
 
     Attributes:
-      actions: (xfer_id, location) pairs that lead to `state`.
-      state: the cheapest state on the way.
-      carried_out: number of applied rewrites.
-      left_out: number of rewrites without a location of the recorded number.
-      interrupted: whether the time was over before the last rewrite.
+      actions: (xfer_id, location) pairs that lead from the initial state to `state`.
+      state: the cheapest of the initial state and the states after each applied rewrite.
+      carried_out: the number of applied rewrites.
+      left_out: the number of rewrites whose rule did not have the recorded location.
+      interrupted: True if the time for new timings was over before the last rewrite.
     """
 
     actions: list[tuple[int, int]]
@@ -215,12 +221,12 @@ class CarriedOver(NamedTuple):
 
 
 def carried_over(task: Task, rewrites: Sequence[tuple[str, int]]) -> CarriedOver:
-    """Apply the rewrites of a receipt, beginning at the task's initial state.
+    """Apply the rewrites of a receipt to the initial state of another model's task, and keep the cheapest state.
 
     Args:
-      task: the opened task.
-      rewrites: (rule name, location) pairs, see `rewrites_of`. Leading rewrites that prepare a model are skipped,
-        because the task has made its own preparation.
+      task: the rewriting task of the other model.
+      rewrites: (rule name, location) pairs, see `rewrites_of`. Leading rewrites of the family PREPARING_FAMILY are
+        skipped, because the task has already prepared its model.
     """
     xfer_ids = {rule.name: xfer_id for xfer_id, rule in enumerate(task.rules)}
     preparing = {rule.name for rule in task.rules if rule.family == PREPARING_FAMILY}
