@@ -1,7 +1,7 @@
-"""Detect where a graph triggers a known fault of ONNX Runtime's optimisations: one function for each fault.
+"""Detect the nodes at which a graph triggers a known fault of ONNX Runtime's optimisations.
 
-Each function yields the ids of the nodes at which the fault is triggered. The faults are described in
-`rlflow.optimisation.validate.known_faults`.
+Each public function detects one fault and yields the ids of the nodes at which the fault is triggered. `KNOWN` in
+`rlflow.optimisation.validate.known_faults` describes the fault of each function.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,14 @@ def _readers(graph: Graph, tensor: int) -> list[Node]:
 
 
 def _zero_pads(graph: Graph, *pools: str) -> Iterator[tuple[Node, np.ndarray, int]]:
-    """Yield (pool, total padding of all axes, padded tensor) wherever PadFusion merges Pad nodes into a pool."""
+    """Yield (pool, padding, tensor before the padding) for each pool into which PadFusion merges Pad nodes.
+
+    `padding`, int64 [2 · rank], is the sum of the widths of these Pad nodes, before and after all axes.
+
+    Args:
+      graph: the graph.
+      *pools: operators of pools, such as "MaxPool".
+    """
     for pool in _of(graph, *pools):
         total, tensor = 0, pool.inputs[0]
         while (widths := _zero_pad(graph, tensor)) is not None:
@@ -44,10 +51,10 @@ def _pads_itself(pool: Node) -> bool:
 
 
 def _zero_pad(graph: Graph, tensor: int) -> np.ndarray | None:
-    """Return the widths of a Pad with zeros that has a single consumer: int64 [2 · rank], before and after all axes.
+    """Return the widths of the Pad that makes a tensor, int64 [2 · rank], before and after all axes.
 
-    Return None if the tensor is not made by such a Pad, or if PadFusion leaves it: named axes, another zero (-0.0),
-    padded batch or channels, or negative widths.
+    Return None if the tensor is not made by a Pad with zeros whose only reader is one node. Also return None if
+    PadFusion does not merge the Pad: it names axes, pads with -0.0, pads batch or channels, or has negative widths.
     """
     pad = _maker(graph, tensor)
     if pad is None or pad.op != "Pad" or len(_readers(graph, tensor)) > 1 or tensor in graph.outputs:
@@ -87,7 +94,10 @@ def wide_zero_pad(graph: Graph) -> Iterator[int]:
 
 
 def average_of_nothing(graph: Graph) -> Iterator[int]:
-    """Yield average pools with an empty window, for any number of channels: their blocking depends on the processor."""
+    """Yield average pools with a window that lies in the padding only.
+
+    The number of channels is not checked, because the processor decides whether ONNX Runtime blocks them.
+    """
     for pool in _of(graph, "AveragePool"):
         given, kinds = dict(pool.attributes), [graph.types.get(t) for t in (pool.inputs[0], pool.outputs[0])]
         if given.get("count_include_pad") or not _pads_itself(pool) or any(k is None or not k.shape for k in kinds):
@@ -125,7 +135,7 @@ def convolutions_added(graph: Graph) -> Iterator[int]:
 
 
 def _is_convolution(graph: Graph, tensor: int) -> bool:
-    """Return whether the tensor is a convolution, or the sum of a convolution and an offset."""
+    """Return whether the tensor is the result of a convolution, or the sum of such a result and a constant."""
     node = _maker(graph, tensor)
     if node is None or node.constant:
         return False
@@ -181,7 +191,14 @@ def size_of_empty_left_open(graph: Graph) -> Iterator[int]:
 
 
 def _is_copied(graph: Graph, listed: int, tensor: int, axis: int) -> bool:
-    """Return whether `listed` is the size of that axis of the tensor, taken from its shape."""
+    """Return whether a tensor is computed by Shape, Gather and Unsqueeze as the size of one axis of another tensor.
+
+    Args:
+      graph: the graph.
+      listed: the tensor that may hold the size.
+      tensor: the tensor whose size is meant.
+      axis: the axis.
+    """
     unsqueeze = _maker(graph, listed)
     gather = _maker(graph, unsqueeze.inputs[0]) if unsqueeze is not None and unsqueeze.op == "Unsqueeze" else None
     shape = _maker(graph, gather.inputs[0]) if gather is not None and gather.op == "Gather" else None
@@ -192,8 +209,9 @@ def _is_copied(graph: Graph, listed: int, tensor: int, axis: int) -> bool:
 
 
 def _scale(graph: Graph, node: Node | None) -> float | None:
-    """Return the constant factor (or inverse divisor) of a node; NaN if it is computed, None if there is no such
-    constant.
+    """Return the constant factor of a Mul node, or the reciprocal of the constant divisor of a Div node.
+
+    Return NaN if the constant is not stored in the graph, and None if the node has no such constant number.
     """
     if node is None or node.op not in ("Mul", "Div") or node.constant:
         return None
@@ -205,7 +223,7 @@ def _scale(graph: Graph, node: Node | None) -> float | None:
 
 
 def _products(graph: Graph, tensor: int) -> list[Node]:
-    """Return the products that read the tensor, directly or transposed."""
+    """Return the matrix products that read the tensor, directly or through Transpose nodes."""
     readers = _readers(graph, tensor)
     transposed = [
         product for node in readers if node.op == "Transpose" for product in _products(graph, node.outputs[0])
@@ -234,7 +252,7 @@ def digits_of_a_scale(graph: Graph) -> Iterator[int]:
 
 
 def _before_product(graph: Graph, scale: Node) -> bool:
-    """Return whether a product reads the scale, possibly after further scales."""
+    """Return whether a matrix product reads the result of a scaling node, possibly through further scaling nodes."""
     readers = _readers(graph, scale.outputs[0])
     return bool(_products(graph, scale.outputs[0])) or any(
         _scale(graph, node) is not None and _before_product(graph, node) for node in readers
@@ -249,9 +267,16 @@ def _after_product(graph: Graph, scale: Node) -> bool:
 
 
 class _Normalisation(NamedTuple):
-    """A written-out normalisation d / sqrt(mean(d²) + e) · g, or d · (1 / sqrt(…)) · g.
+    """A normalisation made of single operators: d / sqrt(mean(d²) + e) · g, or d · (1 / sqrt(mean(d²) + e)) · g.
 
     In a layer normalisation, d is x − mean(x).
+
+    Attributes:
+      deviation: the tensor d.
+      epsilon: the tensor e.
+      sum: the node that adds e.
+      quotient: the node whose result is d / sqrt(mean(d²) + e).
+      product: the node that multiplies by g.
     """
 
     deviation: int
@@ -281,7 +306,13 @@ def _normalisations(graph: Graph) -> Iterator[_Normalisation]:
 
 
 def _quotients(graph: Graph, dividend: int, divisor: int) -> Iterator[Node]:
-    """Yield the nodes that divide one tensor by another or multiply it by the other's reciprocal."""
+    """Yield the nodes that divide a tensor by a divisor, or multiply the tensor by the reciprocal of the divisor.
+
+    Args:
+      graph: the graph.
+      dividend: the tensor that is divided.
+      divisor: the tensor that divides.
+    """
     for node in _readers(graph, divisor):
         if node.op == "Div" and node.inputs[0] == dividend:
             yield node
@@ -313,7 +344,10 @@ def normalised_in_float64(graph: Graph) -> Iterator[int]:
 
 
 def epsilon_of_others_in_float16(graph: Graph) -> Iterator[int]:
-    """Yield normalisations whose epsilon has other readers; a Cast that is shared by them hides it from the fusion."""
+    """Yield float16 normalisations whose epsilon, or a constant equal to it, has another reader.
+
+    ONNX Runtime inserts one Cast for all readers, and this Cast hides the epsilon from the fusion.
+    """
     for result in _normalisations(graph):
         constant = graph.constants.get(result.epsilon)
         if constant is not None and constant.type.dtype == TensorProto.FLOAT16:
@@ -335,7 +369,10 @@ def normalised_vector(graph: Graph) -> Iterator[int]:
 
 
 def _is_layer_normalisation(graph: Graph, result: _Normalisation) -> bool:
-    """Return whether the normalisation is complete and without other readers, so that ONNX Runtime fuses it correctly.
+    """Return whether ONNX Runtime fuses the normalisation into a correct LayerNormalization.
+
+    This requires the subtraction of the mean, a constant scale and offset over the last axis, equal axes of both means,
+    and no other reader of a tensor inside.
     """
     deviation, quotient = _maker(graph, result.deviation), result.quotient
     mean = _maker(graph, deviation.inputs[1]) if deviation is not None and deviation.op == "Sub" else None

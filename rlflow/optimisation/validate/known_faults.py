@@ -1,11 +1,11 @@
-"""Known faults of ONNX Runtime's optimisations: correct graphs that it runs wrongly or refuses.
+"""Known faults of ONNX Runtime's optimisations: correct graphs that ONNX Runtime runs wrongly or refuses.
 
 Each fault was found through a proved rewrite: outputs were equal without ONNX Runtime's optimisations, and differed
-with them. A graph that triggers a fault is not delivered; the rewrites that lead to the trigger are left out
-(`rlflow.optimisation.repair`). docs/FAULTS.md shows each fault with its smallest model.
+with them. A graph that triggers a fault more often than the original is not delivered. The rewrites that lead to the
+trigger are left out (`rlflow.optimisation.repair`). docs/FAULTS.md shows each fault with its smallest model.
 
-A fault is a predicate on graphs, so that it is found without a run. It is tested at delivery and not in action masks:
-intermediate graphs never run, and the pattern of a fusion reaches further than a match.
+A function on graphs detects each fault without a run (`fault_triggers`). Faults are checked at delivery and not in
+action masks, because intermediate graphs are never run, and because the pattern of a fusion is larger than a match.
 """
 
 from collections import Counter
@@ -20,13 +20,14 @@ ONNXRUNTIME = "1.31.1"  # the version in which the faults were observed
 
 @dataclass(frozen=True)
 class KnownFault:
-    """One fault of ONNX Runtime.
+    """One fault of ONNX Runtime's optimisations.
 
     Attributes:
-      name: the name of the optimisation.
-      what: the fault in one sentence.
-      model: the smallest model that shows it, in ONNX's text format.
-      triggers: yields the ids of the nodes that trigger it.
+      name: the name of the faulty optimisation; further faults of one optimisation have a suffix, as in
+        "PadFusion-width".
+      what: a description of the graph and of the wrong result.
+      model: the smallest model that shows the fault, in ONNX's text format.
+      triggers: a function that yields the ids of a graph's nodes that trigger the fault.
     """
 
     name: str
@@ -40,10 +41,10 @@ def known_faults(graph: Graph, sizes: Sequence[Mapping[str, int]] = ({},)) -> Co
 
     Args:
       graph: the graph.
-      sizes: sizes of its symbols; a fault counts if it is triggered at any of them.
+      sizes: one or more assignments symbol → size. The largest count at any of these sizes counts.
 
     Returns:
-      Fault name → count, without zeros.
+      Name of a fault → number of nodes that trigger it; faults that are not triggered are left out.
     """
     counts: Counter[str] = Counter()
     for each in sizes:

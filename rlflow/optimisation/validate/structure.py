@@ -1,4 +1,4 @@
-"""Structure and interface: the ONNX checker's judgement, types of inputs and outputs, and unchanged weights."""
+"""Check structure and interface of a candidate: the ONNX checker, types of inputs and outputs, and damaged weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from rlflow.optimisation.validate.findings import Finding
 from rlflow.optimisation.validate.numerics import relative_error
 from rlflow.optimisation.validate.onnx_model import Model
 
-NEARLY = 0.1  # distance, as a share of a weight's norm, below which a different weight counts as a damaged copy
+NEARLY = 0.1  # largest distance of a damaged copy from the original weight, as a share of the weight's norm
 
 
 def structure(left: Model, right: Model) -> Iterator[Finding]:
@@ -28,10 +28,10 @@ def structure(left: Model, right: Model) -> Iterator[Finding]:
 
 
 def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Finding]:
-    """Check that weights with the same name in both models are not damaged copies.
+    """Check that no float weight of the candidate is a damaged copy of the original's weight of the same name.
 
-    One wrong bit among millions may not show in an output. A weight that differs strongly from the one of the same name
-    is a different weight; outputs show whether it is right.
+    One wrong bit among millions may not show in an output. A weight that differs by more than NEARLY is not a copy, and
+    the comparison of outputs shows whether the weight is right.
 
     Args:
       left: the original.
@@ -70,7 +70,11 @@ def _array(tensor: onnx.TensorProto, model: Model) -> np.ndarray:
 
 
 def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
-    """Return whether `new` may be a damaged copy of `old`; NaN and infinities are damage."""
+    """Return whether `new` may be a damaged copy of the weight `old`.
+
+    This is so if their distance is at most NEARLY of the norm of `old`. If one weight has NaN or infinities, more than
+    half of the elements must be equal.
+    """
     if not np.isfinite(old).all() or not np.isfinite(new).all():
         return bool(np.mean(old == new) > 0.5) and not np.array_equal(old, new, equal_nan=True)
     old, new = old.astype(np.float64), new.astype(np.float64)
@@ -78,12 +82,12 @@ def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
 
 
 def interface(left: Model, right: Model, shapes: Mapping[str, object]) -> Iterator[Finding]:
-    """Check names, order and types of inputs and outputs; a symbol may have become its size in `shapes`.
+    """Check that inputs and outputs have the same names, order and types as in the original.
 
     Args:
       left: the original.
       right: the candidate.
-      shapes: symbol or input → size.
+      shapes: symbol or input → sizes to which the candidate may have fixed symbolic dimensions; empty if it may not.
     """
     symbols = Symbols(left.inputs, (), check_shapes(left.inputs, shapes))
     given = {value.name: symbols.shape_of(value) for value in left.inputs if value.type.HasField("tensor_type")}
@@ -118,9 +122,12 @@ def _ports(
 
 
 def _fixed_dims(old: onnx.ValueInfoProto, new: onnx.ValueInfoProto, bound: Sequence) -> list[str] | None:
-    """Return the symbolic dimensions that `new` fixes to their sizes in `bound`; None if the types differ otherwise.
+    """Return the symbolic dimensions that `new` fixes, such as "batch = 1"; None if the types differ in any other way.
 
-    bound: the sizes of the axes, as numbers if they are bound.
+    Args:
+      old: the declaration of an input or output in the original.
+      new: the declaration in the candidate.
+      bound: for each axis the number to which the axis may be fixed, or another value if it must stay symbolic.
     """
     fixed = []
     copy = onnx.TypeProto()
