@@ -1,11 +1,11 @@
 """Compare one original with any number of candidates, and a candidate with its receipt.
 
-`Comparison` runs the original once and keeps its outputs. If the original has symbolic sizes, it is run at the named
-sizes with ordinary inputs, and at the first of them with special inputs too. Then it is run at sizes that the user did
-not name (`inputs.py`), with ordinary inputs of one seed each.
+`Comparison` runs the original once and keeps its outputs. At the first of the named sizes, or for a model without
+symbolic sizes, it uses ordinary inputs of all seeds and special inputs. At the other named sizes, and at sizes that the
+user did not name (`inputs.py`), it uses ordinary inputs of one seed.
 
-`receipt_findings` checks that a receipt can be repeated on the original and leads to the candidate. If outputs
-differ, it names the first rewrite after which they do.
+`receipt_findings` checks that the rewrites of a receipt apply to the original and lead to the candidate. If outputs
+differ, it names the rewrite after which they begin to differ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,21 +27,21 @@ from rlflow.optimisation.validate.onnx_model import Model
 from rlflow.optimisation.validate.structure import interface, kept_weights, structure
 from rlflow.rules.language import RuleSet
 
-ONE_BY_ONE = 64  # largest number of rewrites that are tried in order; above, bisection: each needs a file and a session
+ONE_BY_ONE = 64  # largest number of rewrites that are tried in order; more are bisected, as each trial makes a session
 
 
 def receipt_findings(
     receipt: dict, left: Model, right: Model | None, expected: Sequence[Expected], equal: bool, rules: RuleSet | None
 ) -> Iterator[Finding]:
-    """Yield the findings about a receipt and two models.
+    """Check that the rewrites of a receipt apply to the original and lead to the candidate.
 
     Args:
-      receipt: see `make_receipt`.
+      receipt: the receipt, see `make_receipt`.
       left: the original.
-      right: the candidate; None if it is refused, because its weights may then point to any file.
-      expected: the outputs of the original, as written and as ONNX Runtime optimises it.
-      equal: whether the candidate has the same outputs.
-      rules: the rule set of the receipt; None for the shipped one.
+      right: the candidate; None if the ONNX checker refuses it, because its weights may then point to any file.
+      expected: the outputs of the original, without and (if they are compared) with ONNX Runtime's optimisations.
+      equal: True if all earlier checks of the candidate passed; if not, the rewrite at fault is searched.
+      rules: the rule set of the receipt; None for the shipped rules that the receipt names.
     """
     try:
         graphs = list(retrace(receipt, left.source, rules))
@@ -81,13 +81,19 @@ def _exported(graph: Graph, folder: Path) -> Model:
 
 
 def _first_faulty_rewrite(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Expected]) -> Finding:
-    """Find the first rewrite after which the outputs differ from the original's.
+    """Return a finding that names the first rewrite after which the outputs differ from the original's.
 
-    Above ONE_BY_ONE rewrites, find one such rewrite by bisection.
+    With more than ONE_BY_ONE rewrites, bisection finds a rewrite with equal outputs before it and different outputs
+    after it.
+
+    Args:
+      receipt: the receipt.
+      graphs: the graph of the original, and the graph after each rewrite.
+      expected: the outputs of the original.
     """
 
     def parting(step: int) -> Finding | None:
-        """Return a failed finding about the graph after `step` rewrites, or None."""
+        """Return the first failed finding about the graph after `step` rewrites, or None if its outputs are equal."""
         with TemporaryDirectory() as folder:
             model = _exported(graphs[step], Path(folder))
             return next((f for each in expected for f in each.against(model) if not f.ok), None)
@@ -111,15 +117,18 @@ def _first_faulty_rewrite(receipt: dict, graphs: Sequence[Graph], expected: Sequ
     return Finding("receipt", False, f"{where}, outputs differ: {result.message}", result.value)
 
 
-MOST_BYTES = 1 << 30  # largest tensor, in bytes, at a size that the user did not name
+MOST_BYTES = 1 << 30  # bytes of the largest tensor at sizes that the user did not name; larger sizes are not compared
 OPTIMISED_SIZES = (
-    2  # further sizes compared with optimisations; ONNX Runtime optimises a symbolic graph once for all sizes
+    2  # unnamed sizes compared with optimisations; few suffice, as ONNX Runtime optimises a graph once for all sizes
 )
 UNSAFE = "not compared: a model with this structure is not run, because ONNX Runtime may end the process"
 
 
 class Comparison:
-    """The original of a validation, run once for all candidates; see `validate` for arguments and errors."""
+    """The original of a validation with its outputs, with which any number of candidates can be compared.
+
+    The constructor runs the original. Its arguments and exceptions are described at `validate`.
+    """
 
     def __init__(
         self, original: onnx.ModelProto | Path | str, seeds: Sequence[int], tolerance: float,
@@ -144,9 +153,12 @@ class Comparison:
         self.graph = None  # frees its weights
 
     def draw(self, sizes: Mapping[str, int]) -> InputSet:
-        """Draw ordinary inputs at these sizes, with a seed and a shift that depend on the sizes.
+        """Return one set of ordinary inputs at the sizes; the sizes decide which seed and shift are used.
 
-        Raise RLFlowError if the user did not name the sizes and a tensor would be too large.
+        Raise RLFlowError if the user did not name the sizes and a tensor would have more than MOST_BYTES.
+
+        Args:
+          sizes: symbol → size.
         """
         largest = self.largest_tensor(sizes)
         if sizes not in self.sizes and largest > MOST_BYTES:
@@ -155,7 +167,13 @@ class Comparison:
         return drawn[sum(sizes.values()) % len(drawn)].at(sizes)
 
     def largest_tensor(self, sizes: Mapping[str, int]) -> int:
-        """Return the bytes of the original's largest tensor at these sizes, among tensors of known shape."""
+        """Return the bytes of the original's largest tensor of known shape at the sizes.
+
+        Return 0 if the model has no symbols or cannot be read as a graph.
+
+        Args:
+          sizes: symbol → size.
+        """
         if self.graph is None:
             return 0
         types = self.graph.at(sizes).types
@@ -168,8 +186,8 @@ class Comparison:
 
         Args:
           candidate: a path or a model.
-          receipt: the receipt of the candidate, see `make_receipt`.
-          rules: the rule set of the receipt; None for the shipped one.
+          receipt: the receipt of the candidate, see `make_receipt`; None to check no receipt.
+          rules: the rule set of the receipt; None for the shipped rules that the receipt names.
         """
         result = Findings()
         try:

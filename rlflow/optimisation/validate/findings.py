@@ -1,4 +1,4 @@
-"""Findings: the result of a validation, one finding for each check."""
+"""Findings: the results of a validation's checks, and texts about them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,14 +17,15 @@ class Finding:
     """The result of one check.
 
     Attributes:
-      kind: the part of the validation.
-      ok: whether nothing failed.
+      kind: the part of the validation to which the check belongs.
+      ok: False if the check failed.
       message: the result in words.
-      value: the relative error of an output, if it was measured.
-      optimised: whether ONNX Runtime's own optimisations were on.
-      compared: False if the check could not compare anything, so that it neither failed nor showed equality.
-      fixed: symbolic dimensions that the candidate accepts at one size only, such as "batch = 1".
-      sizes: symbol → size of the check; empty for a model without symbols or a check that does not depend on sizes.
+      value: the relative error of a compared tensor; None for other checks.
+      optimised: True if the models were run with ONNX Runtime's own optimisations.
+      compared: False if the check compared nothing, so that it shows no equality.
+      fixed: the symbolic dimensions of an input or output that the candidate accepts at one size only, as texts such as
+        "batch = 1".
+      sizes: symbol → size at which the check was made; empty if the check does not depend on sizes.
     """
 
     kind: Kind
@@ -47,12 +48,12 @@ class Findings:
 
     @property
     def max_error(self) -> float | None:
-        """The largest measured relative error; None if nothing could be compared."""
+        """The largest relative error of all compared tensors; None if no float tensor was compared."""
         return max((f.value for f in self.findings if f.value is not None), default=None)
 
     @property
     def compared(self) -> bool:
-        """True if at least one output was compared."""
+        """True if at least one finding of kind "numerics" compared something."""
         return any(f.kind == "numerics" and f.compared for f in self.findings)
 
     def failures(self) -> list[Finding]:
@@ -64,15 +65,19 @@ class Findings:
         return not self.ok and all(finding.optimised for finding in self.failures())
 
     def to_dict(self) -> dict:
-        """Return a JSON-able dictionary; an infinite error becomes the text "inf", and `sizes` holds the verdict at
-        each size.
+        """Return the JSON-able dictionary {"ok", "max_error", "sizes": result of `at_sizes`, "findings"}.
+
+        An infinite error becomes the text "inf".
         """
         findings = [asdict(f) | {"value": json_number(f.value)} for f in self.findings]
         sizes = [each | {"max_error": json_number(each["max_error"])} for each in self.at_sizes()]
         return {"ok": self.ok, "max_error": json_number(self.max_error), "sizes": sizes, "findings": findings}
 
     def at_sizes(self) -> list[dict]:
-        """Return for each size, in the order of the checks, its `sizes`, `verdict` and `max_error`."""
+        """Return one dictionary per assignment of sizes to symbols, in the order of the checks.
+
+        A dictionary holds `sizes` (symbol → size), `verdict` ("ok", "FAILED" or "not compared") and `max_error`.
+        """
         seen: dict[str, Findings] = {}
         for finding in self.findings:
             if finding.sizes:
@@ -84,7 +89,7 @@ class Findings:
         return result
 
     def in_short(self) -> str:
-        """Return one line for each kind of finding and one for each failure."""
+        """Return a summary as text: one line per kind of finding with counts, and one line per failure."""
         lines = []
         for kind in KINDS:
             of_kind = [finding for finding in self.findings if finding.kind == kind]
@@ -97,13 +102,16 @@ class Findings:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        """Return one line for each finding, ordered by kind, with its verdict."""
+        """Return one line per finding with kind, verdict and message, ordered by kind."""
         ordered = sorted(self.findings, key=lambda finding: KINDS.index(finding.kind))
         return "\n".join(f"{f.kind:10}  {verdict(asdict(f)):12}  {f.message}" for f in ordered)
 
 
 def verdict(finding: Mapping) -> str:
-    """Return "ok", "FAILED" or "not compared". Results of earlier versions lack `compared`; they compared everything.
+    """Return the verdict of one finding: "ok", "FAILED" or "not compared".
+
+    Args:
+      finding: a finding as a dictionary. Files of earlier versions lack the key `compared`, which then counts as True.
     """
     if not finding["ok"]:
         return "FAILED"
@@ -111,22 +119,32 @@ def verdict(finding: Mapping) -> str:
 
 
 def checks_text(findings: Sequence[Mapping], what: str = "checks") -> str:
-    """Return how many checks passed and how many could not be compared, as text."""
+    """Return a text such as "12 checks passed, 2 could not be compared".
+
+    Args:
+      findings: findings as dictionaries.
+      what: the plural noun for a check.
+    """
     verdicts = [verdict(finding) for finding in findings]
     passed, left = verdicts.count("ok"), verdicts.count("not compared")
     return f"{passed} {what} passed" + (f", {left} could not be compared" if left else "")
 
 
 def fixed_text(findings: Sequence[Mapping]) -> str:
-    """Return the sizes to which the candidate is restricted, as text; empty if it accepts all sizes of the original."""
+    """Return a text such as "accepts only batch = 1" about the candidate; empty if no dimension is fixed.
+
+    Args:
+      findings: findings as dictionaries.
+    """
     fixed = dict.fromkeys(size for finding in findings for size in finding.get("fixed", ()))
     return f"accepts only {', '.join(fixed)}" if fixed else ""
 
 
 def equal_sizes_text(findings: Sequence[Mapping]) -> str:
-    """Return at which sizes outputs were equal and at how many nothing was compared; empty for a model without symbols.
+    """Return a text such as "equal at 6 sizes (batch x seq): 1x128, 1x1, …; 2 not compared"; empty without symbols.
 
-    Example: "equal at 6 sizes (batch x seq): 1x128, 1x1, …".
+    Args:
+      findings: findings as dictionaries.
     """
     there: dict[tuple, list[Mapping]] = {}
     for finding in findings:
@@ -146,5 +164,5 @@ def equal_sizes_text(findings: Sequence[Mapping]) -> str:
 
 
 def json_number(value: float | None) -> float | str | None:
-    """Return the number, or "inf" or "nan" as text, because JSON has no such numbers."""
+    """Return a finite number or None unchanged, and any other number as text ("inf", "nan"), which JSON can hold."""
     return value if value is None or np.isfinite(value) else str(value)

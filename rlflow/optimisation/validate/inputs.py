@@ -1,17 +1,18 @@
-"""Inputs and sizes at which two models are compared.
+"""The inputs and the sizes of symbols with which two models are compared.
 
-Ordinary inputs are random draws, shifted by 0, 1 and −1. Special inputs show errors that random draws hide.
-Zeros leave only biases, ones sum up a weight, and negative values reach the part that a ReLU cuts off. Tiny values
-depend on epsilons, large values on clamps. Mixed values combine all of these with subnormal numbers.
+Ordinary inputs are random draws, shifted by 0, 1 and −1. Special inputs show errors that random draws hide. Zero inputs
+make results depend on biases only, and inputs of ones make results sums of weights. Negative values become 0 in a
+ReLU. With tiny values results depend on epsilons, and with large values on clamps. Mixed inputs combine these values
+with subnormal numbers.
 
-NaN and infinity are not used. Proofs are about real numbers, and a sound rewrite may spread NaN differently (0 · ∞
-where a product was dropped).
+Inputs contain no NaN and no infinity. Proofs are about real numbers, so a correct rewrite may change where NaN appears,
+for example if it removes a product with 0 (0 · ∞ is NaN).
 
 A model with symbolic sizes is also compared at sizes that the user did not name, because a rewrite may be right at
 the typical size only. `ladders` proposes 1, primes that differ from symbol to symbol, twice the typical size, a
-batch above 1, and small sizes. The original may reject some of them, for example because images must be whole blocks
-of pixels or two symbols must be equal. Each ladder therefore lists alternatives, and the first one that the original
-accepts is used.
+batch above 1, and small sizes. The original may reject some sizes, for example because the sides of an image must be
+multiples of 32 or two symbols must be equal. Each ladder therefore lists alternatives, and the first alternative that
+the original accepts is used.
 """
 
 import time
@@ -26,18 +27,18 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.graph.typical import sizes_text
 
-SHIFTS = (0, 1, -1)  # an average over noise with mean zero would hide a wrong weight
-TINY, LARGE = 1e-3, 100.0
-LAST_DIGITS = 2  # units in the last place
+SHIFTS = (0, 1, -1)  # added to random inputs: an average over noise of mean 0 would hide a wrong weight
+TINY, LARGE = 1e-3, 100.0  # factors of the special inputs "tiny" and "large"
+LAST_DIGITS = 2  # largest change by `nudged`, in units of the last place
 
 
 class InputSet(NamedTuple):
-    """Values of all inputs, with a name for messages.
+    """Values of all inputs of a model, with a name for messages.
 
     Attributes:
-      name: the name.
-      arrays: input → value.
-      sizes: symbol → size, for the symbols of the model.
+      name: the name of the set, such as "seed 0" or "zeros".
+      arrays: name of an input → value.
+      sizes: symbol of the model → the size that it has in `arrays`.
     """
 
     name: str
@@ -45,17 +46,21 @@ class InputSet(NamedTuple):
     sizes: Mapping[str, int] = MappingProxyType({})
 
     def at(self, sizes: Mapping[str, int]) -> "InputSet":
-        """Return the set with these sizes, which are also part of its name."""
+        """Return a copy that records these sizes, which also become a part of its name; `arrays` does not change.
+
+        Args:
+          sizes: symbol → size.
+        """
         return self._replace(name=f"{sizes_text(sizes)}: {self.name}" if sizes else self.name, sizes=dict(sizes))
 
 
 def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mapping[str, object]) -> list[InputSet]:
-    """Draw random inputs, with the floats shifted by 0, 1 and −1 in turn.
+    """Draw one set of random inputs for each seed; add 0, 1 or −1 in turn to the floats of a set.
 
     Args:
       model: the model.
-      seeds: one set of inputs is drawn from each.
-      shapes: input → shape.
+      seeds: the seeds.
+      shapes: name of an input → shape.
     """
     drawn = [random_inputs(model, seed, shapes) for seed in seeds]  # np.asarray below: a shifted scalar is no array
     return [
@@ -68,12 +73,12 @@ def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mappin
 
 
 def special_inputs(model: onnx.ModelProto, seed: int, shapes: Mapping[str, object]) -> list[InputSet]:
-    """Make one set of inputs for each special value, without duplicates.
+    """Make one set of inputs for each entry of SPECIAL, such as zeros; leave out sets equal to another set.
 
     Args:
       model: the model.
-      seed: of the inputs that are changed.
-      shapes: input → shape.
+      seed: the seed of the random inputs that the entries of SPECIAL change.
+      shapes: name of an input → shape.
     """
     rng, drawn, sets = np.random.default_rng(seed), random_inputs(model, seed, shapes), []
     for name, of in SPECIAL.items():
@@ -85,11 +90,11 @@ def special_inputs(model: onnx.ModelProto, seed: int, shapes: Mapping[str, objec
 
 
 def nudged(arrays: Mapping[str, np.ndarray], sign: int) -> dict[str, np.ndarray]:
-    """Move the floats of the inputs by a few units in the last place, in opposite directions for opposite signs.
+    """Return the inputs with each float changed at random by up to LAST_DIGITS units in the last place.
 
     Args:
-      arrays: input → value.
-      sign: 1 or -1.
+      arrays: name of an input → value.
+      sign: 1 or -1; the changes with one sign are the negatives of the changes with the other sign.
     """
     rng, moved = np.random.default_rng(0), dict(arrays)
     for name, array in arrays.items():
@@ -138,22 +143,22 @@ Sizes = Mapping[str, int]  # symbol → size
 Ladder = Sequence[dict[str, int]]
 Result = TypeVar("Result")
 
-MORE_SIZES = 5  # number of sizes besides the named ones
-BLOCK = 32  # stride in pixels of the deepest features of image models
+MORE_SIZES = 5  # number of further sizes at which the original runs, in addition to the named sizes
+BLOCK = 32  # total stride in pixels of image models; sides of images must often be multiples of it
 PRIMES = (5, 13, 7, 11, 17, 19)
-FEW_BLOCKS = (3, 5, 2)  # blocks
+FEW_BLOCKS = (3, 5, 2)  # sides of images in blocks
 BATCH = 3
 SMALL = (2, 4, 8, 16, 32, 64)
-PATIENCE = 30.0  # smallest time limit of the further sizes; at most as long as the named sizes took, if that is more
+PATIENCE = 30.0  # seconds for the further sizes; as many seconds as the named sizes took, if that is more
 
 
 class Elsewhere(NamedTuple):
-    """A size that the user did not name.
+    """The result of the original at sizes that the user did not name.
 
     Attributes:
       sizes: symbol → size.
-      result: the result of the original; None if it was not run.
-      why_not: the reason why it was not run.
+      result: the result of the function `run` of `elsewhere`; None if the original does not run at these sizes.
+      why_not: the reason why the original does not run, or None.
     """
 
     sizes: dict[str, int]
@@ -162,12 +167,13 @@ class Elsewhere(NamedTuple):
 
 
 class Others(NamedTuple):
-    """The sizes to compare at besides the named ones.
+    """The plan for comparing two models at sizes that the user did not name.
 
     Attributes:
-      ladders: see the function `ladders`.
-      named: the named sizes, which are compared anyway.
-      draw: makes the inputs at a size; raises RLFlowError if a run would need too much memory.
+      ladders: the proposed sizes, see the function `ladders`.
+      named: the sizes that the user named, which are compared in any case.
+      draw: a function that makes inputs for an assignment symbol → size. It raises RLFlowError if a run would need too
+        much memory.
     """
 
     ladders: Sequence[Ladder]
@@ -176,25 +182,27 @@ class Others(NamedTuple):
 
 
 def ladders(least: Sizes, typical: Sizes) -> Iterator[Ladder]:
-    """Yield ladders of alternative sizes; only the first size of a ladder that the original accepts is used.
+    """Yield ladders: sequences of alternative assignments symbol → size, best first; one alternative of each is used.
 
     Args:
       least: symbol → its smallest allowed size.
-      typical: symbol → the named size.
+      typical: symbol → the size that the user named.
     """
     batch = [name for name, size in typical.items() if size == 1]
     rest = [name for name in typical if name not in batch] or batch
 
     def of(size: Callable[[int], int], names: Sequence[str] = tuple(typical)) -> dict[str, int]:
-        """Return sizes computed from the typical ones; equal typical sizes stay equal."""
+        """Return the typical sizes with the sizes of `names` replaced by a function of the typical size."""
         return dict(typical) | {name: max(least[name], size(typical[name])) for name in names}
 
     def blocks(sizes: Sizes) -> dict[str, int]:
-        """Round sizes up to whole blocks of pixels if the typical size is a multiple of a block."""
+        """Round each size whose typical size is a multiple of BLOCK up to a multiple of BLOCK."""
         return {name: size if typical[name] % BLOCK else -(-size // BLOCK) * BLOCK for name, size in sizes.items()}
 
     def primes(first: int) -> Ladder:
-        """Return four alternatives: different or equal primes, and different or equal numbers of blocks."""
+        """Return four alternatives: different primes; primes that are equal where typical sizes are equal; and, for
+        typical sizes that are multiples of BLOCK, different multiples of BLOCK, or the same multiple.
+        """
         drawn = {name: PRIMES[(first + k) % len(PRIMES)] for k, name in enumerate(typical)}
         alike = {size: drawn[name] for name, size in typical.items()}
         whole = {name: BLOCK * FEW_BLOCKS[(first + k) % len(FEW_BLOCKS)] for k, name in enumerate(typical)}
@@ -220,13 +228,16 @@ def ladders(least: Sizes, typical: Sizes) -> Iterator[Ladder]:
 def elsewhere(
     ladders: Iterable[Ladder], named: Sequence[Sizes], run: Callable[[dict[str, int]], Result], seconds: float
 ) -> Iterator[Elsewhere]:
-    """Yield up to MORE_SIZES sizes at which the original runs, and the refused sizes between them.
+    """Run the original at alternatives of each ladder until it accepts one, for up to MORE_SIZES accepted sizes.
 
     Args:
-      ladders: see `ladders`.
-      named: sizes that are compared anyway.
-      run: runs the original at the sizes; raises RLFlowError if that is impossible.
-      seconds: time limit after which no other size is tried.
+      ladders: the proposed sizes, see the function `ladders`.
+      named: the sizes that the user named; they are not tried again.
+      run: a function that runs the original at the sizes, or raises RLFlowError.
+      seconds: the time limit, after which no further sizes are tried.
+
+    Yields:
+      For each ladder the accepted sizes. If the original refuses all alternatives, the first one with the reason.
     """
     began, known, count = time.monotonic(), [dict(sizes) for sizes in named], 0
     for ladder in ladders:

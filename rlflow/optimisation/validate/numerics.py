@@ -1,13 +1,15 @@
 """Numerics: run the original once on many inputs, and compare any number of candidates with its outputs.
 
-On special values a sound rewrite may change roundings by more than the tolerance: sums cancel, or an ArgMax breaks
-ties. The original therefore also runs on inputs moved by a few last digits, in both directions. A candidate may differ
-by `MARGIN` times the change of the original. If that change is large, or changes an integer, nothing is compared.
+On special inputs a correct rewrite may change outputs by more than the tolerance, because sums cancel or an ArgMax
+decides between nearly equal values. The original therefore also runs on inputs changed in the last digits. A candidate
+may differ from the original by `MARGIN` times the largest change that this causes. If this limit is above MAX_LIMIT, or
+if an integer output changes, the output is not compared.
 
-An output of a low-precision model may have `OWN_MARGIN` times the error of ONNX Runtime's own sessions (onnx_model.py).
+An output of a low-precision model may differ by `OWN_MARGIN` times the error of ONNX Runtime's own sessions
+(onnx_model.py).
 
-Models are compared as they are written, and also as ONNX Runtime optimises them for a user. Optimised runs alone are
-not enough: fusions recognise a LayerNormalization with swapped operands, or with another axis, as a correct one.
+Models are compared without and with ONNX Runtime's optimisations. Optimised runs alone are not enough: a fusion may
+replace a wrong LayerNormalization (operands swapped, another axis) by a correct one.
 """
 
 import time
@@ -27,19 +29,22 @@ from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_half, 
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))
-MARGIN = 8  # above 1, because roundings happen at every operator and the moves only at the inputs
-MAX_LIMIT = 0.1  # relative error above which a limit is too wide to show anything
+# Accepted change of an output on special inputs, as a multiple of the change that `nudged` inputs cause. It is above 1,
+# because every operator rounds and `nudged` changes only the inputs.
+MARGIN = 8
+MAX_LIMIT = 0.1  # largest limit of a relative error; a larger limit would not show that two outputs are equal
 
 
 class Wanted(NamedTuple):
     """The expected value of one tensor on one set of inputs.
 
     Attributes:
-      value: the value of the original.
-      limit: the largest accepted relative error.
-      floor: the smallest divisor of relative errors, for an output that happens to be small.
+      value: the value in a run of the original; None if the original was not run.
+      limit: the largest accepted relative error of a candidate.
+      floor: the smallest divisor of relative errors, for a tensor that is small on these inputs only.
       why_not: the reason why the tensor is not compared, or None.
-      precise: the value from which low-precision errors are measured; None: `value`.
+      precise: the reference value from which errors of a low-precision model are computed; None to compute them from
+        `value`.
     """
 
     value: object
@@ -51,16 +56,17 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """A compared tensor: an output, or the input of the saturating operator `before` it.
+    """A tensor to compare: an output of the model, or the input of the saturating operator that makes an output.
 
-    Softmax does not depend on a common shift along its axes, so its input is compared after its maximum is subtracted.
+    Softmax does not change if its inputs are shifted alike along its axes. Its input is therefore compared after the
+    maximum along these axes is subtracted.
 
     Attributes:
-      output: the output.
-      tensor: the compared tensor.
-      before: the type of the saturating operator, or None for the output itself.
-      axis: the axis of a Softmax, else None.
-      onwards: whether Softmax normalises all axes from `axis` on together, as before opset 13.
+      output: the name of the output.
+      tensor: the name of the tensor to compare.
+      before: the type of the saturating operator, such as "Softmax"; None if the output itself is compared.
+      axis: the axis of a Softmax or LogSoftmax; None for other tensors.
+      onwards: True if the Softmax normalises all axes from `axis` on together, as it does before opset 13.
     """
 
     output: str
@@ -87,20 +93,27 @@ class Slot:
 
 
 def slots_of(model: Model) -> list[Slot]:
-    """Return the outputs, and then the inputs of saturating operators before them."""
+    """Return one slot per output of the model, then one slot per output that a saturating operator makes."""
     slots = [Slot(name, name) for name in model.outputs]
     return slots + list(filter(None, (_before_saturation(model.proto, name) for name in model.outputs)))
 
 
 class Precise:
-    """The reference values and allowed errors of a low-precision model.
+    """The reference values of a low-precision model, and the errors of ONNX Runtime's own sessions of the model.
 
-    The reference is the model in float32, or the model as it is written if it is quantised. The allowed errors are
-    those of ONNX Runtime's own sessions of the model.
+    The reference is a run of the model in float32. For a quantised model it is a run without optimisations.
     """
 
     def __init__(self, model: Model, ordinary: Sequence[InputSet], threads: int):
-        """Prepare the sessions. Raise RLFlowError if the float32 model cannot be made or run."""
+        """Make the sessions and compute the largest errors on the ordinary inputs.
+
+        Raise RLFlowError if the float32 model cannot be made or run.
+
+        Args:
+          model: the original.
+          ordinary: the ordinary inputs.
+          threads: the number of threads of ONNX Runtime.
+        """
         self.model, self.slots = model.proto, slots_of(model)
         names = [slot.tensor for slot in self.slots]
         self.own = [model.session_with(names, threads, optimise) for optimise in (False, True)]
@@ -109,18 +122,22 @@ class Precise:
             self.measured_from = Model(wide, wide, None).session_with(names, threads, False)
         else:
             self.measured_from = self.own.pop(0)
-        # the largest errors on all ordinary inputs, because the error on one set may happen to be small
+        # For each slot the largest error on all ordinary inputs, because the error on one set may be small by chance.
         self.ordinary_errors = [0.0] * len(self.slots)
         self.ordinary_errors = [
             max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)
         ]
 
     def __call__(self, given: InputSet, scales: Sequence[float] | None = None) -> list[tuple[np.ndarray, float]]:
-        """Return, for each slot, the reference value and the largest error of a session on these or ordinary inputs.
+        """Run the reference and the model's own sessions on a set of inputs.
 
         Args:
           given: the inputs.
-          scales: for each slot the smallest divisor of relative errors.
+          scales: for each slot the smallest divisor of relative errors; None for 0.
+
+        Returns:
+          For each slot the reference value, and the largest relative error of a session of the model on these inputs or
+          on ordinary inputs.
 
         Raises:
           RLFlowError: a session cannot be run on these inputs.
@@ -146,12 +163,12 @@ class Precise:
 
 
 def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Precise | None:
-    """Return the reference runs of a low-precision model; None otherwise, or if the model cannot run in float32.
+    """Return the reference runs of a low-precision model; None for other models, or if the reference cannot be run.
 
     Args:
       model: the original.
       ordinary: the ordinary inputs.
-      threads: threads of ONNX Runtime.
+      threads: the number of threads of ONNX Runtime.
     """
     if not is_low(model.proto):
         return None
@@ -162,13 +179,29 @@ def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Pr
 
 
 class Expected:
-    """The outputs of the original, with the limits for candidates. Its session is closed after the runs."""
+    """The outputs of the original on all sets of inputs, with the accepted errors of candidates.
+
+    Attributes:
+      slots: the tensors to compare.
+      sets: (inputs, expected value of each slot) pairs.
+      elsewhere: assignments symbol → size that the user did not name and at which the original runs.
+    """
 
     def __init__(
         self, model: Model, ordinary: Sequence[InputSet], special: Sequence[InputSet], tolerance: float, threads: int,
         optimise: bool, precise: Precise | None = None, others: Others | None = None,
     ):  # fmt: skip
-        """Run the original. Raise RLFlowError if it cannot be run on the ordinary inputs."""
+        """Run the original. Raise RLFlowError if it cannot be run on the ordinary inputs.
+
+        Args:
+          model: the original.
+          ordinary, special: the inputs.
+          tolerance: the accepted relative error on ordinary inputs; 0 requires equality bit for bit.
+          threads: the number of threads of ONNX Runtime.
+          optimise: True to run the models with ONNX Runtime's optimisations.
+          precise: the reference runs of a low-precision model, or None.
+          others: the plan for sizes that the user did not name, or None.
+        """
         began = time.monotonic()
         self.tolerance, self.threads, self.optimise = tolerance, threads, optimise
         self.precise = precise if tolerance else None  # tolerance 0 requires equality bit for bit
@@ -204,7 +237,13 @@ class Expected:
         )
 
     def widened_limits(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
-        """Widen the limits of a low-precision model by the known errors of its own sessions."""
+        """Raise the accepted errors of a low-precision model to OWN_MARGIN times the error of its own sessions.
+
+        Args:
+          wanted: the expected value of each slot; returned unchanged if the model has no low precision.
+          given: the inputs.
+          scales: for each slot the smallest divisor of relative errors; None for 0.
+        """
         if self.precise is None:
             return wanted
         try:
@@ -238,7 +277,13 @@ class Expected:
         return self.widened_limits(wanted, given, scales)
 
     def judged(self, value: object, scale: float, *beside: object) -> Wanted:
-        """Return the limit for a value, from the values `beside` that the original gave on moved inputs."""
+        """Return the expected value of a tensor on special inputs, with its accepted error.
+
+        Args:
+          value: the value in the run of the original.
+          scale: the smallest divisor of relative errors.
+          *beside: the values in runs of the original on `nudged` inputs.
+        """
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             stable = all(_same(value, other) for other in beside)
             return Wanted(value, 0.0, why_not=None if stable else "the last digits of the inputs determine it")
@@ -252,7 +297,7 @@ class Expected:
         return Wanted(value, max(limit, self.tolerance) if self.tolerance else 0.0, scale)
 
     def against(self, candidate: Model) -> Iterator[Finding]:
-        """Yield a finding for every tensor and set of inputs, also if nothing could be compared."""
+        """Compare a candidate; yield a finding for every slot and set of inputs, even if nothing could be compared."""
         return (replace(finding, optimised=self.optimise) for finding in self._against(candidate))
 
     def _against(self, candidate: Model) -> Iterator[Finding]:
@@ -292,17 +337,17 @@ class Expected:
     def _on(
         self, given: InputSet, wanted: Sequence[Wanted], running, compared: Sequence[int], theirs: Sequence[Slot]
     ) -> tuple[bool | None, list[Finding]]:
-        """Compare the candidate on one set of inputs.
+        """Compare the candidate with the original on one set of inputs.
 
         Args:
           given: the inputs.
-          wanted: the expected values of `slots`.
+          wanted: the expected value of each of `self.slots`.
           running: a session of the candidate.
-          compared: positions in `slots`.
-          theirs: the slots of the candidate.
+          compared: the positions in `self.slots` of the slots that the candidate has too.
+          theirs: the candidate's slots, in the order of `compared`.
 
         Returns:
-          Whether the candidate runs (None: it was not tried), and the findings.
+          (True if the candidate ran, False if it failed, None if it was not run; the findings).
         """
         name = f"{given.name}, optimised" if self.optimise else given.name
         if all(each.value is None for each in wanted):
@@ -352,7 +397,7 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
 
 
 def _comparable(value: object, other: object) -> bool:
-    """Return whether both are float tensors of one shape."""
+    """Return whether both values are float arrays of the same shape."""
     arrays = isinstance(value, np.ndarray) and isinstance(other, np.ndarray)
     return arrays and value.dtype.kind == other.dtype.kind == "f" and value.shape == other.shape
 
@@ -363,7 +408,13 @@ def _run(running, arrays: dict[str, np.ndarray], slots: Sequence[Slot]) -> list[
 
 
 def _before_saturation(model: onnx.ModelProto, output: str) -> Slot | None:
-    """Return the slot of the input of the saturating operator that makes an output; None if there is no such operator.
+    """Return the slot of the input of the saturating operator that makes an output, directly or through views.
+
+    Return None if there is no such operator, or if no node makes its input.
+
+    Args:
+      model: the model.
+      output: the name of the output.
     """
     producers = {name: node for node in model.graph.node for name in node.output}
     node = producers.get(output)
@@ -384,7 +435,7 @@ def _same(old: object, new: object) -> bool:
 
 
 def _largest(value: object) -> float:
-    """Return the largest finite magnitude of a float tensor; 0 for other values."""
+    """Return the largest finite absolute value in a float array; 0 for other values."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return 0.0
     return float(np.abs(value[np.isfinite(value)]).max(initial=0.0))

@@ -1,12 +1,11 @@
-"""A model under validation, and its widened form if it has low precision.
+"""A model under validation, and its conversion to float32 if it has half precision.
 
-External weights of a `Model` stay on disk until a session needs them.
+The default tolerance 1e-4 suits float32. A half-precision model is also run in float32 (`widened`). A candidate may
+differ from that result by `OWN_MARGIN` times the largest error of ONNX Runtime's own sessions of the original, with and
+without optimisations. A model that cannot be converted keeps the tolerance.
 
-The tolerance 1e-4 is for float32. A half-precision model is also run in float32 (`widened`), and a candidate may
-differ from that result by `OWN_MARGIN` times the largest error of ONNX Runtime's own sessions of the original, as
-written or as optimised. A model that cannot be widened keeps the tolerance. A quantised model is compared with
-itself as it is written, in floats: ONNX Runtime runs it in integers, and where that rounds a sum to the other side,
-an output differs by one quantisation step.
+The reference for a quantised model is a run without optimisations, which computes in floats. With optimisations ONNX
+Runtime computes in integers. Where this rounds a sum the other way, an output differs by one quantisation step.
 """
 
 import hashlib
@@ -30,11 +29,11 @@ from rlflow.graph.symbols import Symbols
 
 @dataclass(frozen=True)
 class Model:
-    """A model under validation, whose external weights stay on disk.
+    """A model under validation; external weights stay on disk until a session needs them.
 
     Attributes:
-      source: the given model or path.
-      proto: the model without external weights.
+      source: the model or the path from which this object was made.
+      proto: the model without the contents of external weights.
       folder: the folder of external weights; None for a model in memory.
     """
 
@@ -60,26 +59,30 @@ class Model:
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
-        """The inputs without initializers, which a user must give."""
+        """The inputs that a user must give: the graph inputs that are not initializers."""
         initializers = {tensor.name for tensor in self.proto.graph.initializer}
         return [value for value in self.proto.graph.input if value.name not in initializers]
 
     @property
     def interface(self) -> Interface:
-        """The interface of the model's graph, read without its weights."""
+        """The interface of the model's graph (inputs, outputs and symbols only), computed without reading weights."""
         graph = self.proto.graph
         symbols = Symbols(self.inputs, graph.node, {}).least
         return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(graph.output), {}, {}, symbols=symbols)
 
     def graph(self) -> Graph | None:
-        """Return the model's graph, with symbols; None if it cannot be read."""
+        """Return the model as a `Graph` with symbolic sizes; None if RLFlow cannot read the model."""
         try:
             return load_graph(self.source)
         except RLFlowError:
             return None
 
     def refusal(self, full: bool) -> str | None:
-        """Return the objection of the ONNX checker, or None."""
+        """Return the error message of the ONNX checker; None if the checker accepts the model.
+
+        Args:
+          full: True to check the results of shape inference too.
+        """
         try:
             onnx.checker.check_model(str(self.source) if self.folder else self.source, full_check=full)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -89,7 +92,7 @@ class Model:
         return None
 
     def empty_tensors(self) -> list[str]:
-        """Return the node outputs without elements, as far as shape inference knows their shapes."""
+        """Return the names of the intermediate tensors without elements, as far as ONNX's shape inference shows it."""
         light = onnx.ModelProto()
         light.CopyFrom(self.proto)
         for tensor in light.graph.initializer:
@@ -105,12 +108,12 @@ class Model:
         ]
 
     def session_with(self, tensors: Sequence[str], threads: int, optimise: bool):
-        """Return a session of the model that can compute `tensors` in addition to its outputs.
+        """Return an ONNX Runtime session of the model whose outputs also include the given tensors.
 
         Args:
           tensors: names of tensors.
-          threads: threads of ONNX Runtime.
-          optimise: whether ONNX Runtime's optimisations are on.
+          threads: the number of threads of ONNX Runtime.
+          optimise: True to turn on ONNX Runtime's optimisations.
         """
         extra = [name for name in dict.fromkeys(tensors) if name not in self.outputs]
         if self.folder and not extra:
@@ -121,7 +124,11 @@ class Model:
         return session(model, threads, optimise, self.folder)
 
     def takes(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Return whether the inputs' fixed sizes agree with `shapes` (input → sizes)."""
+        """Return whether all fixed dimensions of the inputs have the given sizes.
+
+        Args:
+          shapes: name of an input → its shape.
+        """
         for value in self.inputs:
             for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
                 if dim.HasField("dim_value") and dim.dim_value != size:
@@ -129,15 +136,20 @@ class Model:
         return True
 
     def known(self, shapes: Mapping[str, object]) -> dict[str, object]:
-        """Return the sizes whose symbol or input exists in this model."""
+        """Return the entries of `shapes` whose key is a symbol or an input of this model.
+
+        Args:
+          shapes: symbol or input → sizes.
+        """
         names = {value.name for value in self.inputs}
         names |= {dim.dim_param for value in self.inputs for dim in value.type.tensor_type.shape.dim}
         return {name: size for name, size in shapes.items() if name in names}
 
     def sha256(self) -> str:
-        """Return the same hash as `onnx_writer.model_hash` of a graph that is exported to these bytes.
+        """Return the SHA-256 hash of the model and its external weights, in hexadecimal digits.
 
-        Raise RLFlowError if a file of weights cannot be read.
+        It equals `onnx_writer.model_hash` of a graph that is exported to the same bytes. Raise RLFlowError if a file of
+        weights cannot be read.
         """
         digest, named = hashlib.sha256(), onnx.ModelProto()
         named.CopyFrom(self.proto)
@@ -156,21 +168,22 @@ class Model:
 
 
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-# Two roundings of one result are equally good; over few elements one error was observed to be twice the other.
+# Accepted error as a multiple of the error of ONNX Runtime's own sessions. Two correct roundings of a result have
+# similar errors; in tensors of few elements one error was up to twice the other.
 OWN_MARGIN = 4.0
-LARGEST_WIDENED_BYTES = 2**30  # limit of the bytes of float32 weights; protobuf messages end at 2 GB
+LARGEST_WIDENED_BYTES = 2**30  # largest size in bytes of the converted weights, because protobuf messages end at 2 GB
 
-# Attributes that name the data type of a result.
+# Names of attributes whose value is the data type of a result.
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
 
 
 def is_low(model: onnx.ModelProto) -> bool:
-    """Return whether the model has half precision or is quantised, so that the tolerance 1e-4 is too strict."""
+    """Return whether the model has half precision or is quantised; the default tolerance suits neither."""
     return is_half(model) or is_quantised(model)
 
 
 def is_half(model: onnx.ModelProto) -> bool:
-    """Return whether a weight, an input, an output or a constant of the model has half precision."""
+    """Return whether a weight, constant, input or output of the model is float16 or bfloat16."""
     values = (*model.graph.input, *model.graph.output)
     return any(tensor.data_type in HALVES for graph in _graphs(model) for tensor in _tensors(graph)) or any(
         value.type.tensor_type.elem_type in HALVES for value in values
@@ -178,19 +191,19 @@ def is_half(model: onnx.ModelProto) -> bool:
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
-    """Return whether a node of the model quantises numbers."""
+    """Return whether the model has a QuantizeLinear node, also in functions and subgraphs."""
     return any(node.op_type == "QuantizeLinear" for graph in _graphs(model) for node in graph.node)
 
 
 def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
-    """Return the model with float32 instead of half precision, interface included.
+    """Return a copy of the model with float32 instead of float16 and bfloat16, inputs and outputs included.
 
     Args:
       model: the model.
-      folder: the folder of its external weights.
+      folder: the folder of the model's external weights; None if it has none.
 
     Raises:
-      RLFlowError: the weights are too large.
+      RLFlowError: the converted weights would have more than LARGEST_WIDENED_BYTES.
     """
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
@@ -213,18 +226,18 @@ def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
 
 
 def widened_arrays(model: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return inputs of the model in the types of the widened model.
+    """Convert half-precision inputs of a model to float32, for the model that `widened` returns.
 
     Args:
-      model: the original model.
-      arrays: input → value.
+      model: the model before conversion.
+      arrays: name of an input → value.
     """
     halves = {value.name for value in model.graph.input if value.type.tensor_type.elem_type in HALVES}
     return {name: array.astype(np.float32) if name in halves else array for name, array in arrays.items()}
 
 
 def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto]:
-    """Return the graph, the functions, and the graphs inside nodes."""
+    """Return the main graph, the functions, and the subgraphs in attributes of nodes."""
     waiting, result = [model.graph, *model.functions], []
     while waiting:
         graph = waiting.pop()
@@ -241,7 +254,7 @@ def _attributes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.At
 
 
 def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> list[TensorProto]:
-    """Return the weights and constants."""
+    """Return the initializers of a graph and the tensors in attributes of its nodes."""
     result = list(graph.initializer) if isinstance(graph, onnx.GraphProto) else []
     for attribute in _attributes(graph):
         if attribute.type == onnx.AttributeProto.TENSOR:
