@@ -2,21 +2,21 @@
 
 | file | contents |
 | --- | --- |
-| `learned_rules.py` | match patterns, effects of rewriting them, analogies, match classes, conversion to JSON |
-| `cost_model.py`, `node_values.py` | costs of nodes, alone and in their neighbourhood; the latent z |
+| `learned_rules.py` | match patterns, their effects, prediction by analogy, match classes, conversion to JSON |
+| `cost_model.py`, `node_values.py` | runtimes of nodes, alone and in their neighbourhood; the latent state z |
 | `reward_scales.py` | conversion of runtimes to rewards |
 | `grounding.py`, `grounding_index.py` | numbered nodes, tensors and matches of one initial graph; the same as arrays |
 | `logged_episodes.py` | recorded episodes, in the numbers of a grounding |
-| `dream_states.py`, `neighbourhood.py` | batches of states, one step of them, hashes of node neighbourhoods |
+| `dream_states.py`, `neighbourhood.py` | batches of states, a step in a batch, hashes of node neighbourhoods |
 | `simulator.py` | gain and uncertainty of a step |
-| `imagination.py`, `searchable_dream.py` | dreams, observers and replays; dreams that a search can explore |
+| `imagination.py`, `searchable_dream.py` | imagined rollouts, observers, replays; states that a search can explore |
 | `rule_learning.py`, `cost_training.py`, `class_rewards.py` | learning from the training set |
-| `model.py`, `training.py` | the interface and its files; the training |
+| `model.py`, `training.py` | the class of the world model and its files; the training |
 
-Rewriting is deterministic and local, and an agent sees where rules apply. The model therefore learns match patterns
-with their signatures, and the effect of rewriting each. A pattern names no node, so one block of a network teaches the
-rules of all equal blocks, in other networks too. A symbolic size is a symbol in a pattern, so one typical size teaches
-the rules for all sizes. Only runtimes depend on the size. The only random quantity is the spread of runtimes within
-equal neighbourhoods.
+Rewriting is deterministic and local, and observations show where rules apply. The model therefore learns match patterns
+with their signatures, and the effect of rewriting a match of each pattern. A pattern contains no node ids, so examples
+from one block of a network hold for all equal blocks, in other networks too. Symbolic sizes are symbols in a signature,
+so examples at one typical size hold for all sizes. Only runtimes depend on the size. The only random quantity of a
+step is the runtime of nodes with equal neighbourhoods.
 """
 

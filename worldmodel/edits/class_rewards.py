@@ -1,12 +1,14 @@
 """The median reward of each match class, from the data or predicted by the model. Controllers start from these rewards.
 
-In ten thousand random steps about half of the match classes are never rewritten. Controllers rarely try a class with
-reward 0 in a dream, although the dream can predict its gain. Classes without data therefore have the predicted gain.
+In ten thousand random steps, about half of the match classes are never rewritten. A controller rarely tries a class
+with reward 0 in a dream, although the model can predict the class's gain. Classes without data therefore have the
+predicted gain as their reward.
 
-A good sequence also reaches matches with signatures that are not in the data. By default all of them are in the last
-class of their rule, whose median says little about a single match. After the training, dreams are therefore played
-with the greedy prior of controllers. New matches get classes of their own with the predicted gain, and dreams are
-played again until no new match appears.
+A good sequence of rewrites also reaches matches with signatures that are not in the data. All these matches of a rule
+belong to the last class of the rule, whose median reward says little about a single match. The training therefore ends
+with imagined rollouts that choose match classes by their median rewards. Matches that appear in these rollouts get
+classes of their own, with the predicted gain as their reward. This is repeated until no new match appears, at most
+REPEATS times.
 """
 
 from collections import defaultdict
@@ -21,20 +23,21 @@ from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.rule_learning import TrainingSet, evenly_drawn, new_moves
 from worldmodel.edits.simulator import UNKNOWN_EFFECT
 
-EPISODES_A_GRAPH, STATES_A_GRAPH = 32, 64  # sampled at equal distances
-MATCHES_A_CLASS = 4  # evaluated matches per class, each in its own copy of a state
+# Per initial graph, the number of sampled episodes and of states sampled from them, both at equal distances.
+EPISODES_A_GRAPH, STATES_A_GRAPH = 32, 64
+MATCHES_A_CLASS = 4  # largest number of matches of a class for which the gain is predicted, per initial graph
 
 
 def learn_class_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[np.ndarray, np.ndarray]:
-    """Return the median class rewards in the data.
+    """Return the median reward of each match class in the training set.
 
     Args:
       training: the training set.
-      rewards: the reward scales.
+      rewards: the conversion of saved runtime to rewards.
 
     Returns:
-      The median reward of each class by the gain of its own steps, float32 [K], 0 without data; and which classes were
-      ever rewritten, bool [K].
+      (rewards, rewritten): float32 [K], the median reward for the runtime that one step of the class saves, 0 without
+      data; bool [K], True for the classes that the training set rewrites at least once.
     """
     earned: list[list[float]] = [[] for _ in range(len(training.groundings.match_classes))]
     for index, episodes in training.groups():
@@ -49,18 +52,19 @@ def learn_class_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[n
 
 
 def with_predicted_rewards(model, training: TrainingSet, rewritten: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Fill in the rewards of classes without data.
+    """Predict the rewards of match classes without data.
 
-    A class has the median of the predicted gains in evaluated states. A class that occurs in no evaluated state has the
-    median of the rule's other classes.
+    The reward of such a class is the median of the predicted rewards of its matches in sampled states of the training
+    set. If no sampled state has a match of the class, its reward is the median over the other classes of its rule.
 
     Args:
-      model: the world model.
+      model: the world model; its `usual_rewards` are correct for the classes with data.
       training: the training set.
-      rewritten: bool [K], the classes with data.
+      rewritten: bool [K], True for the classes with data.
 
     Returns:
-      The rewards, float32 [K]; and which of them are a class's own rather than its rule's, bool [K].
+      (rewards, has_own): float32 [K], the rewards of all classes; bool [K], False for the classes whose reward is the
+      median over other classes or is missing.
     """
     usual, has_own = model.usual_rewards.astype(np.float64), rewritten.copy()
     predicted: dict[int, list[float]] = defaultdict(list)
@@ -85,7 +89,17 @@ def with_predicted_rewards(model, training: TrainingSet, rewritten: np.ndarray) 
 def _gains_of_classes(
     model, index: GroundingIndex, nodes: list[np.ndarray], wanted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (classes, predicted gains in ps), [k], for matches of the wanted classes, bool [K], in these states."""
+    """Predict the gains of matches of some match classes, at most MATCHES_A_CLASS matches of each class.
+
+    Args:
+      model: the world model.
+      index: the grounding of the states.
+      nodes: for each state, the numbers of its nodes.
+      wanted: bool [K], True for the match classes to evaluate.
+
+    Returns:
+      (int [k], the class of each evaluated match; float64 [k], its predicted gain in ps).
+    """
     simulator = model.simulator(index, nodes)
     rows, matches = np.nonzero(simulator.states.open == 0)
     classes = index.match_class.values[matches]
@@ -97,12 +111,12 @@ def _gains_of_classes(
 
 
 def predicted_gains(simulator, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """Return the predicted gains of matches in ps, float64 [k].
+    """Return float64 [k], the predicted runtime saved by rewriting each of k matches, in ps.
 
     Args:
-      simulator: its states are copied, not changed.
-      rows: int [k], the state of each match.
-      matches: int [k].
+      simulator: the simulator; every match is rewritten in its own copy of a state of the simulator.
+      rows: int [k], the index of the state of each match.
+      matches: int [k], matches that are present in these states.
     """
     states, gains = simulator.states, [np.zeros(0)]
     for first in range(0, len(rows), states.n):
@@ -114,18 +128,19 @@ def predicted_gains(simulator, rows: np.ndarray, matches: np.ndarray) -> np.ndar
     return np.concatenate(gains)
 
 
-REPEATS, GRAPHS, DREAMS, STEPS = 8, 4, 8, 500  # the first dream of a graph is greedy
-MAX_DREAMT_CLASSES = 1000
-SHARPNESS = 5.0  # scale of the sampled logits: asinh of a class's reward over the median positive reward
-STATES_AT_ONCE = 64
+# Largest number of repetitions; initial graphs, rollouts per graph (the first is greedy) and steps per rollout.
+REPEATS, GRAPHS, DREAMS, STEPS = 8, 4, 8, 500
+MAX_DREAMT_CLASSES = 1000  # largest number of match classes that are added
+SHARPNESS = 5.0  # factor of the logits asinh(reward of the class / median positive reward) of the rollouts
+STATES_AT_ONCE = 64  # states per batch of a simulator
 
 
 class Met(NamedTuple):
-    """A match that appeared in a dream.
+    """A match that appeared in an imagined rollout, with a state that contains the match.
 
     Attributes:
-      number: the match.
-      nodes: int64 [n], the nodes of the state.
+      number: the grounding's number of the match.
+      nodes: int64 [n], the grounding's numbers of the nodes of the state.
     """
 
     number: int
@@ -133,12 +148,13 @@ class Met(NamedTuple):
 
 
 def add_dreamt_classes(model, training: TrainingSet, has_own: np.ndarray) -> None:
-    """Add match classes that first appear in imagined rollouts, with their predicted rewards.
+    """Add match classes that first appear in imagined rollouts to a world model, with their predicted rewards.
 
     Args:
-      model: the world model; receives the new classes.
-      training: the training set; dreams start from GRAPHS of its initial graphs.
-      has_own: bool [K], the classes whose reward is their own.
+      model: the world model; modified.
+      training: the training set; the rollouts start from at most GRAPHS of its initial graphs.
+      has_own: bool [K], False for classes whose reward is a median over other classes or is missing. Their matches get
+        new classes too.
     """
     table = model.groundings.match_classes.table
     own = {of_class for of_class, is_own in zip(table, has_own.tolist(), strict=True) if is_own}
@@ -160,10 +176,11 @@ def add_dreamt_classes(model, training: TrainingSet, has_own: np.ndarray) -> Non
 
 
 class _Walk:
-    """DREAMS imagined rollouts from one graph that choose actions by median class rewards.
+    """A batch of DREAMS imagined rollouts from one graph, which choose match classes by their median rewards.
 
     Attributes:
-      met: the first match of each class that appeared and is not in `own`.
+      met: {(pattern number, signature): the first match with them that appeared}. It has only matches whose class is
+        not in `own` or is the last class of a rule, which collects the matches without a class of their own.
     """
 
     def __init__(self, model, index: GroundingIndex, nodes: np.ndarray, own: set[tuple], seed: int):
@@ -174,7 +191,7 @@ class _Walk:
         self._seen, self._waiting = 0, np.zeros(0, np.int64)
         usual = model.usual_rewards[model.usual_rewards > 0]
         self._logits = SHARPNESS * np.arcsinh(model.usual_rewards / (np.median(usual) if len(usual) else 1.0))
-        self._known = np.ones((DREAMS, len(model.match_classes)), bool)  # False: the effect is unknown
+        self._known = np.ones((DREAMS, len(model.match_classes)), bool)  # False: with unknown effect
         random, rows = np.random.default_rng(seed), np.arange(DREAMS)
         for _ in range(STEPS):
             self._note()
@@ -183,7 +200,7 @@ class _Walk:
                 return
 
     def _note(self) -> None:
-        """Store the matches of unknown classes that are present for the first time."""
+        """Add the matches to `met` that are present for the first time and have no class with a reward of its own."""
         index, states = self.index, self.simulator.states
         states.grow()
         new = np.arange(self._seen, index.rule.size)
@@ -198,10 +215,15 @@ class _Walk:
         self._waiting = waiting[~there.any(axis=0)]
 
     def _step(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Advance these dreams by one step, and return the dreams that continue."""
+        """Advance some rollouts by one step, and return the rollouts that did not choose NO-OP.
+
+        Args:
+          rows: int [k], the indices of the rollouts to advance.
+          random: the random generator; rollout 0 chooses greedily.
+        """
         states, classes = self.simulator.states, self.index.match_class.values
         logits = np.where((states.class_counts > 0) & self._known, self._logits, -np.inf)[rows]
-        noise = random.gumbel(size=(DREAMS, logits.shape[1] + 1))[rows] * (rows > 0)[:, None]  # of NO-OP last
+        noise = random.gumbel(size=(DREAMS, logits.shape[1] + 1))[rows] * (rows > 0)[:, None]  # last column: NO-OP
         chosen = (logits + noise[:, :-1]).argmax(axis=1)
         on = logits[np.arange(len(rows)), chosen] + noise[np.arange(len(rows)), chosen] > noise[:, -1]
         rows, chosen = rows[on], chosen[on]
@@ -215,7 +237,13 @@ class _Walk:
 
 
 def _gains_of_met_matches(model, index: GroundingIndex, met: dict[DreamtMatch, Met]) -> dict[DreamtMatch, float]:
-    """Return the predicted gains of these matches, in ps."""
+    """Return the predicted runtime saved by rewriting each match, in ps.
+
+    Args:
+      model: the world model.
+      index: the grounding of the matches.
+      met: {(pattern number, signature): the match and a state that contains it}.
+    """
     result, several = {}, list(met.items())
     for first in range(0, len(several), STATES_AT_ONCE):
         part = several[first : first + STATES_AT_ONCE]

@@ -1,15 +1,17 @@
-"""Costs of nodes, alone and in their neighbourhood, and gains of rewrites.
+"""Runtimes of nodes, alone and in their neighbourhood, and gains of rewrites. In this package, costs are runtimes in ps.
 
-A single node costs the mean of the logged costs for its signature, or an estimate from nodes of other sizes. At typical
-sizes without episodes, the nodes of the initial graph show the change of costs. A node that is not in that graph costs
-as much as at other sizes, plus an amount for each further element (a kernel launch and a stream of data). Steps that
-need this estimate are uncertain.
+The runtime of a single node is the mean of the logged runtimes for its operator and signature. If the signature was
+never logged, the runtime is estimated from nodes of the same operator with other sizes.
 
-A gain is the difference of the costs of nodes in their neighbourhoods. The analytic cost is a sum over operators, so
-the added and removed nodes are enough. A profiled kernel spans several operators, so the cost of a node depends on its
-neighbourhood. Costs are learned for neighbourhoods up to five edges wide, and the widest known neighbourhood predicts
-the cost. A step updates all nodes within five edges. A node keeps its cost while its widest known neighbourhood stays
-the same.
+The graph may have typical sizes at which no episode was recorded. The initial graph then shows how runtimes change
+between these sizes and the recorded ones. A node that is not in the initial graph has its runtime at the recorded sizes,
+plus a constant time for each additional element. Steps that need such an estimate are uncertain.
+
+The gain of a step is the decrease of the sum of runtimes over all nodes. The analytic cost is a sum over operators, so
+the added and removed nodes determine the gain. A profiled kernel spans several operators, so the runtime of a node also
+depends on its neighbourhood. Runtimes are learned for neighbourhoods of up to five edges, and the widest known
+neighbourhood of a node predicts its runtime. A step therefore updates all nodes within five edges of its changes. A
+node keeps its runtime as long as its widest known neighbourhood is the same.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,16 +24,16 @@ from worldmodel.edits.learned_rules import Signature, node_signature
 from worldmodel.edits.logged_episodes import sizes_of
 from worldmodel.train_and_load import checked_array
 
-REACH = 5  # edges within which other nodes may affect a node's cost; the width of a layer normalisation
-SLOPE_RIDGE = 0.1  # regularisation of the slopes of runtimes over sizes
+REACH = 5  # largest distance, in edges, of nodes that affect a node's runtime; wide enough for a layer normalisation
+SLOPE_RIDGE = 0.1  # ridge penalty of the slopes of log runtime over log sizes in `NodeCosts`
 
 
 class NodeCosts:
-    """Runtimes of nodes (ps) by operator signature.
+    """A table of the runtimes (ps) of nodes by operator and signature, which estimates missing entries.
 
     Attributes:
-      known: operator → signature → mean runtime (ps).
-      sizes: tensor signature → elements.
+      known: {operator: {signature (see `node_signature`): mean logged runtime in ps}}.
+      sizes: {tensor signature: number of elements}.
     """
 
     def __init__(self, known: dict[int, dict[Signature, float]], sizes: dict[int, int]):
@@ -39,11 +41,11 @@ class NodeCosts:
 
     @classmethod
     def learn(cls, logged: Iterable[tuple[int, Signature, int]], sizes: dict[int, int]) -> "NodeCosts":
-        """Average logged runtimes.
+        """Return the table of the mean logged runtimes.
 
         Args:
-          logged: (operator, signature, runtime in ps), once per record.
-          sizes: tensor signature → elements.
+          logged: (operator, signature, runtime in ps) of each logged node.
+          sizes: {tensor signature: number of elements}.
         """
         sums: dict[int, dict[Signature, list]] = {}
         for operator, signature, runtime in logged:
@@ -59,7 +61,14 @@ class NodeCosts:
         return signature in self.known.get(operator, ())
 
     def __call__(self, operator: int, signature: Signature) -> float:
-        """Return the runtime (ps) of a node; 0 for an unknown operator."""
+        """Return the mean logged runtime of a node, or an estimate from nodes of the same operator, in ps.
+
+        The estimate is 0 if no node of the operator has a positive runtime and as many tensors.
+
+        Args:
+          operator: the operator of the node.
+          signature: the signature of the node; see `node_signature`.
+        """
         of_operator = self.known.get(operator, {})
         if signature in of_operator:
             return of_operator[signature]
@@ -70,10 +79,14 @@ class NodeCosts:
         return self._by_size(signature, others) if others else 0.0
 
     def _by_size(self, signature: Signature, others: list[tuple[Signature, float]]) -> float:
-        """Estimate a runtime by weighted least squares in logarithms of sizes.
+        """Estimate a runtime (ps) by weighted least squares of the log runtime over the log sizes of the tensors.
 
-        The slopes are regularised towards the root of the product of the sizes: the work of a matrix product grows with
-        both operands and the result.
+        A ridge penalty draws the slopes to `_prior_slope`, mostly ½. With slopes ½ the runtime grows with the square
+        root of the product of all sizes, like the work of a matrix product with the sizes of operands and result.
+
+        Args:
+          signature: the signature of the node.
+          others: (signature, runtime in ps) of nodes of the same operator; nodes of similar sizes have more weight.
         """
         logs, wanted = self._log_sizes(signature, [other for other, _ in others])
         runtimes = np.log([runtime for _, runtime in others])
@@ -87,8 +100,14 @@ class NodeCosts:
         return float(np.exp(level + (wanted - base) @ slopes))
 
     def _log_sizes(self, signature: Signature, others: list[Signature]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log sizes of the others, [k, S], and of the signature, [S]; 0 where the signature's own size is
-        unknown.
+        """Return the log numbers of elements of the tensors in signatures.
+
+        Args:
+          signature: a signature of S entries.
+          others: k signatures of S entries. A tensor of unknown size has the size of the same entry in `signature`.
+
+        Returns:
+          (float64 [k, S] for `others`, float64 [S] for `signature`). Columns of unknown size in `signature` are 0.
         """
         logs = np.zeros((len(others), len(signature)))
         for row, other in zip(logs, others, strict=True):
@@ -106,10 +125,10 @@ class NodeCosts:
 
     @classmethod
     def from_json(cls, saved: dict) -> "NodeCosts":
-        """Restore the result of `to_json`.
+        """Restore the table that `to_json` returned.
 
         Raises:
-          TypeError, ValueError: the values do not fit together.
+          TypeError, ValueError: a value has a wrong type, is not finite or is too large.
         """
         known: dict[int, dict[Signature, float]] = {}
         for operator, of_operator in saved["known"]:
@@ -124,10 +143,13 @@ class NodeCosts:
 
 
 def _prior_slope(log_sizes: np.ndarray) -> float:
-    """Return the prior slope of the log runtime over each log size, float64 [S].
+    """Return the prior slope of the log runtime over each log size, one number for all sizes.
 
-    The slope is ½. If all relevant sizes are equal, it is one over their number, at most ½. Without relevant sizes it
-    is 0.
+    The slope is ½. If all tensors of more than one element have the same size, as in elementwise operators, the slope
+    is one over the number of these tensors, at most ½. Without such tensors it is 0.
+
+    Args:
+      log_sizes: float64 [S], the logarithms of the numbers of elements.
     """
     large = log_sizes[log_sizes > 0]
     if not len(large):
@@ -135,15 +157,17 @@ def _prior_slope(log_sizes: np.ndarray) -> float:
     return 1.0 / (max(2, len(large)) if np.ptp(large) < 1e-9 else 2)
 
 
-Growth = tuple[int, int, float]  # elements of a node at the known sizes and here, additional cost here (ps)
+# Elements of a node's tensors at the recorded sizes, elements at this graph's sizes, difference of the runtimes (ps).
+Growth = tuple[int, int, float]
 
 
 def node_costs_at(first: Edit, learnt: Mapping[int, NodeCosts]) -> NodeCosts:
-    """Return the costs of single nodes for a graph that starts as `first`.
+    """Return the runtimes of single nodes at the typical sizes of an initial graph.
 
     Args:
-      first: the initial nodes.
-      learnt: typical sizes → costs.
+      first: the first edit of the graph, which contains all its nodes and the hash of its typical sizes.
+      learnt: {hash of typical sizes: learned runtimes at these sizes}. If the graph's sizes are missing, the runtimes
+        are estimated by `GrownCosts`.
     """
     if first.sizes in learnt:
         return learnt[first.sizes]
@@ -158,11 +182,11 @@ def node_costs_at(first: Edit, learnt: Mapping[int, NodeCosts]) -> NodeCosts:
 
 
 class GrownCosts(NodeCosts):
-    """Costs at typical sizes without episodes.
+    """Runtimes of single nodes at typical sizes for which there are no episodes, estimated from other typical sizes.
 
     Attributes:
-      known, sizes: of the initial graph, at its typical sizes.
-      there: the costs learned at other typical sizes.
+      known, sizes: see `NodeCosts`; they come from the nodes of the initial graph at its typical sizes.
+      there: the runtimes learned at other typical sizes.
     """
 
     def __init__(self, here: NodeCosts, there: NodeCosts):
@@ -183,8 +207,7 @@ class GrownCosts(NodeCosts):
         return max(runtime + (per_element or 0.0) * (elements_here - elements_there), 0.0)
 
     def _growths(self, operator: int) -> list[Growth]:
-        """Return the growth of the initial graph's nodes of an operator whose costs are also known at the other sizes.
-        """
+        """Return the `Growth` of each node signature of an operator that is known at both typical sizes."""
         result = []
         for signature, runtime in self.known[operator].items():
             if self.there.knows(operator, signature):
@@ -192,9 +215,10 @@ class GrownCosts(NodeCosts):
         return result
 
     def _elements(self, signature: Signature) -> tuple[float, float]:
-        """Return (there, here): the elements of all tensors of a node at both typical sizes.
+        """Return the total number of elements of a node's tensors at the recorded sizes and at this graph's sizes.
 
-        A symbolic tensor that is absent from the initial graph grows by the mean ratio of the present ones.
+        A tensor of symbolic size that the initial graph lacks grows in the same ratio as the total of the symbolic
+        tensors that are known at both sizes.
         """
         there = here = 0.0
         for tensor in signature:
@@ -205,7 +229,7 @@ class GrownCosts(NodeCosts):
 
 
 def _per_element(growths: Iterable[Growth]) -> float | None:
-    """Return ps per element by least squares; None if no size differs."""
+    """Return the additional runtime per additional element (ps), by least squares; None if no size differs."""
     products = squares = 0.0
     for there, here, more in growths:
         products += (here - there) * more
@@ -214,16 +238,31 @@ def _per_element(growths: Iterable[Growth]) -> float | None:
 
 
 class KeyedMeans:
-    """Mean and spread of values by 32-bit key."""
+    """A table of the mean and the standard deviation of runtimes (ps) by 32-bit neighbourhood key.
+
+    Attributes:
+      keys: uint32 [K], ascending.
+      mean: float64 [K].
+      spread: float64 [K], the standard deviation.
+    """
 
     def __init__(self, keys: np.ndarray, values: np.ndarray):
-        """Average values, float64 [k], by keys, uint32 [k]; keys may repeat."""
+        """Build the table from samples.
+
+        Args:
+          keys: uint32 [k], the key of each sample; keys may repeat.
+          values: float64 [k], the runtime of each sample (ps).
+        """
         self.keys, inverse, number = np.unique(keys, return_inverse=True, return_counts=True)
         self.mean = np.bincount(inverse, values, len(self.keys)) / number
         self.spread = np.sqrt(np.bincount(inverse, (values - self.mean[inverse]) ** 2, len(self.keys)) / number)
 
     def __call__(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (mean, spread, whether the key is known); mean and spread are 0 for an unknown key."""
+        """Look up keys, uint32 [k].
+
+        Returns:
+          (mean float64 [k], spread float64 [k], known bool [k]). Mean and spread are 0 for an unknown key.
+        """
         if not len(self.keys):
             return np.zeros(len(keys)), np.zeros(len(keys)), np.zeros(len(keys), bool)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -243,11 +282,11 @@ class KeyedMeans:
 
 
 class GainBounds(NamedTuple):
-    """Bounds of the observed gains of each rule, float64 [N] each.
+    """Bounds of the gains of each of N rules, from the observed rewrites.
 
     Attributes:
-      least, most: smallest and largest gain (ps); 0 if the rule was never carried out.
-      largest: elements of the largest tensor that the rule replaced.
+      least, most: float64 [N], the smallest and the largest observed gain (ps); 0 for a rule without observed rewrites.
+      largest: float64 [N], elements of the largest tensor that the rule replaced; infinity without observed rewrites.
     """
 
     least: np.ndarray
@@ -255,33 +294,40 @@ class GainBounds(NamedTuple):
     largest: np.ndarray
 
     def of(self, xfer_ids: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (smallest, largest) plausible gains, float64 [k] in ps.
+        """Return the smallest and the largest plausible gain of k rewrites, both float64 [k] in ps.
 
-        Bounds grow in proportion where a tensor is larger than any replaced one.
+        If the replaced tensor is larger than all tensors that the rule replaced in the data, the bounds grow in
+        proportion.
 
         Args:
-          xfer_ids: int [k], the rules.
-          sizes: float64 [k], elements of the replaced tensors.
+          xfer_ids: int [k], the rule of each rewrite.
+          sizes: float64 [k], elements of the tensor that each rewrite replaces.
         """
         larger = np.maximum(sizes / self.largest[xfer_ids], 1.0)
         return self.least[xfer_ids] * larger, self.most[xfer_ids] * larger
 
 
 class RewriteGains:
-    """Observed gains of rewrites, as a fallback where the effect or a cost is unknown."""
+    """The observed gains of rewrites, which predict a gain if the effect or the runtime of a node is unknown."""
 
     def __init__(self, samples: np.ndarray):
-        """Store samples, float64 [k, 4]: xfer_id, pattern, elements of the replaced tensor, gain (ps)."""
+        """Store the observed rewrites.
+
+        Args:
+          samples: float64 [k, 4], rows of xfer_id, pattern number, elements of the replaced tensor, and gain (ps).
+        """
         self.samples = samples
         self._of: dict[tuple[int, int], np.ndarray] = {}
 
     def __call__(self, xfer_id: int, pattern: int | None, size: float | None) -> tuple[float, float]:
-        """Return (expected gain, its spread) in ps, from the pattern's samples or else the rule's.
+        """Return the median and the standard deviation (ps) of observed gains of a pattern, or else of its rule.
+
+        Both are 0 if the data contain no rewrite of the rule.
 
         Args:
           xfer_id: the rule.
-          pattern: the number of the pattern; None if unknown.
-          size: elements of the replaced tensor, which scale the gain; None if unknown.
+          pattern: the number of the pattern; None to use all rewrites of the rule.
+          size: elements of the replaced tensor, to which observed gains are scaled in proportion; None for no scaling.
         """
         others = self._samples_of(1, pattern) if pattern is not None else ()
         others = others if len(others) else self._samples_of(0, xfer_id)
@@ -291,7 +337,7 @@ class RewriteGains:
         return float(np.median(gains)), float(gains.std())
 
     def bounds(self, n_rules: int) -> GainBounds:
-        """Return the bounds of the gains of each of n_rules rules."""
+        """Return the bounds of the gains of the rules 0 … n_rules − 1."""
         least, most, largest = np.full(n_rules, np.inf), np.full(n_rules, -np.inf), np.full(n_rules, np.inf)
         rules = self.samples[:, 0].astype(np.int64)
         np.minimum.at(least, rules, self.samples[:, 3])
@@ -308,13 +354,14 @@ class RewriteGains:
 
 
 class CostModel:
-    """The costs of nodes in their neighbourhoods.
+    """The learned runtimes of nodes in their neighbourhoods, and the observed gains of rewrites.
 
     Attributes:
-      nodes: costs of single nodes, by typical sizes (see `rlflow.collect.edits.Edit`).
-      neighbourhoods: means by neighbourhood key, for each width from 1; [] if neighbourhoods do not matter.
-      spread: spread of runtimes for unknown neighbourhoods (ps).
-      gains: observed gains of rewrites.
+      nodes: {hash of typical sizes (see `rlflow.collect.edits.Edit`): runtimes of single nodes at these sizes}.
+      neighbourhoods: for each distance from 1 to W edges, the runtimes by the neighbourhood key of this distance; [] if
+        runtimes do not depend on neighbourhoods.
+      spread: standard deviation (ps) of the runtime of a node whose neighbourhoods are all unknown.
+      gains: the observed gains of rewrites.
     """
 
     def __init__(
@@ -324,25 +371,25 @@ class CostModel:
 
     @property
     def reach(self) -> int:
-        """The distance to which a cost depends on neighbours, in edges."""
+        """The largest distance, in edges, of nodes that affect the runtime of a node; 0 if only its signature matters."""
         return len(self.neighbourhoods)
 
     def __call__(
         self, single: np.ndarray, keys: np.ndarray, paid: np.ndarray, before: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the costs of k nodes.
+        """Predict the runtimes of k nodes after a step.
 
-        A node keeps the cost in `paid` while its widest known neighbourhood equals the one in `before`.
+        A node keeps its runtime from before the step if the key of its widest known neighbourhood is unchanged.
 
         Args:
-          single: float64 [k], costs by operator signature (ps).
-          keys: uint32 [W, k], present neighbourhood keys.
-          paid: float64 [k], earlier costs (ps).
-          before: uint32 [W, k], earlier keys.
+          single: float64 [k], runtimes by operator signature alone (ps), used if all neighbourhoods are unknown.
+          keys: uint32 [W, k], the neighbourhood keys of each distance after the step.
+          paid: float64 [k], the runtimes before the step (ps).
+          before: uint32 [W, k], the neighbourhood keys before the step.
 
         Returns:
-          The runtimes (ps) and their spreads (ps), float64 [k], and whether the widest neighbourhoods are known, bool
-            [k].
+          (runtimes float64 [k] in ps, their standard deviations float64 [k] in ps, bool [k]: True if the neighbourhood
+          of distance W is known).
         """
         runtime, spread, stays = single, np.full(len(single), self.spread), np.zeros(len(single), bool)
         for means, now, then in zip(self.neighbourhoods, keys, before, strict=True):
@@ -360,15 +407,15 @@ class CostModel:
 
     @classmethod
     def of(cls, nodes: dict[int, NodeCosts], arrays: dict[str, np.ndarray], widths: int) -> "CostModel":
-        """Restore a cost model.
+        """Restore a cost model from saved arrays.
 
         Args:
-          nodes: costs of single nodes.
-          arrays: the saved arrays.
-          widths: the expected number of neighbourhood widths, if neighbourhoods matter.
+          nodes: {hash of typical sizes: runtimes of single nodes}.
+          arrays: {name: array}, which `arrays` returned.
+          widths: the expected W; the saved W may also be 0.
 
         Raises:
-          KeyError, ValueError: the arrays are damaged.
+          KeyError, ValueError: the arrays are damaged or have another W.
         """
         if checked_array(arrays, "widths", np.int64) not in (0, widths):
             raise ValueError(f"it has costs for {arrays['widths']} widths of neighbourhoods, not {widths}")

@@ -1,9 +1,11 @@
-"""Learning the costs of nodes and the gains of rewrites from a training set.
+"""Learning the runtimes of nodes and the gains of rewrites from a training set.
 
-With `supervision=nodes` the episodes contain the cost of every node. With `supervision=scalar` the costs are solved
-from the rewards. A node's cost is then a function of its operator signature, and every step is one equation: the added
-nodes cost as much as the removed nodes, minus the gain. The first graph of an episode gives one more equation. The
-result is the least-squares solution with non-negative costs. Nodes that always come and go together share their cost.
+With `supervision=nodes`, the logged runtime of every node is used. With `supervision=scalar`, the model uses only the
+total runtime of each initial graph and the runtime saved by each step (its gain), which rewards reveal. The runtime of
+a node is then an unknown for each operator signature. Each initial graph gives the equation "sum over its nodes = total
+runtime". Each step gives the equation "sum over removed nodes − sum over added nodes = gain". The runtimes are the
+least-squares solution with non-negative values. If some nodes are always added and removed together, only the sum of
+their runtimes is determined.
 """
 
 from collections.abc import Iterator
@@ -30,9 +32,11 @@ def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
 
 
 def learn_node_costs(training: TrainingSet) -> tuple[dict[int, NodeCosts], float]:
-    """Return the costs of single nodes by typical sizes, and the spread (ps) of logged runtimes around these costs.
+    """Learn the runtimes of single nodes.
 
-    A spread of 0 means that the cost of a node does not depend on its neighbourhood.
+    Returns:
+      ({hash of typical sizes: runtimes of single nodes}, standard deviation in ps of logged runtimes around these
+      runtimes). A standard deviation of 0 means that runtimes do not depend on neighbourhoods.
     """
     nodes = _node_costs(training)
     return nodes, float(_residuals(training, nodes).std())
@@ -43,7 +47,7 @@ def learn_gains(training: TrainingSet) -> RewriteGains:
 
 
 def _node_costs(training: TrainingSet) -> dict[int, NodeCosts]:
-    """Return the costs of single nodes by typical sizes."""
+    """Return {hash of typical sizes: mean logged runtimes of single nodes at these sizes}."""
     logged: dict[int, list] = {sizes: [] for sizes in training.sizes}
     for index, nodes, runtimes in _logged_runtimes(training):
         of_sizes = logged[index.grounding.first.sizes]
@@ -53,7 +57,12 @@ def _node_costs(training: TrainingSet) -> dict[int, NodeCosts]:
 
 
 def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray]]:
-    """Yield (grounding, nodes, their runtimes in ps), once for each state that no earlier episode logged."""
+    """Yield the nodes logged with each state, and their runtimes, for states that no earlier episode logged.
+
+    Yields:
+      (grounding, int64 [k] node numbers, float64 [k] runtimes in ps). An initial state logs all its nodes. A later
+      state logs the nodes that are new or changed.
+    """
     for index, episodes in training.groups():
         for episode in episodes:
             for nodes, runtimes in episode.runtimes[first_new_state(episode) :]:
@@ -61,13 +70,13 @@ def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np
 
 
 def _residuals(training: TrainingSet, nodes: dict[int, NodeCosts]) -> np.ndarray:
-    """Return the differences of logged runtimes from single-node costs (ps)."""
+    """Return, for every logged node, its logged runtime minus its runtime in `nodes` (ps), float64 [k]."""
     single = {index: single_node_costs(index, nodes[index.grounding.first.sizes]) for index in training.by_grounding}
     return np.concatenate([runtimes - single[index](of) for index, of, runtimes in _logged_runtimes(training)])
 
 
 def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
-    """Yield the rows of `RewriteGains`, one for each step that no earlier episode logged."""
+    """Yield the rows of `RewriteGains.samples`, one for each step with a known match that no earlier episode logged."""
     for index, episodes in training.groups():
         grounding, sizes = index.grounding, training.sizes[index.grounding.first.sizes]
         for episode in episodes:
@@ -80,7 +89,7 @@ def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
 
 
 def _neighbourhood_means(training: TrainingSet, n_rules: int) -> list[KeyedMeans]:
-    """Return the mean costs for each neighbourhood width from 1 on."""
+    """Return, for each distance from 1 to REACH edges, the runtimes by neighbourhood key."""
     keys, runtimes = [], []
     for index, episodes in training.groups():
         samples = _NeighbourhoodSamples(index, episodes, n_rules)
@@ -92,13 +101,13 @@ def _neighbourhood_means(training: TrainingSet, n_rules: int) -> list[KeyedMeans
 
 
 class _NeighbourhoodSamples:
-    """Samples of neighbourhoods and runtimes from the episodes of one grounding, which are replayed side by side.
+    """Samples of (neighbourhood keys, runtime) of nodes, from a parallel replay of the episodes of one grounding.
 
-    All nodes of the first state are sampled, and then the nodes around each change.
+    The samples are all nodes of the initial state and, after each step, the nodes whose neighbourhood changed.
 
     Attributes:
-      keys: arrays uint32 [W, k].
-      runtimes: arrays float64 [k] (ps).
+      keys: list of uint32 [REACH, k], the keys of k sampled nodes for each distance.
+      runtimes: list of float64 [k], the runtimes of the same nodes (ps).
     """
 
     def __init__(self, index: GroundingIndex, episodes: list[GroundedEpisode], n_rules: int):
@@ -115,7 +124,7 @@ class _NeighbourhoodSamples:
         for t in range(max(len(episode.matches) for episode in self.episodes)):
             matches = np.array([self._match_at(episode, t) for episode in self.episodes])
             self.states.grow()
-            rows = rows[[self._is_there(row, matches[row]) for row in rows]]  # the rest ended or lost their match
+            rows = rows[[self._is_there(row, matches[row]) for row in rows]]  # others ended or lack the match
             if not len(rows):
                 break
             change = rewrite(self.states, rows, matches[rows])
@@ -130,26 +139,31 @@ class _NeighbourhoodSamples:
         return match >= 0 and self.states.open[row, self.index.representative(match)] == 0
 
     def _note_runtimes(self, rows: np.ndarray, t: int) -> None:
-        """Store the runtimes of nodes after t steps in the states of these rows."""
+        """Write the runtimes that the episodes log after t steps to the states with the indices `rows`, int [k]."""
         for row in rows.tolist():
             nodes, runtimes = self.episodes[row].runtimes[t]
             self.states.paid[row, self.index.primary_output.values[nodes]] = runtimes
 
     def _sample(self, sampled: Neighbourhoods, wanted: np.ndarray) -> None:
-        """Add samples from the wanted states, bool [n]."""
+        """Add samples of nodes.
+
+        Args:
+          sampled: nodes with their neighbourhood keys.
+          wanted: bool [n], True for the states whose nodes are added.
+        """
         these = wanted[sampled.rows]
         cells = sampled.rows[these], self.index.primary_output.values[sampled.nodes[these]]
         self.keys.append(sampled.keys[:, these])
         self.runtimes.append(self.states.paid[cells])
 
 
-TOLERANCE = 1e-14  # of the solver; its default causes relative errors of 1e-4 in rewards
+TOLERANCE = 1e-14  # tolerance of the least-squares solver, whose default causes relative errors of 1e-4 in rewards
 
-Costed = tuple[int, int, Signature]  # typical sizes, operator, signature
+Costed = tuple[int, int, Signature]  # an unknown: hash of typical sizes, operator, signature
 
 
 def with_solved_costs(training: TrainingSet) -> TrainingSet:
-    """Return the training set with solved costs instead of logged costs of nodes."""
+    """Return a copy of the training set with the runtimes of `solved_costs` instead of the logged runtimes of nodes."""
     costs, grounded = solved_costs(training), dict(training.grounded)
     for index, numbers in training.by_grounding.items():
         for k in numbers:
@@ -162,7 +176,11 @@ def with_solved_costs(training: TrainingSet) -> TrainingSet:
 
 
 def solved_costs(training: TrainingSet) -> dict[Costed, float]:
-    """Return the solved costs in ps, by typical sizes and operator signature."""
+    """Solve the runtimes of nodes from the initial runtimes and the gains of steps; see the module's docstring.
+
+    Returns:
+      {(hash of typical sizes, operator, signature): runtime in ps}.
+    """
     equations, known = _Equations(), []
     for index, episodes in training.groups():
         equations.add(index, episodes[0].nodes[0], 1.0)
@@ -180,10 +198,10 @@ def solved_costs(training: TrainingSet) -> dict[Costed, float]:
 
 
 class _Equations:
-    """Equations over sums of costs.
+    """The left sides of linear equations over the unknown runtimes of nodes.
 
     Attributes:
-      unknowns: typical sizes, operator and signature → column.
+      unknowns: {(hash of typical sizes, operator, signature): column of the unknown}.
     """
 
     def __init__(self):
@@ -192,12 +210,12 @@ class _Equations:
         self._cells: list[tuple[int, int, float]] = []
 
     def add(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
-        """Start a row with these nodes."""
+        """Start a new equation with the sum of the runtimes of nodes, multiplied by `sign`."""
         self._rows += 1
         self.extend(index, nodes, sign)
 
     def extend(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
-        """Add nodes to the last row."""
+        """Add the sum of the runtimes of nodes, multiplied by `sign`, to the last equation."""
         for node in nodes.tolist():
             column = self.unknowns.setdefault(_cost_key(index, node), len(self.unknowns))
             self._cells.append((self._rows - 1, column, sign))

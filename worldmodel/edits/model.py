@@ -1,4 +1,4 @@
-"""The world model "edits": it predicts which nodes disappear and appear, since rewriting is deterministic and local."""
+"""The class of the world model "edits", which predicts the nodes that a rewrite removes and adds, and its files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,25 +27,27 @@ from worldmodel.spaces import Z_BOUND
 from worldmodel.train_and_load import checked_array, read_description, write_description
 from worldmodel.world_model_options import EditsConfig, WorldModelConfig
 
-MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
-FORMAT = 8  # version of the saved files
-EXACT = 1e-6  # tolerance of a prediction without spread, relative to the mean absolute reward
+# Half-widths of the central 50 % and 90 % regions of a Gaussian, in standard deviations.
+MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}
+FORMAT = 8  # version of the format of the saved files
+EXACT = 1e-6  # tolerance added to the central regions in `calibration`, relative to the mean absolute reward
 
 
 class EditsWorldModel:
-    """A world model of learned rewrite rules and node costs. See `worldmodel.base.WorldModel` for the common
-    attributes.
+    """A world model that consists of learned rewrite rules and learned runtimes of nodes.
+
+    `worldmodel.base.WorldModel` describes the further attributes.
 
     Attributes:
-      groundings: the learned rules, and the initial graphs met so far.
-      costs: the cost model.
-      latents: the latent vectors of nodes.
-      rewards: the conversion of runtimes to rewards.
-      best_trajectories: initial runtime (ps) of each training graph → the packed edits that led to its cheapest logged
-        state (see rlflow.collect.edits).
+      groundings: the learned rules and, for each initial graph met so far, its grounding.
+      costs: the runtimes of nodes and the gains of rewrites.
+      latents: the latent vectors of operator signatures.
+      rewards: the conversion of saved runtime to rewards.
+      best_trajectories: {runtime of a training graph in ps: packed edits}. The edits lead from the initial state of
+        this graph to its cheapest state in the training data (see `rlflow.collect.edits.unpack`).
     """
 
-    hidden = 0  # the state is complete, so there is no recurrent state
+    hidden = 0  # size of the recurrent state, which is not needed because an imagined state is a complete graph
     arrays_file = "tables.npz"  # the file of the saved arrays
 
     def __init__(
@@ -65,17 +67,30 @@ class EditsWorldModel:
         return EditsImagination(self, start, n)
 
     def searchable(self, start: RewriteState, uncertainty_limit: float) -> SearchableState:
-        """Return the start of a dream that `rlflow.search` can explore; steps with a higher uncertainty are never
-        taken.
+        """Return the imagined state that equals a real state and that `rlflow.search` can explore.
+
+        Args:
+          start: the real state.
+          uncertainty_limit: a step with a higher uncertainty is not among the matches, or returns the state unchanged.
         """
         return SearchableDream(self, start, uncertainty_limit).start
 
     def observe(self, state: RewriteState, edit: Edit) -> None:
-        """Receive the state and edit of a real episode. Subclasses override this to read more than the edit contains.
+        """Receive a real state and the edit that led to this state; do nothing.
+
+        A subclass overrides this method to read properties of the state that the edit does not contain.
+
+        Args:
+          state: the real state.
+          edit: the edit from the previous state of the episode, or `first_edit(state)` at its start.
         """
 
     def add_classes(self, rewards: Mapping[DreamtMatch, float]) -> None:
-        """Add match classes that first appear in imagined rollouts, with these rewards, and ground all graphs anew."""
+        """Add match classes that first appear in imagined rollouts, and discard all groundings made so far.
+
+        Args:
+          rewards: {(pattern number, signature) of a new match class: its predicted reward}.
+        """
         usual = dict(zip(self.groundings.match_classes.table, self.usual_rewards.tolist(), strict=True))
         rules = self.groundings.rules
         rules.dreamt.update(dict.fromkeys(rewards))
@@ -85,21 +100,32 @@ class EditsWorldModel:
         self.usual_rewards = np.array([usual[of_class] for of_class in self.groundings.match_classes.table], np.float32)
 
     def simulator(self, index: GroundingIndex, nodes: Sequence[np.ndarray]) -> Simulator:
-        """Return a simulator of states of a grounding; nodes holds the node numbers of each state."""
+        """Return a simulator of a batch of states of one grounding.
+
+        Args:
+          index: the grounding.
+          nodes: for each state, int64 [k], the grounding's numbers of its nodes.
+        """
         return Simulator(self, index, nodes)
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
-        """Return open-loop predictions; see `worldmodel.base`.
+        """Predict stretches of recorded episodes open loop; see `worldmodel.base.WorldModel.replay`.
 
-        An action whose match does not exist in the dream changes nothing and is uncertain.
+        If the match of a recorded action is absent from the predicted state, the state stays the same. The reward is
+        then predicted from the median gain of the rule, and the uncertainty is 1.
         """
         replayer = Replayer(self, np.asarray(rows), np.asarray(starts), horizon)
         replayer.replay(episodes)
         return replayer.result
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Return the share of rewards in the central 50 % and 90 % of their predicted spread, one step from each real
-        state.
+        """Measure how often the rewards of single steps from real states lie in the predicted central regions.
+
+        Args:
+          episodes: recorded episodes.
+
+        Returns:
+          {"coverage_50": share of rewards in the central 50 % of the predicted Gaussian, "coverage_90": share in 90 %}.
         """
         lengths = [len(episode) for episode in episodes]
         starts = np.concatenate([np.arange(n) for n in lengths])
@@ -111,7 +137,7 @@ class EditsWorldModel:
         return {name: float((error <= width * spread + slack).mean()) for name, width in MIDDLE.items()}
 
     def bounded(self, sums: np.ndarray) -> np.ndarray:
-        """Return a sum of node latents as z, clipped, float32."""
+        """Return latent states z, float32, from sums of the latent vectors of nodes, clipped to ±Z_BOUND."""
         return np.clip(sums, -Z_BOUND, Z_BOUND).astype(np.float32)
 
     # -- files -------------------------------------------------------------------------------------
@@ -124,11 +150,11 @@ class EditsWorldModel:
         write_arrays(Path(folder) / self.arrays_file, self.costs.arrays() | self.arrays())
 
     def learnt(self) -> dict:
-        """Return the rules as JSON values."""
+        """Return the learned rules as JSON values; `restored_parts` reads them."""
         return {"format": EDITS_FORMAT, "rules": learned_rules.rules_to_json(self.groundings.rules)}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all saved arrays except the costs."""
+        """Return {name: array} of everything that is saved as arrays, except the arrays of `costs`."""
         scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
         own = {"scales": scales, "level": level, "usual_rewards": self.usual_rewards}
         best = {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}
@@ -136,14 +162,14 @@ class EditsWorldModel:
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
-        """Load a saved model.
+        """Load a model that `save` wrote.
 
         Args:
           folder: the folder of the model.
-          spec: the expected encoding; None accepts any.
+          spec: the expected encoding; None accepts any encoding.
 
         Raises:
-          RLFlowError: a file is missing, damaged, of another format or of another encoding.
+          RLFlowError: a file is missing or damaged, has another format, or the model's encoding differs from `spec`.
         """
         config, saved = read_description(folder, spec)
         path = Path(folder)
@@ -164,7 +190,15 @@ class EditsWorldModel:
 
 
 class Parts(NamedTuple):
-    """The parts of a saved model except its costs; see `EditsWorldModel`."""
+    """The attributes of an `EditsWorldModel` that a saved model restores, except `costs`.
+
+    Attributes:
+      rules: the learned rules.
+      latents: the latent vectors of operator signatures.
+      rewards: the conversion of saved runtime to rewards.
+      usual_rewards: float32 [K], the median reward of each match class.
+      best_trajectories: see `EditsWorldModel`.
+    """
 
     rules: LearnedRules
     latents: Latents
@@ -176,17 +210,17 @@ class Parts(NamedTuple):
 def restored_parts(
     config: WorldModelConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict, files: int
 ) -> Parts:
-    """Restore the parts that `EditsWorldModel.arrays` and `learnt` saved.
+    """Restore what `EditsWorldModel.arrays` and `EditsWorldModel.learnt` return.
 
     Args:
       config: the options of the model.
-      spec: the encoding.
-      arrays: the saved arrays.
-      learnt: the saved JSON values.
+      spec: the encoding of the model.
+      arrays: {name: array}, the saved arrays.
+      learnt: the saved JSON values, with the format of the files.
       files: the expected format of the files.
 
     Raises:
-      ValueError, KeyError, TypeError: the values are of another format, or do not fit together.
+      ValueError, KeyError, TypeError: the values have another format or do not fit together.
     """
     if learnt["format"] != EDITS_FORMAT:
         raise ValueError(f"its episodes have edits of format {learnt['format']}, not {EDITS_FORMAT}")
@@ -204,7 +238,7 @@ def restored_parts(
 
 
 def check_class_rewards(model: EditsWorldModel) -> None:
-    """Raise ValueError unless the model has a finite reward for each match class."""
+    """Raise ValueError if `model.usual_rewards` is not a finite float32 value for each match class."""
     known = checked_array({"usual_rewards": model.usual_rewards}, "usual_rewards", np.float32, len(model.match_classes))
     if not np.isfinite(known).all():
         raise ValueError("'usual_rewards' is not finite")

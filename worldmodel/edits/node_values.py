@@ -1,8 +1,9 @@
-"""Additive values of nodes: the contribution of every node of a grounding to the runtime and to the latent state.
+"""Additive values of nodes: the contribution of every node of a grounding to the runtime and to the latent state z.
 
-The latent state z of a graph is a sum over nodes. Reduced-rank regression (Izenman 1975) finds it: of all linear maps
-of rank Z from the number of nodes per operator signature, it is the best predictor of the location counts and the
-runtime of the training states. The map is linear, so an edit changes z by the values of its nodes.
+The latent state z of a graph is an offset plus the sum of the latent vectors of its nodes. The latent vectors come from
+reduced-rank regression (Izenman 1975): among the linear maps of rank Z, the best predictor of a state's location counts
+and runtime. The map's input is the number of nodes per operator signature. Because it is linear, an edit changes z by
+the sum of the latent vectors of its added nodes minus that sum over its removed nodes.
 """
 
 from collections.abc import Callable
@@ -13,17 +14,17 @@ from worldmodel.edits.cost_model import NodeCosts
 from worldmodel.edits.grounding_index import GroundingIndex, GrowingArray
 from worldmodel.train_and_load import checked_array
 
-LATENT_RIDGE = 1e-3  # relative to the variance of the inputs
-MAX_LATENT_STATES = 4000  # states in the fit, at most
+LATENT_RIDGE = 1e-3  # ridge penalty, relative to the mean diagonal entry of the inputs' Gram matrix
+MAX_LATENT_STATES = 4000  # largest number of states in the regression
 
 
 class Latents:
-    """The latent vectors of operator signatures.
+    """The latent vectors of C operator signatures.
 
     Attributes:
-      keys: uint64 [C], hashes of the signatures, ascending.
-      rows: float64 [C, Z], the contribution of a node.
-      offset: float64 [Z].
+      keys: uint64 [C], hashes of the operator signatures, ascending.
+      rows: float64 [C, Z], the latent vector of each signature, which each node with this signature adds to z.
+      offset: float64 [Z], the latent state z of a graph without nodes.
     """
 
     def __init__(self, keys: np.ndarray, rows: np.ndarray, offset: np.ndarray):
@@ -31,13 +32,13 @@ class Latents:
 
     @classmethod
     def learn(cls, keys: np.ndarray, occurrences: np.ndarray, targets: np.ndarray, latent: int) -> "Latents":
-        """Fit the latent vectors to S training states.
+        """Fit the latent vectors to S training states by reduced-rank regression.
 
         Args:
-          keys: uint64 [C], ascending.
-          occurrences: float64 [S, C], nodes per signature.
-          targets: float64 [S, N], the values to predict; the last one has the weight of all others together.
-          latent: Z.
+          keys: uint64 [C], hashes of the operator signatures, ascending.
+          occurrences: float64 [S, C], the number of nodes with each signature in each state.
+          targets: float64 [S, M], the values to predict. The last column has as much weight as all others together.
+          latent: Z, the size of the latent vectors.
         """
         inputs, means = occurrences - occurrences.mean(axis=0), occurrences.mean(axis=0)
         spread = targets.std(axis=0)
@@ -56,7 +57,11 @@ class Latents:
         return cls(keys, rows, -means @ rows)
 
     def of_nodes(self, keys: np.ndarray) -> np.ndarray:
-        """Return the contributions to z of nodes with these keys, uint64 [k]: float64 [k, Z], 0 for unknown keys."""
+        """Return float64 [k, Z], the latent vectors of k nodes, which are 0 for unknown signatures.
+
+        Args:
+          keys: uint64 [k], the hash of the operator signature of each node.
+        """
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where((self.keys[at] == keys)[:, None], self.rows[at], 0.0)
 
@@ -71,7 +76,12 @@ class Latents:
 
 
 class NodeValues:
-    """Values [A, …] of nodes by number, computed once per node."""
+    """A cached function from node numbers of a grounding to a value of each node.
+
+    Args:
+      of_nodes: a function from a range of n node numbers to their values, float64 [n, *width].
+      width: the shape of the value of one node.
+    """
 
     def __init__(self, of_nodes: Callable[[range], np.ndarray], width: tuple[int, ...] = ()):
         self.of_nodes, self._known = of_nodes, GrowingArray(np.float64, *width)
@@ -85,7 +95,12 @@ class NodeValues:
 
 
 def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
-    """Return the runtimes of single nodes, in ps, float64."""
+    """Return a function from node numbers, int [k], to the runtimes of these nodes by operator signature, float64 [k].
+
+    Args:
+      index: the grounding of the nodes.
+      costs: the runtimes of operator signatures, in ps.
+    """
 
     def of_nodes(nodes: range) -> np.ndarray:
         return np.array([costs(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
@@ -94,7 +109,12 @@ def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
 
 
 def costs_unknown(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
-    """Return 1 for nodes whose runtime was never logged and 0 for other nodes, float64."""
+    """Return a function from node numbers, int [k], to float64 [k]: 1 if the runtime was never logged, otherwise 0.
+
+    Args:
+      index: the grounding of the nodes.
+      costs: the runtimes of operator signatures.
+    """
 
     def of_nodes(nodes: range) -> np.ndarray:
         return np.array([not costs.knows(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
@@ -103,7 +123,12 @@ def costs_unknown(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
 
 
 def node_latents(index: GroundingIndex, latents: Latents) -> NodeValues:
-    """Return the contributions of nodes to z, float64 [Z] each."""
+    """Return a function from node numbers, int [k], to the latent vectors of these nodes, float64 [k, Z].
+
+    Args:
+      index: the grounding of the nodes.
+      latents: the latent vectors of operator signatures.
+    """
 
     def of_nodes(nodes: range) -> np.ndarray:
         return latents.of_nodes(index.signature_hash.values[nodes.start : nodes.stop])

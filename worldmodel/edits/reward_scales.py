@@ -1,11 +1,12 @@
-"""Conversion of predicted runtimes to rewards, learned from logged rewards.
+"""Conversion of saved runtime to rewards, learned from the rewards in episodes.
 
-"edits" predicts runtimes only. A reward must therefore be proportional to the runtime saved by a step, or to the
-runtime saved by all steps so far. The logged rewards determine which of the two holds, and the reward per picosecond.
+The world model "edits" predicts only runtimes. The reward of a step must therefore be proportional to the runtime saved
+by this step, or to the runtime saved by all steps so far. The rewards in the episodes determine which of the two holds,
+and the reward per picosecond of each graph.
 
-Any other reward, such as one with bytes, launches or measured latencies, stops the training with an error. A dream with
-other rewards than the real environment would mislead controllers. The median class reward always refers to the gain of
-a class's own steps, so the greedy prior stays greedy.
+Any other reward, such as a function of memory, kernel launches or measured latency, stops the training with an error.
+A dream with other rewards than the real environment would mislead controllers. The median reward of a match
+class is always computed from the runtime saved by a single step, so that it measures the class alone.
 """
 
 from collections.abc import Sequence
@@ -16,35 +17,35 @@ import numpy as np
 from rlflow.collect.episodes import Episode
 from worldmodel.base import UnpredictableRewardError
 
-TOLERANCE = 1e-6  # relative to the largest reward of a graph; episodes store float32
+TOLERANCE = 1e-6  # largest error of a proportional reward, relative to the graph's largest reward (rounded to float32)
 
 
 class RewardScale(NamedTuple):
-    """The reward of one graph as a function of saved runtime.
+    """The reward of a step as a function of saved runtime, for the episodes of one initial graph.
 
     Attributes:
       per_ps: reward per saved picosecond.
-      level: reward all savings so far instead of the saving of the step.
+      level: True if a step is rewarded for the runtime saved by all steps so far, False if for its own saving.
     """
 
     per_ps: float
     level: bool
 
     def reward(self, gain: np.ndarray | float, before: np.ndarray | float) -> np.ndarray | float:
-        """Return the reward of steps.
+        """Return the reward of one step, or of k steps for arrays float64 [k].
 
         Args:
           gain: runtime saved by the step (ps).
-          before: runtime saved by all earlier steps (ps).
+          before: runtime saved by all earlier steps of the episode (ps).
         """
         return self.per_ps * (gain + before if self.level else gain)
 
 
 class RewardScales:
-    """The reward scales of the training graphs.
+    """The conversion of saved runtime to rewards for each training graph.
 
     Attributes:
-      scales: initial runtime (ps) → reward per ps.
+      scales: {runtime of the initial graph in ps: reward per saved picosecond}.
       level: see `RewardScale`.
     """
 
@@ -53,10 +54,15 @@ class RewardScales:
 
     @classmethod
     def learn(cls, episodes: Sequence[Episode], no_op: int) -> Self:
-        """Learn the scales from logged rewards; no_op is the xfer_id of NO-OP.
+        """Learn the reward scales from episodes.
+
+        Args:
+          episodes: the episodes, with estimated runtimes and rewards.
+          no_op: the xfer_id of NO-OP.
 
         Raises:
-          UnpredictableRewardError: the rewards are proportional to neither saving, or a NO-OP has a reward.
+          UnpredictableRewardError: rewards are proportional neither to the saving of a step nor to all savings so far,
+            or a NO-OP has a reward.
         """
         logged: dict[int, list[np.ndarray]] = {}
         pays_no_op = False
@@ -76,18 +82,24 @@ class RewardScales:
         )
 
     def of(self, runtime: int) -> RewardScale:
-        """Return the scale for a graph of this initial runtime (ps).
+        """Return the reward scale for the episodes of one initial graph.
 
-        An unknown graph uses the scale of the graph with the nearest runtime, converted as a percentage of the initial
-        runtime.
+        For an unknown graph, the training graph with the nearest runtime is used: its reward per ps × its runtime /
+        `runtime`. Equal percentages of saved runtime thus have equal rewards.
+
+        Args:
+          runtime: the runtime of the initial graph (ps).
         """
         nearest = min(self.scales, key=lambda known: (abs(known - runtime), known))
         return RewardScale(self.scales[nearest] * (nearest / runtime), self.level)
 
 
 def _explained(gains: np.ndarray, rewards: np.ndarray) -> float | None:
-    """Return the reward per ps by least squares, or None if the rewards are not proportional to the gains; float64 [k]
-    each.
+    """Return the reward per saved picosecond by least squares, or None if rewards are not proportional to gains.
+
+    Args:
+      gains: float64 [k], the saved runtime of k steps (ps).
+      rewards: float64 [k], the rewards of the same steps.
     """
     scale = float(gains @ rewards / max(gains @ gains, 1.0))
     error = np.abs(scale * gains - rewards).max(initial=0.0)

@@ -1,4 +1,4 @@
-"""The training of the world model "edits": a few passes over the episodes, without gradients."""
+"""The training of the world model "edits", which needs a few passes over the episodes and no gradients."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,9 +22,9 @@ def train(
     config: EditsConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
     log=None, progress=None,
 ) -> Trained:  # fmt: skip
-    """Train the model; see `worldmodel.train_and_load.train`.
+    """Train and save the model; see `worldmodel.train_and_load.train` for the arguments.
 
-    A pass takes seconds, so there is no checkpoint: an interrupted training starts again.
+    The training takes seconds, so it writes no checkpoint. An interrupted training starts again.
     """
     training, held_out = split_episodes(source, config.holdout, seed)
     model = fit(config, spec, training)
@@ -38,8 +38,11 @@ def train(
 
 
 def _knowledge_counts(model: EditsWorldModel) -> dict[str, int]:
-    """Return the numbers of learned patterns, of signatures with which they apply, and of signatures with a known
-    effect.
+    """Count what the model has learned.
+
+    Returns:
+      {"patterns": number of match patterns, "signatures": number of signatures with which a pattern applied, "effects":
+      number of these signatures with an observed rewrite}.
     """
     patterns = model.groundings.rules.patterns
     return {
@@ -53,9 +56,9 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     """Learn a world model from episodes.
 
     Args:
-      config: the options.
-      spec: the encoding.
-      episodes: the training episodes.
+      config: the options of the model.
+      spec: the encoding of the episodes.
+      episodes: the training episodes; all of them have edits.
     """
     rewards = RewardScales.learn(episodes, spec.n_rules)  # first, because unsupported rewards raise an error
     training = supervised(TrainingSet.of(episodes, spec.n_rules), config.supervision)
@@ -70,14 +73,21 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
 
 
 def supervised(training: TrainingSet, supervision: str) -> TrainingSet:
-    """Return the training set with the costs of nodes that this supervision gives: logged costs, or costs solved from
-    rewards.
+    """Return a training set with the node runtimes that the supervision allows.
+
+    Args:
+      training: the training set with logged node runtimes.
+      supervision: "nodes" for the logged runtimes, "scalar" for runtimes that are solved from the gains of steps.
     """
     return with_solved_costs(training) if supervision == "scalar" else training
 
 
 def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
-    """Return initial runtime (ps) of a graph → the best trajectory of its episodes."""
+    """Return, for each initial graph, the edits that lead to its cheapest state in the training set.
+
+    Returns:
+      {runtime of the initial graph in ps: packed edits (see `rlflow.collect.edits.unpack`)}.
+    """
     result = {}
     for index, numbers in training.by_grounding.items():
         result[training.initial_runtime(index)] = _best_trajectory(training, numbers)
@@ -85,16 +95,26 @@ def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
 
 
 def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
-    """Return the packed edits that led to the cheapest state of these episodes."""
+    """Return the packed edits that led to the cheapest state of some episodes.
+
+    Args:
+      training: the training set.
+      numbers: the indices of the episodes in `training.episodes`.
+    """
     best = min(numbers, key=lambda k: training.episodes[k].costs.min())
     steps, log = int(training.episodes[best].costs.argmin()), training.logs[best]
     return pack(log.edits[: steps + 1], log.taken[:steps])
 
 
 def learn_latents(training: TrainingSet, latent: int) -> Latents:
-    """Fit latent vectors of size `latent` to the states of the training set.
+    """Fit the latent vectors of operator signatures to states of the training set.
 
-    States that an earlier episode logged are left out. Of the rest at most MAX_LATENT_STATES are used, evenly spaced.
+    States that an earlier episode logged too are left out. At most MAX_LATENT_STATES of the other states are used, at
+    equal distances.
+
+    Args:
+      training: the training set.
+      latent: Z, the size of the latent vectors.
     """
     states = []
     for index, numbers in training.by_grounding.items():
