@@ -11,8 +11,9 @@
 | `training_batches.py`, `training.py` | training data and losses; the training |
 | `model.py` | the interface and its files |
 
-The latent state of a dream is a graph, and a rewrite changes a few of its nodes. `worldmodel.edits` steps batches of
-such graphs. Where "edits" uses a table, this model uses a network that sees attributes and sizes instead of names:
+The latent state of a dream is a graph, and a rewrite changes a few of its nodes. The code of `worldmodel.edits` applies
+rewrites to batches of such graphs. "edits" looks up its predictions in tables by the hashes of operators and tensors.
+This model uses networks instead, whose inputs are attributes and sizes:
 
 - *Does the rule apply?* The match network reads the match as a graph. An edge between every two tensors shows which of
   their axes agree, since most conditions of rules are equalities. A rule that was never refuted is assumed to apply.
@@ -20,14 +21,15 @@ such graphs. Where "edits" uses a table, this model uses a network that sees att
   node or the shape of a new tensor. It chooses among copies from the match and values that the rule has made before. It
   sees which values are equal and which sizes are sums, so it recognises concatenated channels.
 - *What does a node cost?* A law of arithmetic and memory for each kind of operator extrapolates to new sizes. The node
-  network predicts a mixture of Gaussians for the rest of the logarithm. It uses the node alone if costs are sums over
-  operators, and otherwise all nodes within five edges. A gain is a difference of two graphs, so errors do not add up
-  over an episode. The temperature scales the spread of the mixture. The default is one Gaussian: with four, the error
-  after the same number of steps was seven times as large.
+  network predicts a mixture of Gaussians for the logarithm of the cost minus the logarithm that the law gives. It uses
+  the node alone if costs are sums over operators, and otherwise all nodes within five edges. A gain is the difference
+  of the predicted costs of two graphs, so errors do not add up over an episode. The temperature scales the spread of
+  the mixture. The default is one Gaussian: with four, the error after the same number of training steps was seven times
+  as large.
 
 A prediction depends only on the signature of a match or on the neighbourhood of a node, and is cached. A dream without
 new signatures is therefore as fast as in "edits". There is no recurrent state, since the graph is the whole state.
-Patterns are learned as in "edits", so a match with an unknown pattern never appears in a dream. The levels of
-uncertainty are also those of "edits".
+Patterns are learned as in "edits", so a match with an unknown pattern never appears in a dream. The model has
+the same levels of uncertainty as "edits".
 """
 

@@ -1,9 +1,9 @@
 """Effects of rewrites as choices of a network: a structure, and the fillings of its slots.
 
 A structure is an effect without operators and tensor signatures: which nodes of the match are removed, the number and
-types of new nodes, and all connections. Every new operator and every new tensor is a slot. A slot is filled with a
-value of the match (a copy) or with a value that the rule has made before. Rules add and split channels; a network
-cannot detect sums from logarithms of sizes, so `sums` is an input.
+types of new nodes, and all connections. Every new operator and every new tensor is a slot of the structure. A slot is
+filled with an operator or tensor signature of the match (a copy), or with one that the rule has made before. Rules add
+and split channels; a network cannot detect sums from logarithms of sizes, so the result of `sums` is an input.
 """
 
 from collections import defaultdict
@@ -16,8 +16,8 @@ from rlflow.env.features import AXES
 from worldmodel.edits.learned_rules import Effect, MatchPattern, NodePattern, wirings_of
 from worldmodel.graph_mdn.network_inputs import Asked, SignatureTable
 
-SUMMANDS = 12  # number of first tensors of a match whose sizes are added
-COPIES = 32  # number of first nodes, and of first tensors, of a match that a slot can copy
+SUMMANDS = 12  # `sums` considers the first SUMMANDS tensors of a match
+COPIES = 32  # a slot can copy from the first COPIES nodes, or the first COPIES tensors, of a match
 
 
 class Structure(NamedTuple):
@@ -25,8 +25,8 @@ class Structure(NamedTuple):
 
     Attributes:
       removed, rewired: as in `Effect`.
-      added: op types instead of operators.
-      made: number of new tensors.
+      added: the new nodes as in `Effect`, but with op types instead of operators.
+      made: the number of new tensors.
     """
 
     removed: tuple[int, ...]
@@ -36,16 +36,18 @@ class Structure(NamedTuple):
 
 
 class Vocabulary:
-    """The observed structures and fillings.
+    """The observed structures of effects, and the observed fillings of their slots.
 
     Attributes:
-      op_types: operator → op type, of all nodes met.
-      structures: by number.
-      slots: by number, (structure, whether the slot is a tensor, index within the structure).
-      of_wiring: wiring of a pattern (see `wirings_of`) → numbers of the structures that its matches had.
-      operators: (rule, op type) → operators of new nodes, in order.
-      tensors: rule → signatures of new tensors, in order.
-      ranks: tensor signature → rank signature, of all new tensors.
+      op_types: operator → op type, for all observed nodes.
+      structures: all structures; the number of a structure is its index.
+      slots: all slots as (number of the structure, True for a tensor, index within the structure); the number of a slot
+        is its index.
+      slot_numbers: entry of `slots` → number of the slot.
+      of_wiring: wiring of a pattern (see `wirings_of`) → numbers of the structures that were observed with it.
+      operators: (rule, op type) → operators of new nodes, in the order of their first observation.
+      tensors: rule → signatures of new tensors, in the order of their first observation.
+      ranks: tensor signature → rank signature, for all new tensors.
     """
 
     def __init__(self, op_types: dict[int, int]):
@@ -60,11 +62,11 @@ class Vocabulary:
         self._numbers: dict[Structure, int] = {}
 
     def learn(self, pattern: MatchPattern, effect: Effect) -> None:
-        """Add the structure and the fillings of an observed effect.
+        """Add the structure of an observed effect, and the fillings of its slots.
 
         Args:
           pattern: the pattern of the match.
-          effect: the effect.
+          effect: the effect of rewriting the match.
         """
         structure = self._structure(effect)
         if structure not in self._numbers:
@@ -83,7 +85,7 @@ class Vocabulary:
             self.ranks[signature] = rank
 
     def number_of(self, effect: Effect) -> int:
-        """Return the number of the structure of a learned effect."""
+        """Return the number of the structure of an effect that was added before."""
         return self._numbers[self._structure(effect)]
 
     def _structure(self, effect: Effect) -> Structure:
@@ -91,18 +93,20 @@ class Vocabulary:
         return Structure(effect.removed, added, effect.rewired, len(effect.made))
 
     def candidates(self, pattern: MatchPattern) -> list[int]:
-        """Return the numbers of the possible structures for this pattern; [] if no similar match was ever rewritten."""
+        """Return the numbers of the structures that were observed with the wiring of a pattern; may be empty."""
         closer, wider = wirings_of(pattern)
         return self.of_wiring.get(closer) or self.of_wiring.get(wider, [])
 
     def fillings(self, asked: Asked, structure: int, is_tensor: bool, k: int) -> list[int]:
-        """Return the possible fillings of a slot without duplicates, copies first.
+        """Return the possible fillings of a slot: tensor signatures, or operators of the slot's op type.
+
+        The values of the match come first, then other values that the rule has made; duplicates are left out.
 
         Args:
           asked: the pattern and signature of the match.
           structure: the number of the structure.
-          is_tensor: whether the slot is a tensor.
-          k: the index of the slot within the structure.
+          is_tensor: True if the slot is a tensor, False if it is an operator.
+          k: the index of the slot among the tensors, or the operators, of the structure.
         """
         pattern, signature = asked
         if is_tensor:
@@ -112,13 +116,13 @@ class Vocabulary:
         return list(dict.fromkeys([*own, *self.operators[pattern.xfer_id, op_type]]))
 
     def effect(self, structure: int, operators: Iterable[int], tensors: Iterable[int], ranks: dict[int, int]) -> Effect:
-        """Return a structure with filled slots as an effect.
+        """Return the effect that a structure with filled slots describes.
 
         Args:
           structure: the number of the structure.
-          operators: one per new node.
+          operators: the operator of each new node.
           tensors: the signature of each new tensor.
-          ranks: tensor signature → rank signature, of the match's own tensors.
+          ranks: tensor signature → rank signature, for the tensors of the match.
         """
         of = self.structures[structure]
         added = [(operator, *node[1:]) for operator, node in zip(operators, of.added, strict=True)]
@@ -132,20 +136,20 @@ def _note(known: list[int], new: int) -> None:
 
 
 class Choices(NamedTuple):
-    """The choices of a network for M matches with C structures, S slots and F fillings in all.
+    """The possible structures and fillings for M matches: C structures with S slots and F fillings in all.
 
     Attributes:
-      structures: int32 [C], numbers.
-      structure_owners: int32 [C], the match.
-      slots: int32 [S], numbers.
-      slot_owners: int32 [S], the match.
-      slot_structures: int32 [S], index below C.
-      fillings: int32 [F], rows of the table.
-      filling_owners: int32 [F], index below S.
-      are_tensors: bool [F].
-      copies: float32 [F, COPIES], 1 where the match's node or tensor with this number has the same signature.
-      operators, tensors: int32 [F, COPIES], rows of the match's nodes and of its tensors; 0 after the last.
-      sums: float32 [F, 2 · AXES], for tensors; see `sums`.
+      structures: int32 [C], the number of each structure in the vocabulary.
+      structure_owners: int32 [C], the index of the match that each structure belongs to.
+      slots: int32 [S], the number of each slot in the vocabulary.
+      slot_owners: int32 [S], the index of the match that each slot belongs to.
+      slot_structures: int32 [S], the index of each slot's structure in `structures`.
+      fillings: int32 [F], the row of each filling in the signature table, of tensors or of operators.
+      filling_owners: int32 [F], the index of each filling's slot in `slots`.
+      are_tensors: bool [F], True for fillings of tensor slots.
+      copies: float32 [F, COPIES], 1 where the filling equals the match's tensor (or operator) with this index.
+      operators, tensors: int32 [F, COPIES], the match's operators and tensors as rows of the table; 0 after the last.
+      sums: float32 [F, 2 · AXES], the result of `sums` for tensors, 0 for operators.
     """
 
     structures: np.ndarray
@@ -163,10 +167,10 @@ class Choices(NamedTuple):
 
 
 class Menu:
-    """The choices for some matches, as arrays and by signature.
+    """A collection of the possible structures and fillings of several matches, which `choices` returns as arrays.
 
     Attributes:
-      named: per slot, (whether it is a tensor, the signatures of its fillings).
+      named: for each slot, (True for a tensor, the signatures or operators that may fill the slot).
     """
 
     def __init__(self, vocabulary: Vocabulary, table: SignatureTable):
@@ -183,13 +187,14 @@ class Menu:
         self, owner: int, asked: Asked, structures: Iterable[int],
         among: Callable[[int, list[int]], list[int]] = lambda slot, named: named,
     ) -> None:  # fmt: skip
-        """Add structures and their slots for a match.
+        """Add possible structures of a match, with their slots and fillings.
 
         Args:
-          owner: the number of the match.
-          asked: its pattern and signature.
-          structures: numbers of structures.
-          among: (number of the slot, signatures) → the signatures to offer; a slot with none is left out.
+          owner: the index of the match.
+          asked: the pattern and signature of the match.
+          structures: the numbers of the structures.
+          among: a function (number of a slot, its possible fillings) → the fillings to add. A slot is left out if the
+            result is empty.
         """
         pattern, signature = asked
         n_nodes = len(pattern.nodes)
@@ -217,7 +222,12 @@ class Menu:
         self._add_sums(range(first, len(self._rows)), tensors)
 
     def _add_sums(self, slots: Iterable[int], of_match: list[int]) -> None:
-        """Add `sums` for the fillings of these slots; of_match: the rows of the match's tensors."""
+        """Append the result of `sums` for all fillings of some slots of one match; operators get zeros.
+
+        Args:
+          slots: positions in `named`.
+          of_match: the tensors of the match, as rows of the table.
+        """
         offered = [np.array(self._rows[slot] if self.named[slot][0] else [0] * len(self._rows[slot])) for slot in slots]
         if offered:
             rows, number = np.unique(np.concatenate(offered).astype(int), return_inverse=True)
@@ -225,7 +235,7 @@ class Menu:
             self._sums.append(sums(sizes, theirs)[number])
 
     def choices(self) -> Choices:
-        """Return the choices as arrays."""
+        """Return everything that was added, as arrays."""
         structures = np.array(self._structures, np.int32).reshape(-1, 2)
         slots = np.array(self._slots, np.int32).reshape(-1, 3)
         sizes = [len(rows) for rows in self._rows]
@@ -250,14 +260,14 @@ def _copies(named: list[int], own: tuple[int, ...]) -> np.ndarray:
 
 
 def sums(sizes: np.ndarray, of_match: np.ndarray) -> np.ndarray:
-    """Return which sizes are sums, float32 [F, 2 · axes].
+    """Return which axis sizes of tensors are sums or differences of sizes in the match, float32 [F, 2 · axes].
 
-    The first half shows, by axis, whether a size is the sum of the sizes of two tensors of the match. The second half
-    shows whether a size and the size of one tensor of the match add up to the size of another.
+    The first half is 1 where a size is the sum of the sizes of two tensors of the match on the same axis. The second
+    half is 1 where a size is the difference of two such sizes.
 
     Args:
-      sizes: float32 [F, axes]; 0 for none.
-      of_match: float32 [k, axes]; 0 for none.
+      sizes: float32 [F, axes], the sizes of F tensors; 0 for an axis that a tensor does not have.
+      of_match: float32 [k, axes], the sizes of the match's tensors, likewise.
     """
     of_match = of_match[:SUMMANDS]
     one, other = np.triu_indices(len(of_match), 1)

@@ -41,8 +41,8 @@ class GraphMDNWorldModel(EditsWorldModel):
       table: the observed features of signatures.
       examples: the matches that the match networks learn from.
       vocabulary: the observed structures of effects.
-      match_networks: an ensemble.
-      node_network: the network that predicts costs.
+      match_networks: the ensemble of networks that predict conditions and effects of rules.
+      node_network: the network that predicts costs of nodes.
     """
 
     arrays_file = "weights.npz"
@@ -52,7 +52,10 @@ class GraphMDNWorldModel(EditsWorldModel):
         gains: RewriteGains, laws: CostLaws, latents: Latents, rewards: RewardScales, usual_rewards: np.ndarray,
         best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
-        """Create the networks; reach is the distance to which a cost depends on neighbours, in edges."""
+        """Create the model with untrained networks.
+
+        `reach` is the distance in edges up to which other nodes influence the cost of a node: 0 or REACH.
+        """
         self.table, self.examples = table, Examples.of(rules)
         self.vocabulary = vocabulary_of(rules, self.examples)
         sizes = len(self.vocabulary.structures), len(self.vocabulary.slots)
@@ -80,7 +83,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         return super().replay(episodes, rows, starts, horizon)
 
     def _build(self) -> None:
-        """Create every variable of the networks by one run of each."""
+        """Run every network once on a small batch, which creates its variables."""
         table = Table.of(self.table)
         match = match_batch(self.examples.rewritten[:1], self.table)
         nothing = Menu(self.vocabulary, self.table).choices()
@@ -93,7 +96,7 @@ class GraphMDNWorldModel(EditsWorldModel):
     # -- files -------------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
-        """Write model.json, learnt.json and weights.npz. Equal models give equal bytes."""
+        """Write model.json, learnt.json and weights.npz to the folder. Equal models give equal bytes."""
         write_description(folder, self.config, self.spec)
         write_json(Path(folder) / "learnt.json", self.learnt() | {"reach": self.costs.reach, "files": FORMAT})
         networks = module_arrays(self.node_network, NODE)

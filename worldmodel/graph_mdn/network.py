@@ -22,9 +22,10 @@ from worldmodel.network_parts import Mixture, Normaliser, full_step, messages, m
 
 
 class Comparison(snt.Module):
-    """A comparison of each filling with the nodes or tensors of its match.
+    """A layer that compares each filling with the operators, or with the tensors, of its match.
 
-    The inputs are which numbers are equal and, if both sides have the same columns, the differences of the numbers.
+    For every pair, the inputs are which of their numbers are equal. If both have the same columns (two operators or two
+    tensors), the differences of their numbers are inputs as well.
     """
 
     def __init__(self, width: int):
@@ -35,14 +36,14 @@ class Comparison(snt.Module):
     def __call__(
         self, where: tf.Tensor, rows: tf.Tensor, mine: tf.Tensor, theirs: tf.Tensor, beside: tf.Tensor
     ) -> tf.Tensor:
-        """Return embeddings of the comparisons.
+        """Return, for each filling, the sum of embeddings of its comparisons.
 
         Args:
-          where: bool [F], the fillings to compare; the result is 0 for others.
-          rows: int32 [F], rows of `mine`.
-          mine: float32 [.., numbers], logarithms, 0 for none.
-          theirs: float32 [.., numbers], logarithms, 0 for none.
-          beside: int32 [F, COPIES], rows of `theirs`, 0 for none.
+          where: bool [F], True for fillings to compare; the result for all other fillings is 0.
+          rows: int32 [F], each filling as a row of `mine`.
+          mine: float32 [.., numbers], the numbers of operators or tensors, as logarithms; 0 for a missing number.
+          theirs: float32 [.., numbers], likewise, for the operators or tensors of matches.
+          beside: int32 [F, COPIES], the operators or tensors of each filling's match as rows of `theirs`; 0 for none.
 
         Returns:
           float32 [F, width].
@@ -60,13 +61,13 @@ class Comparison(snt.Module):
         return tf.math.unsorted_segment_sum(tf.nn.relu(each), which[:, 0], tf.shape(rows)[0])
 
 
-NODE_INPUTS, NODE_OUTPUTS = 8, 4  # distinct inputs and outputs; later ones share the last
+NODE_INPUTS, NODE_OUTPUTS = 8, 4  # slots for the inputs and outputs of a node; later tensors share the last slot
 NODE_SLOTS = NODE_INPUTS + NODE_OUTPUTS
-LEAST_LOG_SIGMA = -7.0  # for a standardised cost: a thousandth of the spread of costs
+LEAST_LOG_SIGMA = -7.0  # lower bound of log σ, where σ is in units of the standard deviation of all costs
 
 
 class Table(NamedTuple):
-    """The features of signatures as tensors; see `SignatureTable`."""
+    """The arrays of a `SignatureTable` as TensorFlow tensors."""
 
     operators: tf.Tensor
     tensors: tf.Tensor
@@ -77,7 +78,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, table: SignatureTable) -> Self:
-        """Return the table as tensors, cached until the table grows: a conversion costs as much as a small query."""
+        """Return the arrays of a table as tensors. The result is cached until the table grows."""
         sizes = len(table.operators), len(table.tensors)
         if table.shown is None or sizes != (len(table.shown.operators), len(table.shown.tensors)):
             table.shown = cls(*[tf.constant(getattr(table, name)) for name in cls._fields])
@@ -92,12 +93,12 @@ TABLE = Table(  # any size, so that functions are traced once
 
 
 class Judgement(NamedTuple):
-    """The output of the match network, in logits.
+    """The output of the match network for M matches and their `Choices`, as logits.
 
     Attributes:
-      applies: [M].
-      structures: [C].
-      fillings: [F]; see `Choices`.
+      applies: [M], that the rule applies to the match.
+      structures: [C], of each structure among the structures of its match.
+      fillings: [F], of each filling among the fillings of its slot.
     """
 
     applies: tf.Tensor
@@ -106,7 +107,7 @@ class Judgement(NamedTuple):
 
 
 class SignatureEncoder(snt.Module):
-    """An encoder of features of operators and tensors: embeddings [O, width] and [S, width]."""
+    """An encoder from a `Table` to embeddings of its operators, [O, width], and of its tensors, [S, width]."""
 
     def __init__(self, width: int):
         super().__init__(name="signatures")
@@ -131,14 +132,15 @@ class SignatureEncoder(snt.Module):
 
 
 class NodeBatch(NamedTuple):
-    """A batch of n nodes and their edges.
+    """A batch of n nodes, with the k inputs and outputs of all nodes, and e edges between nodes.
 
     Attributes:
-      operators: int32 [n], rows of the table.
-      tensors: int32 [k], rows of all inputs and outputs.
-      tensor_slots: int32 [k], below NODE_SLOTS.
-      tensor_owners: int32 [k], the node.
-      senders, receivers: int32 [e].
+      operators: int32 [n], the operator of each node as a row of the table.
+      tensors: int32 [k], the inputs and outputs of all nodes as rows of the table.
+      tensor_slots: int32 [k], the position of each tensor among the inputs of its node, or NODE_INPUTS plus its
+        position among the outputs.
+      tensor_owners: int32 [k], the index of the node that reads or makes each tensor.
+      senders, receivers: int32 [e], indices of nodes.
       makes: float32 [e], 1 if the sender makes a tensor that the receiver reads, 0 for the opposite direction.
     """
 
@@ -152,9 +154,10 @@ class NodeBatch(NamedTuple):
 
 
 class NodeNetwork(snt.Module):
-    """A network that predicts costs: mixtures of K Gaussians of the standardised residual of log(1 + ns).
+    """A network that predicts, for each node, the residual of log(1 + cost in ns) as a mixture of K Gaussians.
 
-    A prediction depends on the nodes within as many edges as there are message-passing steps.
+    The residual is taken from the cost law (neural_costs.py) and standardised. With s message-passing steps a
+    prediction depends on the nodes within s edges.
     """
 
     def __init__(self, width: int, message_passing_steps: int, gaussians: int):
@@ -169,7 +172,7 @@ class NodeNetwork(snt.Module):
         self.costs = Normaliser(1, "costs")
 
     def __call__(self, batch: NodeBatch, table: Table) -> Mixture:
-        """Return a mixture with fields [n, K]."""
+        """Return the mixture of each node; the fields of the result are [n, K]."""
         operators, tensors = self.signatures(table)
         of_tensors = tf.concat([tf.gather(tensors, batch.tensors), self.slots(batch.tensor_slots)], axis=-1)
         size = tf.shape(batch.operators)[0]
@@ -186,9 +189,9 @@ class NodeNetwork(snt.Module):
 
 
 def likeliest(mixture: Mixture) -> tf.Tensor:
-    """Return the mean of the Gaussian with the highest peak, [n].
+    """Return the mean of the Gaussian with the highest peak (weight / σ) in each mixture, [n].
 
-    The Gaussian with the largest weight may be wide, and its mean then says little about the cost.
+    The Gaussian with the largest weight may be wide, so its mean may be an improbable value.
     """
     best = tf.argmax(mixture.logits - mixture.log_sigma, axis=-1, output_type=tf.int32)
     return tf.gather(mixture.mean, best, batch_dims=1)
@@ -202,7 +205,7 @@ class MatchNetwork(snt.Module):
     """A network that predicts whether a rule applies to a match, and the effect of the rewrite."""
 
     def __init__(self, n_rules: int, n_structures: int, n_slots: int, width: int, message_passing_steps: int):
-        """Create the network for a vocabulary with this number of structures and slots."""
+        """Create the network for this number of rules and for a vocabulary with this number of structures and slots."""
         super().__init__(name="match_network")
         self.signatures = SignatureEncoder(width)
         self.rules = snt.Embed(n_rules, width, name="rules")
@@ -220,11 +223,11 @@ class MatchNetwork(snt.Module):
         self.fits = snt.nets.MLP([width, 1], name="fits")
 
     def __call__(self, batch: MatchBatch, choices: Choices, table: Table) -> Judgement:
-        """Return the logits of M matches.
+        """Return the judgement of M matches.
 
         Args:
           batch: the matches.
-          choices: their possible structures and fillings.
+          choices: the possible structures and fillings of the matches.
           table: the features of signatures.
         """
         operators, tensors = self.signatures(table)
@@ -244,7 +247,10 @@ class MatchNetwork(snt.Module):
         return Judgement(self.applies(matches)[:, 0], tf.reduce_sum(structure, axis=-1), fits[:, 0] + copied)
 
     def _beside(self, choices: Choices, table: Table) -> tf.Tensor:
-        """Return comparisons of fillings with the match's nodes and tensors, [F, width + 2 · AXES]."""
+        """Return the comparison of each filling with the operators and tensors of its match, [F, width + 2 · AXES].
+
+        The last 2 · AXES columns are `choices.sums`.
+        """
         of_tensors, of_operators = choices.are_tensors, ~choices.are_tensors
         numbers, attributes, rows = table.numbers, table.attributes, choices.fillings
         seen = (
@@ -259,7 +265,12 @@ class MatchNetwork(snt.Module):
         return tf.concat([beside, choices.sums], -1)
 
     def _matches(self, batch: MatchBatch, operators: tf.Tensor, tensors: tf.Tensor) -> tf.Tensor:
-        """Return embeddings of matches, [M, width]."""
+        """Return an embedding of each match, [M, width].
+
+        Args:
+          batch: the matches.
+          operators, tensors: the embeddings of all operators [O, width] and tensors [S, width] of the table.
+        """
         rules = self.rules(batch.rules)
         is_node = tf.cast(batch.operators > 0, tf.float32)[:, None]
         vertices = is_node * tf.gather(operators, batch.operators) + (1 - is_node) * tf.gather(tensors, batch.tensors)

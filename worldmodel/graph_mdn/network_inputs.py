@@ -1,8 +1,9 @@
 """Inputs of the networks: features of operators and tensors by signature, and matches as graphs.
 
-A match graph has the nodes and tensors of a match, with edges for reading and making. The pattern gives nodes and
-connections; the signature gives features. Most conditions of rules are equalities of sizes. An edge between every two
-tensors of a match therefore shows which of their sizes are equal, and which equal a literal.
+The vertices of a match graph are the nodes and tensors of the match. Edges connect a node with the tensors that it
+reads and makes. The pattern determines vertices and edges; the signature determines their features. Most conditions of
+rules are equalities of sizes. An edge between every two tensors of a match therefore shows which of their sizes and
+small contents are equal.
 
 The position of a match in its graph is not an input. Sines and cosines of increasing frequency separate sizes that are
 close on a logarithmic scale (Tancik et al. 2020).
@@ -30,27 +31,27 @@ from rlflow.graph.ir import ABSENT
 from worldmodel.edits.learned_rules import MatchPattern, Signature
 from worldmodel.train_and_load import checked_array
 
-NUMBERS = AXES + ELEMENTS
-WAVES = 6  # frequencies
+NUMBERS = AXES + ELEMENTS  # numbers of a tensor: the sizes of its axes, and the elements of a small content
+WAVES = 6  # number of frequencies of the sines and cosines
 ATTRIBUTES = sum(LIST_ATTRIBUTES.values()) + len(
     INTEGER_ATTRIBUTES
-)  # integer attributes of an operator; they are its first features
+)  # number of integers in the attributes of an operator; these are its first features
 
 
 class SignatureTable:
-    """Rows of features by signature. Row 0 is all zeros and stands for unknown signatures.
+    """The features of all O operators and S tensors that were observed, one row per signature.
 
-    The table grows with observations, and a row never changes.
+    Row 0 is all zeros and stands for unknown signatures. The table grows with observations, and a row never changes.
 
     Attributes:
-      operators: float32 [O, OPERATOR_COLUMNS].
-      tensors: float32 [S, TENSOR_FEATURES].
-      numbers: float32 [S, NUMBERS], a tensor's sizes and small contents, as log(1 + n); 0 for none.
-      attributes: float32 [O, ATTRIBUTES], an operator's integers in the same form.
+      operators: float32 [O, OPERATOR_COLUMNS], features of operators; column 0 is the operator id.
+      tensors: float32 [S, TENSOR_FEATURES], features of tensors.
+      numbers: float32 [S, NUMBERS], the sizes and small contents of tensors as ±log(1 + |n|); 0 for a missing number.
+      attributes: float32 [O, ATTRIBUTES], the integer attributes of operators in the same form.
       kinds: int [S], equal for tensors that differ only in their content.
-      operator_waves: float32 [O, 2 · WAVES · (OPERATOR_COLUMNS − 1)], sines and cosines of the features.
-      tensor_waves: float32 [S, 2 · WAVES · TENSOR_FEATURES], the same for tensors.
-      shown: the table as tensors, cached by `network.Table`.
+      operator_waves: float32 [O, 2 · WAVES · (OPERATOR_COLUMNS − 1)], sines and cosines of `operators`, but column 0.
+      tensor_waves: float32 [S, 2 · WAVES · TENSOR_FEATURES], sines and cosines of `tensors`.
+      shown: the arrays as TensorFlow tensors, cached by `network.Table`.
     """
 
     def __init__(self):
@@ -64,7 +65,7 @@ class SignatureTable:
         self.shown = None
 
     def learn(self, observed: SignatureFeatures) -> None:
-        """Add rows for the observed signatures that the table does not contain."""
+        """Add a row for each observed signature that the table does not contain."""
         operators, tensors = self._rows
         self.operators = _appended(operators, self.operators, observed.operators, observed.operator_features)
         self.tensors = _appended(tensors, self.tensors, observed.tensors, observed.tensor_features)
@@ -89,7 +90,7 @@ class SignatureTable:
         return np.rint(np.expm1(self.tensors[self.tensor_rows(signatures), SIZE].astype(np.float64)))
 
     def observed(self) -> SignatureFeatures:
-        """Return the whole table, to be saved."""
+        """Return the signatures and features of all rows but row 0, in ascending order of the signatures."""
         (operators, of_operators), (tensors, of_tensors) = (_ascending(rows) for rows in self._rows)
         return SignatureFeatures(operators, self.operators[of_operators], tensors, self.tensors[of_tensors])
 
@@ -113,12 +114,12 @@ def _numbers(tensors: np.ndarray) -> np.ndarray:
 
 
 def _unshown(numbers: np.ndarray) -> np.ndarray:
-    """Convert signed 1 + log(1 + n), with 0 for none, to signed log(1 + n)."""
+    """Convert the result of `rlflow.env.features.shown`, ±(1 + log(1 + |n|)), to ±log(1 + |n|); 0 stays 0."""
     return np.sign(numbers) * np.maximum(np.abs(numbers) - 1, 0)
 
 
 def _waves(features: np.ndarray) -> np.ndarray:
-    """Return sines and cosines of features [n, F], float32 [n, 2 · WAVES · F]."""
+    """Return sines and cosines of features [n, F] at WAVES frequencies, float32 [n, 2 · WAVES · F]."""
     angles = features[..., None] * (np.pi / 4 * 2.0 ** np.arange(WAVES)).astype(np.float32)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(features), -1)
 
@@ -137,12 +138,12 @@ def _ascending(rows: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return signatures, np.array([rows[signature] for signature in signatures.tolist()], np.int64)
 
 
-ROLES = 24  # distinct positions in a match, by number of node or operand; later ones share the last
-SLOTS = 8  # distinct inputs or outputs; later ones share the last
-READS, MAKES, PAIR = range(3)  # kinds of edges
-PAIR_BITS = 1 + NUMBERS**2  # equal signatures; which numbers are equal
-SAME = 1e-5  # difference of logarithms below which numbers count as equal
-EDGE_COLUMNS = 3 + SLOTS + PAIR_BITS
+ROLES = 24  # number of embeddings for the position of a node or operand in a match; later positions share the last
+SLOTS = 8  # number of features for the position of an input or output of a node; later positions share the last
+READS, MAKES, PAIR = range(3)  # kinds of edges: from a tensor to its reader, from a node to its output, between tensors
+PAIR_BITS = 1 + NUMBERS**2  # features of PAIR edges: whether the signatures are equal, and which numbers are equal
+SAME = 1e-5  # difference of logarithms below which two numbers count as equal
+EDGE_COLUMNS = 3 + SLOTS + PAIR_BITS  # features of an edge: its kind, its position and its PAIR_BITS
 
 Asked = tuple[MatchPattern, Signature]
 
@@ -150,16 +151,17 @@ Asked = tuple[MatchPattern, Signature]
 class MatchBatch(NamedTuple):
     """M matches as one graph without edges between matches.
 
-    It has v vertices in all: for each match in turn, its nodes and then its tensors.
+    The graph has v vertices: for each match in turn, the nodes of the match and then its tensors.
 
     Attributes:
-      rules: int32 [M].
-      owners: int32 [v], the match.
-      operators, tensors: int32 [v], rows of the table; 0 for vertices of the other kind.
-      roles: int32 [v].
-      edges: float32 [e, EDGE_COLUMNS].
-      senders, receivers: int32 [e].
-      n_vertices, n_edges: int32 [M].
+      rules: int32 [M], the rule of each match.
+      owners: int32 [v], the index of the match that each vertex belongs to.
+      operators: int32 [v], the operator of a node as a row of the table; 0 for tensors.
+      tensors: int32 [v], a tensor as a row of the table; 0 for nodes.
+      roles: int32 [v], the position of a node in its match, or of a tensor among the operands; ROLES − 1 for others.
+      edges: float32 [e, EDGE_COLUMNS], the features of edges.
+      senders, receivers: int32 [e], vertices.
+      n_vertices, n_edges: int32 [M], the numbers of vertices and edges of each match.
     """
 
     rules: np.ndarray
@@ -175,7 +177,10 @@ class MatchBatch(NamedTuple):
 
 
 class _Wiring(NamedTuple):
-    """The connections of a pattern, over vertices; pairs: int [p, 2], all pairs of tensors."""
+    """The vertices and edges of a pattern, as in `MatchBatch`; `pairs`, int [p, 2], are all pairs of its tensors.
+
+    `senders`, `receivers` and `edges` hold the edges between nodes and tensors only.
+    """
 
     roles: np.ndarray
     senders: np.ndarray
@@ -185,10 +190,10 @@ class _Wiring(NamedTuple):
 
 
 def match_batch(asked: Sequence[Asked], table: SignatureTable) -> MatchBatch:
-    """Return a batch of matches.
+    """Return one or more matches as a batch.
 
     Args:
-      asked: their patterns and signatures.
+      asked: the pattern and signature of each match.
       table: the features of signatures.
     """
     parts, first = [], 0
@@ -203,7 +208,7 @@ def match_batch(asked: Sequence[Asked], table: SignatureTable) -> MatchBatch:
         first += n
     owners, operators, tensors, roles, edges, senders, receivers, pairs = map(np.concatenate, zip(*parts, strict=True))
     n_edges = [len(part[5]) + len(part[7]) for part in parts]
-    # By match, as graph networks want them: the edges of its wiring, then its pairs.
+    # graph_nets expects the edges in the order of the matches: for each match, its wiring and then its pairs.
     order = np.argsort(np.concatenate([owners[senders], owners[pairs[:, 0]]]), kind="stable")
     return MatchBatch(
         np.array([pattern.xfer_id for pattern, _ in asked], np.int32),
@@ -216,7 +221,14 @@ def match_batch(asked: Sequence[Asked], table: SignatureTable) -> MatchBatch:
 
 
 def _pair_edges(table: SignatureTable, rows: np.ndarray) -> np.ndarray:
-    """Return edges between pairs of tensors, rows int [p, 2]: which of their sizes and contents are equal."""
+    """Return the features of edges between pairs of tensors, float32 [p, EDGE_COLUMNS].
+
+    They show which sizes and contents of the two tensors are equal.
+
+    Args:
+      table: the features of signatures.
+      rows: int [p, 2], the two tensors of each pair as rows of the table.
+    """
     result = np.zeros((len(rows), EDGE_COLUMNS), np.float32)
     result[:, PAIR] = 1.0
     one, other = table.numbers[rows[:, 0], :, None], table.numbers[rows[:, 1], None, :]
