@@ -3,13 +3,14 @@
     cost = launch + (compute^s + memory^s)^(1/s),   compute = Σ a_k · work_k,   memory = Σ b_k · elements_k
 
 Each kind of operator has a law of this form, the roofline model (Williams et al. 2009): a kernel is bound by arithmetic
-or by memory. work_k counts multiplications for the given sizes, elements_k the sizes of inputs and outputs, and s is
-the sharpness of the corner. All coefficients are non-negative and fitted to logged costs. A kind with few nodes uses
-the law of a kind with more nodes if that law fits equally well.
+or by memory. work_k counts multiplications for the given sizes, elements_k counts the elements of an input or output,
+and s is the sharpness of the corner between both bounds. All coefficients are non-negative and fitted to logged costs.
+A kind with few nodes uses the law of a kind with more nodes if that law fits equally well.
 
-The node network predicts the residual: log(1 + ns) of a node minus the value of its law. The error of a network grows
-with the range of its targets. Residuals have a small range, whereas costs differ by a factor of a thousand. A cost that
-is a sum over operators needs no neighbourhood (reach 0). Otherwise the network sees all nodes within `reach` edges.
+The node network predicts the residual: log(1 + cost in ns) of a node minus the same logarithm by its law. The error of
+a network grows with the range of its targets. Residuals have a small range, whereas costs differ by a factor of a
+thousand. If the cost of a graph is a sum over operators, the cost of a node needs no neighbourhood (reach 0). Otherwise
+the network sees all nodes within `reach` edges.
 """
 
 from collections.abc import Sequence
@@ -36,29 +37,30 @@ from worldmodel.graph_mdn.network import (
 from worldmodel.graph_mdn.network_inputs import SignatureTable
 from worldmodel.train_and_load import checked_array
 
-WORKS = 4  # multiplications of a convolution, of a matrix product and of a pool; one per output element
-TERMS = WORKS + NODE_SLOTS
+WORKS = 4  # works: multiplications of a convolution, of a matrix product, of a pool, and the number of output elements
+TERMS = WORKS + NODE_SLOTS  # number of terms of a law: all work_k and all elements_k
 PARAMETERS = 2 + TERMS  # logarithms of launch, s − 1, all a_k and all b_k
 KERNEL = slice(
     LIST_ATTRIBUTES["perm"], LIST_ATTRIBUTES["perm"] + LIST_ATTRIBUTES["kernel_shape"]
-)  # of an operator's integers
-CONSTANT = 1  # column of a tensor's features
+)  # columns of `SignatureTable.attributes` with the kernel's shape
+CONSTANT = 1  # column of `SignatureTable.tensors` that is positive for constants
 NEVER = -50.0  # log coefficient of a term that is 0 for all nodes of a kind
-CORNER, OUTLIER = 1.0, 0.05  # initial log(s − 1); error above which the loss is linear
-APART = 2.0  # log reduction of all other terms when a fit starts with one dominant term
+# initial value of log(s − 1); error of log(1 + ns) above which the loss of a fit is linear instead of quadratic
+CORNER, OUTLIER = 1.0, 0.05
+APART = 2.0  # reduction of the log coefficients of all other terms when a fit starts with one dominant term
 PRIOR = 1e-4  # weight of a parameter's distance from its initial value
-SPENT = 0.03  # weight of a term's share of the cost, so that useless terms vanish
-EVALUATIONS = 200  # per fit, at most
-AS_WELL = 1e-3  # error of a logarithm below which two laws are equally good
+SPENT = 0.03  # weight of a penalty on each term's share of the cost, so that the coefficients of useless terms vanish
+EVALUATIONS = 200  # largest number of evaluations of the errors in one fit
+AS_WELL = 1e-3  # a law with at most this root mean square error of log(1 + ns) counts as fitting perfectly
 
 
 class CostLaws:
-    """The cost law of each kind of operator.
+    """The cost law of each kind of operator. Costs are logarithms: log(1 + ns), where ns is the cost in nanoseconds.
 
     Attributes:
-      kinds: int64 [K], ascending.
-      parameters: float64 [K, PARAMETERS].
-      usual: mean log(1 + ns), for nodes of a kind without a law.
+      kinds: int64 [K], the kinds of operators (see `_kinds`) that have a law, ascending.
+      parameters: float64 [K, PARAMETERS], the parameters of each law.
+      usual: the mean log(1 + ns) of the fitted nodes, which is the prediction for a kind without a law.
     """
 
     def __init__(self, kinds: np.ndarray, parameters: np.ndarray, usual: float):
@@ -70,11 +72,11 @@ class CostLaws:
 
     @classmethod
     def fit(cls, nodes: NodeBatch, log_ns: np.ndarray, table: SignatureTable) -> Self:
-        """Fit the laws to logged costs. Nodes with equal inputs to the law count once, at their mean.
+        """Fit the laws to logged costs. Nodes of one kind with equal terms count once, with their mean log(1 + ns).
 
         Args:
           nodes: n nodes.
-          log_ns: float [n], log(1 + ns).
+          log_ns: float [n], the logged log(1 + ns) of each node.
           table: the features of signatures.
         """
         of, terms = _kinds(nodes, table), _terms(nodes, table)
@@ -88,7 +90,7 @@ class CostLaws:
         return cls(kinds, np.array(parameters), float(means.mean()))
 
     def __call__(self, nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
-        """Return log(1 + ns) of nodes, float32 [n]."""
+        """Return the log(1 + ns) that the laws predict for each of n nodes, float32 [n]."""
         of, terms = _kinds(nodes, table), _terms(nodes, table)
         result = np.full(len(of), self.usual)
         for kind, parameters in zip(self.kinds, self.parameters, strict=True):
@@ -101,7 +103,7 @@ class CostLaws:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """Restore the laws from arrays.
+        """Restore the laws from the result of `arrays`.
 
         Raises:
           KeyError, ValueError: the arrays are damaged.
@@ -112,7 +114,7 @@ class CostLaws:
 
 
 def _kinds(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
-    """Return the kind of each node, int64 [n]: its operator, and whether it makes constants."""
+    """Return the kind of each node, int64 [n]: its operator id, plus N_OPS if its output is a constant."""
     made = nodes.tensor_slots >= NODE_INPUTS
     constant = np.zeros(len(nodes.operators), bool)
     constant[nodes.tensor_owners[made]] = table.tensors[nodes.tensors[made], CONSTANT] > 0
@@ -120,7 +122,12 @@ def _kinds(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
 
 
 def _terms(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
-    """Return the terms of the law for each node, float64 [n, TERMS]: the works, then the elements in each slot."""
+    """Return the terms of the law for each node, float64 [n, TERMS]: the works, then the elements in each slot.
+
+    Args:
+      nodes: n nodes.
+      table: the features of signatures.
+    """
     n, owners, slots = len(nodes.operators), nodes.tensor_owners, nodes.tensor_slots
     result = np.zeros((n, TERMS))
     np.add.at(result, (owners, WORKS + slots), _numbers(table.tensors[nodes.tensors, SIZE]))
@@ -135,7 +142,7 @@ def _terms(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
 
 
 def _axes(nodes: NodeBatch, table: SignatureTable, slot: int) -> np.ndarray:
-    """Return the axis sizes of the operand in a slot, float64 [n, AXES]; 0 for none."""
+    """Return the axis sizes of the tensor in one slot of each node, float64 [n, AXES]; 0 for a missing axis."""
     here, result = nodes.tensor_slots == slot, np.zeros((len(nodes.operators), AXES))
     result[nodes.tensor_owners[here]] = _numbers(table.numbers[nodes.tensors[here], :AXES])
     return result
@@ -146,7 +153,12 @@ def _numbers(logarithms: np.ndarray) -> np.ndarray:
 
 
 def _log_ns(parameters: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """Return log(1 + ns) of a law, float64 [n]."""
+    """Return log(1 + ns) by one law, float64 [n].
+
+    Args:
+      parameters: float64 [PARAMETERS], the parameters of the law.
+      terms: float64 [n, TERMS], the terms of n nodes.
+    """
     launch, sharp, weights = np.exp(parameters[0]), 1 + np.exp(parameters[1]), np.exp(parameters[2:])
     compute, memory = terms[:, :WORKS] @ weights[:WORKS], terms[:, WORKS:] @ weights[WORKS:]
     most = np.maximum(np.maximum(compute, memory), 1e-12)
@@ -154,9 +166,14 @@ def _log_ns(parameters: np.ndarray, terms: np.ndarray) -> np.ndarray:
 
 
 def _best_law(kind: int, own: list[np.ndarray], samples: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the law of this kind, or of a kind with more nodes that fits as well.
+    """Return the parameters of the law of one kind, or of another kind with more nodes if that law fits equally well.
 
-    A few nodes do not determine all parameters. A fused convolution, for instance, costs as much as a convolution.
+    A few nodes do not determine all parameters. The law of convolutions, for example, also fits fused convolutions.
+
+    Args:
+      kind: the index of the kind.
+      own: the law fitted to each kind.
+      samples: for each kind, the terms [n, TERMS] and the log(1 + ns) [n] of its nodes.
     """
     terms, log_ns = samples[kind]
     errors = [float(np.sqrt(np.square(_log_ns(law, terms) - log_ns).mean())) for law in own]
@@ -166,7 +183,12 @@ def _best_law(kind: int, own: list[np.ndarray], samples: list[tuple[np.ndarray, 
 
 
 def _fitted_law(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
-    """Fit the parameters of one kind, float64 [PARAMETERS]; terms: [n, TERMS]."""
+    """Fit the parameters of the law of one kind, float64 [PARAMETERS].
+
+    Args:
+      terms: float64 [n, TERMS], the terms of the nodes of this kind.
+      log_ns: float64 [n], the logged log(1 + ns) of these nodes.
+    """
     there = terms.max(axis=0) > 0
     shown = np.concatenate([[True, True], there])
     usual = np.log(np.maximum(terms, 1)).mean(axis=0)
@@ -193,12 +215,14 @@ def _fitted_law(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
 
 
 class NodeRows:
-    """The rows in the table of every node of a grounding, extended as the grounding grows.
+    """The operators and tensors of every node of a grounding as rows of the signature table.
+
+    `batch` first adds the nodes that are new in the grounding.
 
     Attributes:
-      operators: per node, a row.
-      tensors: per node, the rows of its inputs and outputs.
-      slots: per node, the slots of these tensors.
+      operators: for each node, the row of its operator.
+      tensors: for each node, the rows of its inputs and outputs.
+      slots: for each node, the slots of these tensors; see `NodeBatch.tensor_slots`.
     """
 
     def __init__(self, index: GroundingIndex, table: SignatureTable):
@@ -208,12 +232,12 @@ class NodeRows:
         self.slots: list[list[int]] = []
 
     def batch(self, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray) -> NodeBatch:
-        """Return a batch for the node network.
+        """Return nodes of the grounding as a batch for the node network.
 
         Args:
-          nodes: int [n].
-          senders, receivers: int [e], edges as positions in nodes.
-          makes: bool [e], whether the sender makes a tensor that the receiver reads.
+          nodes: int [n], numbers of nodes.
+          senders, receivers: int [e], the ends of each edge as positions in `nodes`.
+          makes: bool [e], True if the sender makes a tensor that the receiver reads.
         """
         self._grow()
         known = nodes.tolist()
@@ -244,7 +268,7 @@ def _flat(lists: Sequence[Sequence[int]], chosen: Sequence[int]) -> np.ndarray:
 
 
 def joined_nodes(batches: Sequence[NodeBatch]) -> NodeBatch:
-    """Concatenate batches, without edges between them."""
+    """Concatenate batches of nodes, without edges between the batches."""
     first, parts = 0, []
     for batch in batches:
         shifted = {name: getattr(batch, name) + first for name in ("tensor_owners", "senders", "receivers")}
@@ -253,7 +277,7 @@ def joined_nodes(batches: Sequence[NodeBatch]) -> NodeBatch:
     return NodeBatch(*[np.concatenate(field) for field in zip(*parts, strict=True)])
 
 
-SURE_COST = 0.05  # a node's cost is known if its predicted relative error is at most this
+SURE_COST = 0.05  # a predicted cost counts as uncertain if its relative standard deviation exceeds this
 
 _INTS = tf.TensorSpec([None], tf.int32)
 NODE_SIGNATURE = (
@@ -263,13 +287,13 @@ NODE_SIGNATURE = (
 
 
 class NeuralCosts:
-    """The costs of nodes by laws and a network.
+    """The prediction of costs of nodes by the cost laws and the node network.
 
     Attributes:
       network: the node network.
       table: the features of signatures.
-      reach: distance to which a cost depends on neighbours, in edges.
-      gains: observed gains, for rewrites with unknown effects.
+      reach: the distance in edges up to which other nodes influence the cost of a node.
+      gains: the observed gains, from which the gains of rewrites with unknown effects are predicted.
       laws: the cost laws.
     """
 
@@ -280,14 +304,15 @@ class NeuralCosts:
     def __call__(
         self, rows: NodeRows, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the costs of n nodes with these edges between them.
+        """Predict the costs of n nodes.
 
         Args:
-          rows: the rows of nodes of a grounding.
-          nodes, senders, receivers, makes: see `NodeRows.batch`.
+          rows: the rows of the nodes' grounding.
+          nodes, senders, receivers, makes: the nodes and the edges between them; see `NodeRows.batch`.
 
         Returns:
-          The most likely costs and their standard deviations, float64 [n] in ps, and which are uncertain, bool [n].
+          (most likely costs, standard deviations, True where the cost is uncertain): float64 [n] in ps, float64 [n] in
+          ps, bool [n].
         """
         batch = rows.batch(nodes, senders, receivers, makes)
         table = Table.of(self.table)
@@ -296,7 +321,7 @@ class NeuralCosts:
         return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE_COST
 
     def _means(self, batch: NodeBatch, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the most likely residuals (see `likeliest`) and the standard deviations of the mixtures, [n] each."""
+        """Return each node's most likely residual (see `likeliest`) and the deviation σ of its mixture, [n] each."""
         mixture, costs = self.network(batch, table), self.network.costs
         weights = tf.nn.softmax(mixture.logits)
         mean = tf.reduce_sum(weights * mixture.mean, axis=-1, keepdims=True)

@@ -1,8 +1,9 @@
 """The learned rules of "edits" with match networks instead of tables: where patterns apply and with which effects.
 
-The `Judge` evaluates batches of matches with all networks and caches the verdicts. Networks trained on the same data
-from different initial weights agree where the data determine the answer, and disagree elsewhere. A single network was
-certain of wrong effects, which controllers then exploited (deep ensembles; Lakshminarayanan et al. 2017).
+The `Judge` evaluates batches of matches with all networks of an ensemble and caches the verdicts. Networks that were
+trained on the same data from different initial weights agree where the data determine the answer, and disagree
+elsewhere (deep ensembles; Lakshminarayanan et al. 2017). A single network gave high probabilities to wrong effects,
+which controllers then exploited.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
 from worldmodel.graph_mdn.network import TABLE, Judgement, MatchNetwork, Table
 from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, Asked, MatchBatch, SignatureTable, match_batch
 
-AT_ONCE = 256  # matches per batch
+AT_ONCE = 256  # largest number of matches in a batch
 
 _INTS = tf.TensorSpec([None], tf.int32)
 MATCH_SIGNATURE = (  # inputs of any size, so that the network is traced once
@@ -34,13 +35,14 @@ MATCH_SIGNATURE = (  # inputs of any size, so that the network is traced once
 
 
 class Verdict(NamedTuple):
-    """The prediction for one match.
+    """The prediction of an ensemble for one match.
 
     Attributes:
-      applies: mean probability over the networks.
-      effect: the effect with the highest mean probability; None if no similar match was ever rewritten.
-      sure: the smallest probability of this effect over the networks. It includes effects that differ only in the
-        contents of tensors: these may depend on weights, which are not visible, and do not change the cost.
+      applies: the probability that the rule applies, as the mean over the networks.
+      effect: the effect with the highest mean probability; None if no match with the same wiring was ever rewritten.
+      sure: the probability of this effect by the network that gives it the smallest one. Effects that differ only in
+        the contents of tensors count as equal, since contents may depend on weights, which the networks do not see, and
+        do not change the cost.
     """
 
     applies: float
@@ -49,7 +51,7 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """A cached ensemble of match networks.
+    """An ensemble of match networks that predicts a `Verdict` for a match and caches it.
 
     Attributes:
       networks: the ensemble.
@@ -71,7 +73,7 @@ class Judge:
         return [network(*batch) for network in self.networks]
 
     def consider(self, several: Sequence[Asked]) -> None:
-        """Evaluate the matches without a verdict in batches. A batch costs little more than a single match."""
+        """Compute and cache the verdicts of all given matches that have none, in batches of at most AT_ONCE matches."""
         new = list(dict.fromkeys(asked for asked in several if asked not in self._known))
         for first in range(0, len(new), AT_ONCE):
             part = new[first : first + AT_ONCE]
@@ -95,7 +97,15 @@ class Judge:
     def _likeliest(
         self, owner: int, asked: Asked, menu: Menu, choices: Choices, structures: np.ndarray, fillings: np.ndarray
     ) -> tuple[Effect | None, float]:
-        """Return the most probable effect and its certainty from probabilities [networks, C] and [networks, F]."""
+        """Return the most probable effect of a match and its certainty (see `Verdict`).
+
+        Args:
+          owner: the index of the match.
+          asked: the pattern and signature of the match.
+          menu, choices: the possible structures and fillings of all matches.
+          structures: float [networks, C], the probability of each structure.
+          fillings: float [networks, F], the probability of each filling.
+        """
         offered = np.flatnonzero(choices.structure_owners == owner)
         if not len(offered):
             return None, 0.0
@@ -117,11 +127,11 @@ class Judge:
 
 
 def segment_softmax(logits: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Return probabilities within each group of equal owners.
+    """Return the softmax of logits within each group of equal owners, float [k].
 
     Args:
       logits: float [k].
-      owners: int [k], ascending.
+      owners: int [k], the group of each logit, ascending.
     """
     if not len(logits):
         return logits
@@ -135,13 +145,13 @@ SURE_EFFECT = 0.9  # an effect of at least this probability counts as known
 
 
 class NeuralRules(LearnedRules):
-    """Learned rules whose conditions and effects come from a `Judge`; only the patterns are those in the data.
+    """Learned rules whose conditions and effects a `Judge` predicts; their patterns are the patterns in the data.
 
-    A rule that was never refuted is assumed to apply: a network without counterexamples cannot recognise them.
+    A rule that was never refuted is assumed to apply, since no network can learn a condition without counterexamples.
 
     Attributes:
-      judge: the networks.
-      judged: xfer_ids of the rules whose conditions the judge decides.
+      judge: the ensemble of match networks.
+      judged: the xfer_ids of the rules with a refuted match, whose conditions the judge predicts.
     """
 
     judge: Judge
@@ -149,7 +159,7 @@ class NeuralRules(LearnedRules):
 
     @classmethod
     def of(cls, rules: LearnedRules, judge: Judge) -> Self:
-        """Return rules that share all learned data with `rules`."""
+        """Return a copy of `rules` that shares all learned data but asks a judge for conditions and effects."""
         result = cls.__new__(cls)
         result.__dict__.update(rules.__dict__)
         result.judge = judge
@@ -164,7 +174,9 @@ class NeuralRules(LearnedRules):
         return pattern.xfer_id not in self.judged or self.judge((pattern, signature)).applies >= 0.5
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
-        """Return the most probable effect, or None if no similar match was ever rewritten, and whether it is certain.
+        """Return (the most probable effect, True if its probability is at least SURE_EFFECT).
+
+        The effect is None if no match with the same wiring was ever rewritten.
 
         Args:
           number: the number of the pattern.

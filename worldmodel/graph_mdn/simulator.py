@@ -1,4 +1,4 @@
-"""The simulator of dreamed states with predictions of the networks."""
+"""The simulator of dreams of "graph-mdn": batches of states, and steps whose outcomes the networks predict."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,12 +15,12 @@ Cells = tuple[np.ndarray, np.ndarray]  # (states, nodes), int [k]
 
 
 class _Paid(NamedTuple):
-    """Cost changes of all n states.
+    """The changes of cost of all n states by one update of the costs of nodes.
 
     Attributes:
       gain: float64 [n], reduction of the runtime (ps).
       spread: float64 [n], standard deviation of the gain (ps).
-      unsure: float64 [n], number of nodes with uncertain costs.
+      unsure: float64 [n], number of updated nodes with uncertain costs.
     """
 
     gain: np.ndarray
@@ -29,14 +29,17 @@ class _Paid(NamedTuple):
 
 
 class NeuralSimulator:
-    """The simulator of a dream; see `worldmodel.edits.simulator.Simulator`.
+    """A batch of dreamt states with the costs of their nodes; see `worldmodel.edits.simulator.Simulator`.
 
     The cost of a node is predicted when the node appears or its neighbourhood changes, and then stays. The sum of all
-    gains is therefore the difference of two graphs, and errors do not add up.
+    gains is therefore the difference between the costs of two graphs, so the errors of single gains do not add up.
     """
 
     def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
-        """Place one state per entry of `nodes`, the numbers of its nodes."""
+        """Create one state for each array in `nodes`, which holds the numbers of the state's nodes in the grounding.
+
+        `model` is a `GraphMDNWorldModel`, and `index` the index of the grounding.
+        """
         self.model, self.index = model, index
         self.states = DreamStates(index, list(nodes), model.spec.n_rules)
         self._rows = NodeRows(index, model.costs.table)
@@ -48,14 +51,15 @@ class NeuralSimulator:
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
         """Rewrite one match in each selected state.
 
-        An unknown effect changes nothing and has the median gain of such rewrites. The gain of an uncertain effect is
-        clipped to the observed gains of its rule. The bounds of a certain effect are wider by the largest gain or loss,
-        and grow in proportion for tensors larger than the rule ever replaced. Without these bounds a few wrong effects
-        with nodes of enormous size dominated the error of all rewards.
+        A match with an unknown effect changes nothing, and its gain is the median observed gain of its rule. The gain
+        of an uncertain effect is clipped to the range of the observed gains of its rule. The range for a certain effect
+        is extended on both sides by the largest observed gain or loss. If the replaced tensor is larger than any that
+        the rule has replaced, this range grows in proportion. Without the clipping, a few wrong effects with enormous
+        tensors dominated the error of all rewards.
 
         Args:
-          rows: int [k], the states, all different.
-          matches: int [k], a present match of each.
+          rows: int [k], the indices of the states, all different.
+          matches: int [k], a match of each of these states.
 
         Returns:
           The predicted gains, uncertainties and changes.
@@ -80,7 +84,17 @@ class NeuralSimulator:
     def _bounded(
         self, rows: np.ndarray, matches: np.ndarray, gain: np.ndarray, sure: np.ndarray, change: StateChange
     ) -> np.ndarray:
-        """Return the gains clipped to the bounds of their rules, float64 [k], and adjust the costs of the added nodes.
+        """Clip gains to the bounds of their rules (see `step`), and change the costs of the added nodes accordingly.
+
+        Args:
+          rows: int [k], the states.
+          matches: int [k], the rewritten match of each state.
+          gain: float64 [k], the predicted gains (ps).
+          sure: bool [k], True where the effect is certain.
+          change: the change of the states.
+
+        Returns:
+          float64 [k], the clipped gains (ps).
         """
         grounding = self.index.grounding
         replaced = [grounding.signatures[grounding.matches[match].operands[-1]] for match in matches.tolist()]
@@ -98,7 +112,10 @@ class NeuralSimulator:
         return bounded
 
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the expected (gain, spread) in ps of rules, int [k], over all matches."""
+        """Return the median and the standard deviation of the observed gains (ps) of each rule, float64 [k] each.
+
+        xfer_ids: int [k], the rules.
+        """
         return expected_gains(self.model.costs.gains, xfer_ids)
 
     def _concerned(self, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
@@ -114,7 +131,12 @@ class NeuralSimulator:
         return self._concerned(rows[there], nodes[there])
 
     def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> _Paid:
-        """Update the costs of concerned and removed nodes in all states, and return the changes of cost."""
+        """Predict the costs of nodes, set the costs of removed nodes to 0, and return the changes of cost per state.
+
+        Args:
+          concerned: the nodes whose cost is predicted, with the keys of their neighbourhoods.
+          removed: the removed nodes, as pairs (states, nodes).
+        """
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
         cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
@@ -128,7 +150,10 @@ class NeuralSimulator:
         return _Paid(gain, spread, np.bincount(concerned.rows, unsure, states.n))
 
     def _costs_of(self, concerned: Neighbourhoods) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (cost, its deviation, whether it is uncertain), [k], with one network query per new neighbourhood."""
+        """Return (costs in ps, standard deviations in ps, True where uncertain) of k nodes, [k] each.
+
+        The network is asked once for each key of a neighbourhood; later results come from a cache.
+        """
         keys = concerned.keys[-1]
         _, first = np.unique(keys, return_index=True)
         new = np.array([k for k in first.tolist() if int(keys[k]) not in self._costs], np.int64)

@@ -43,7 +43,8 @@ def train(
 ) -> Trained:  # fmt: skip
     """Train the model; see `worldmodel.train_and_load.train`. Each network has its own checkpoint in the folder.
 
-    The results are {"interactions", "match", "node"}; the last two hold the last losses of the networks.
+    The results are {"interactions": number of real steps in the episodes, "match": last losses of the last match
+    network, "node": last losses of the node network}.
     """
     prepare_tensorflow(seed, config.threads)
     training, held_out = split_episodes(source, config.holdout, seed)
@@ -69,7 +70,7 @@ def train(
 
 
 def observed(episodes: Sequence[Episode]) -> SignatureTable:
-    """Return the table of all features in the episodes.
+    """Return the table of the features of all signatures in the episodes.
 
     Raises:
       RLFlowError: an episode has no features of signatures.
@@ -89,7 +90,7 @@ def observed(episodes: Sequence[Episode]) -> SignatureTable:
 
 
 class _Networks:
-    """The training of a model's networks in the folder, one after the other."""
+    """The training of the networks of a model, one after the other, with a checkpoint of each network in a folder."""
 
     def __init__(
         self, model: GraphMDNWorldModel, folder: Path, description: dict, seed: int, log: Log | None, progress
@@ -98,7 +99,7 @@ class _Networks:
         self.log, self.progress, self.first = log, progress, 0
 
     def matches(self) -> dict[str, float]:
-        """Train the match networks and return the last losses of the last one."""
+        """Train all match networks and return the last losses of the last network."""
         model, losses = self.model, {}
         for number, network in enumerate(model.match_networks):
             network.signatures.fit(model.table)

@@ -1,8 +1,8 @@
 """Training data of the networks, and their losses.
 
 The match network learns where rules applied, where they did not, and their effects. The node network learns the
-residuals of logged costs from the laws. Every batch is a function of (seed, step), so an interrupted and resumed
-training gives the same weights as an uninterrupted one.
+differences between logged costs and the cost laws. Every batch is a function of (seed, step), so an interrupted and
+resumed training gives the same weights as an uninterrupted one.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from worldmodel.graph_mdn.neural_costs import NODE_SIGNATURE, CostLaws, NodeRows
 from worldmodel.graph_mdn.neural_rules import MATCH_SIGNATURE
 from worldmodel.network_parts import log_likelihood
 
-REWRITTEN, APPLIED, REFUTED = 32, 32, 32  # examples of each kind in a batch
-FILLINGS = 16  # fillings offered per slot, at most: bounds the cost of rules with many sizes
+REWRITTEN, APPLIED, REFUTED = 32, 32, 32  # number of examples from each list of `Examples` in a batch
+FILLINGS = 16  # largest number of fillings of a slot in a batch; it bounds the time for rules with many different sizes
 MATCH_BATCH = (*MATCH_SIGNATURE, *[tf.TensorSpec([None])] * 3)  # the fields of `Batch`
 
 
@@ -34,9 +34,10 @@ class Examples(NamedTuple):
     """The matches that the match networks learn from.
 
     Attributes:
-      applied, refuted: matches to which their rules applied or did not apply, for rules with a refuted match.
+      applied: matches to which their rule applied, for rules with at least one refuted match.
+      refuted: matches of a rule's pattern to which the rule did not apply.
       rewritten: matches with a known effect.
-      effects: the effects of `rewritten`.
+      effects: the effect of each match in `rewritten`.
     """
 
     applied: list[Asked]
@@ -59,13 +60,13 @@ class Examples(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch of M matches with targets.
+    """A batch of M matches with the targets of the match network.
 
     Attributes:
       matches, choices, table: the inputs of the network.
-      applies: float32 [M], 1 or 0.
-      structures: float32 [C], 1 for the observed structure.
-      fillings: float32 [F], 1 for the observed filling of each slot of that structure; 0 in slots of other structures.
+      applies: float32 [M], 1 if the rule applied to the match, else 0.
+      structures: float32 [C], 1 for the observed structure of each rewritten match, else 0.
+      fillings: float32 [F], 1 for the observed filling of each slot of an observed structure, else 0.
     """
 
     matches: MatchBatch
@@ -84,7 +85,10 @@ def vocabulary_of(rules: LearnedRules, examples: Examples) -> Vocabulary:
 
 
 class MatchBatches:
-    """A function from step to batch. A rule with n examples is drawn √n times as often as a rule with one."""
+    """A function from the number of a training step to a `Batch` of randomly drawn examples.
+
+    A rule with n examples is drawn √n times as often as a rule with one example.
+    """
 
     def __init__(self, examples: Examples, vocabulary: Vocabulary, table: SignatureTable, seed: int):
         self.examples, self.vocabulary, self.table, self.seed = examples, vocabulary, table, seed
@@ -102,7 +106,14 @@ class MatchBatches:
     def _batch(
         self, asked: list[Asked], applies: list[float], effects: list[Effect], random: np.random.Generator
     ) -> Batch:
-        """Return the batch; effects belong to the first matches."""
+        """Return the batch of some examples.
+
+        Args:
+          asked: the pattern and signature of each match; the rewritten matches come first.
+          applies: the target 1 or 0 of each match.
+          effects: the effect of each rewritten match.
+          random: the generator that draws the fillings to offer.
+        """
         menu, vocabulary = Menu(self.vocabulary, self.table), self.vocabulary
         happened = np.array([vocabulary.number_of(effect) for effect in effects], np.int32)
         for owner, (match, effect) in enumerate(zip(asked, effects, strict=False)):
@@ -123,9 +134,16 @@ class MatchBatches:
     def _offered_fillings(
         self, random: np.random.Generator, effect: Effect, happened: int, slot: int, named: list[int]
     ) -> list[int]:
-        """Return the fillings to offer for a slot: the observed one and random others.
+        """Return at most FILLINGS fillings of a slot: the observed filling and random other ones.
 
-        A slot of a structure that was not observed gets none.
+        The result is [] if the slot belongs to another structure than the observed one.
+
+        Args:
+          random: the generator.
+          effect: the observed effect of the match.
+          happened: the number of the observed structure.
+          slot: the number of the slot.
+          named: all possible fillings of the slot.
         """
         if self.vocabulary.slots[slot][0] != happened:
             return []
@@ -136,13 +154,13 @@ class MatchBatches:
         return [named[k] for k in sorted([stood, *(others + (others >= stood)).tolist()])]
 
     def _observed_filling(self, slot: int, effect: Effect) -> int:
-        """Return the signature in a slot of the observed structure."""
+        """Return the operator, or the tensor signature, that an observed effect has in a slot of its structure."""
         _, is_tensor, k = self.vocabulary.slots[slot]
         return effect.made[k][1] if is_tensor else effect.added[k][0]
 
 
 def _drawn_examples(random: np.random.Generator, known: list[Asked], size: int) -> list[int]:
-    """Return the indices of a random sample of examples."""
+    """Return the indices of `size` random examples, drawn as `MatchBatches` describes; [] if there are no examples."""
     if not known:
         return []
     rules = np.array([pattern.xfer_id for pattern, _ in known])
@@ -151,7 +169,11 @@ def _drawn_examples(random: np.random.Generator, known: list[Asked], size: int) 
 
 
 def match_loss(network: MatchNetwork):
-    """Return the loss function of a `Batch`, in nats: condition, structure and fillings."""
+    """Return a function from the fields of a `Batch` to the losses of the network, in nats.
+
+    "loss" is the sum of "applies" (matches to which the rule applied), "refuted" (the other matches), "structure" and
+    "slot" (fillings), each a mean cross-entropy.
+    """
 
     def loss(
         matches: MatchBatch, choices: Choices, table: Table, applies: tf.Tensor, structures: tf.Tensor,
@@ -175,7 +197,13 @@ def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def _surprise(logits: tf.Tensor, true: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
-    """Return the mean −log p of the true entries, [k]; p is normalised within each owner, int [k]."""
+    """Return the mean −log p over the true entries, float32 [], where p is the softmax within each group.
+
+    Args:
+      logits: float32 [k].
+      true: float32 [k], 1 for true entries, else 0.
+      owners: int32 [k], the group of each entry.
+    """
     size = tf.reduce_max(tf.concat([owners, [-1]], axis=0)) + 1
     highest = tf.gather(tf.math.unsorted_segment_max(logits, owners, size), owners)
     shifted = logits - tf.stop_gradient(highest)
@@ -183,17 +211,17 @@ def _surprise(logits: tf.Tensor, true: tf.Tensor, owners: tf.Tensor) -> tf.Tenso
     return _weighted_mean(tf.math.log(total) - shifted, true)
 
 
-SIGNATURES = 256  # nodes per batch, if costs do not depend on neighbourhoods
-NODE_BATCH = (*NODE_SIGNATURE, tf.TensorSpec([None]))  # the batches of `NodeBatches`
-STATES, STATES_AT_ONCE = 400, 4  # graphs in all and per batch, if costs depend on neighbourhoods
+SIGNATURES = 256  # number of single nodes in a batch, if costs do not depend on neighbourhoods
+NODE_BATCH = (*NODE_SIGNATURE, tf.TensorSpec([None]))  # the tensor specifications of the batches of `NodeBatches`
+STATES, STATES_AT_ONCE = 400, 4  # numbers of whole graphs in all and in a batch, if costs depend on neighbourhoods
 
 
 class CostedNodes(NamedTuple):
-    """Nodes with their costs.
+    """An example of the node network: n nodes with their logged costs.
 
     Attributes:
-      nodes: n nodes.
-      log_ns: float32 [n], log(1 + ns), or its residual from the laws.
+      nodes: the nodes.
+      log_ns: float32 [n], log(1 + cost in ns) of each node; after `fit_laws`, the same minus the prediction of the law.
     """
 
     nodes: NodeBatch
@@ -201,9 +229,9 @@ class CostedNodes(NamedTuple):
 
 
 class NodeBatches:
-    """A function from step to (nodes, table, log_ns), drawn from examples.
+    """A function from the number of a training step to (nodes, table, log_ns) of `at_once` randomly drawn examples.
 
-    Examples are single nodes with different operator signatures, or whole graphs.
+    An example is one node (all with different signatures) or a whole graph.
     """
 
     def __init__(self, examples: Sequence[CostedNodes], table: SignatureTable, at_once: int, seed: int):
@@ -218,7 +246,7 @@ class NodeBatches:
 
 
 def single_nodes(training: TrainingSet, table: SignatureTable) -> list[CostedNodes]:
-    """Return one example per operator signature and typical sizes, with the mean of its logged costs.
+    """Return one node for each combination of operator signature and typical sizes, with the mean of its logged costs.
 
     Args:
       training: the training set.
@@ -245,9 +273,9 @@ def single_nodes(training: TrainingSet, table: SignatureTable) -> list[CostedNod
 
 
 def whole_graphs(training: TrainingSet, table: SignatureTable) -> list[CostedNodes]:
-    """Return graphs with the costs of all their nodes: at most STATES states, at equal distances.
+    """Return graphs with the costs of all their nodes: at most STATES states, evenly spaced over all episodes.
 
-    States repeated from another episode are not used.
+    States that an episode repeats from an earlier episode are not used.
 
     Args:
       training: the training set.
@@ -278,11 +306,14 @@ def _log_ns(runtimes_ps: Sequence[float]) -> np.ndarray:
 
 
 def fit_laws(examples: Sequence[CostedNodes], table: SignatureTable) -> tuple[CostLaws, list[CostedNodes]]:
-    """Fit the cost laws, and return them with the examples reduced to the residuals.
+    """Fit the cost laws to examples.
 
     Args:
       examples: nodes with log(1 + ns).
       table: the features of signatures.
+
+    Returns:
+      (the laws, the examples with log(1 + ns) minus the prediction of the laws).
     """
     nodes, log_ns = joined_nodes([example.nodes for example in examples]), [example.log_ns for example in examples]
     ends, every = np.cumsum([len(part) for part in log_ns]), np.concatenate(log_ns)
@@ -297,7 +328,11 @@ def fit_node_statistics(network: NodeNetwork, examples: Sequence[CostedNodes], t
 
 
 def node_loss(network: NodeNetwork):
-    """Return the loss function of a batch: −log p of the standardised residuals, in nats."""
+    """Return a function from a batch of `NodeBatches` to the losses of the network.
+
+    "loss" is the mean −log p of the standardised residuals, in nats. "error" is the mean absolute error of the most
+    likely log(1 + ns).
+    """
 
     def loss(nodes: NodeBatch, table: Table, log_ns: tf.Tensor) -> dict[str, tf.Tensor]:
         mixture, costs = network(nodes, table), network.costs(log_ns[:, None])
