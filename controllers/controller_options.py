@@ -42,7 +42,10 @@ class IterationOptions:
 
 @dataclass(frozen=True)
 class ControllerOptions:
-    """The controller"""
+    """The controller
+
+    Options that apply to every controller: its name, and where and for how long it trains.
+    """
 
     groups: ClassVar[Registry] = CONFIGS
 
@@ -77,7 +80,10 @@ class LearnerConfig:
 
 @dataclass(frozen=True)
 class RandomConfig(LearnerConfig):
-    """Uniform choice among valid actions."""
+    """Uniform choice among valid actions.
+
+    Options of the controller `random` (controllers/random.py).
+    """
 
     dreams: int = option(64, "episodes whose mean return is reported")
     max_steps: int = option(200, "steps after which an episode is truncated")
@@ -88,7 +94,10 @@ class RandomConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class CMAESConfig(LearnerConfig):
-    """Evolution of the weights of a small policy."""
+    """Evolution of the weights of a small policy.
+
+    Options of the controller `cma-es` (controllers/cma_es.py).
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "cma")
 
@@ -117,7 +126,10 @@ class CMAESConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class PPOConfig(LearnerConfig):
-    """Proximal policy optimisation."""
+    """Proximal policy optimisation.
+
+    Options of the controller `ppo` (controllers/ppo.py).
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
 
@@ -160,7 +172,10 @@ class PPOConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class PlannerConfig(LearnerConfig):
-    """Search in the dream, with the options of search.beam and search.annealing."""
+    """Search in the dream, with the options of search.beam and search.annealing.
+
+    Options of the controller `planner` (controllers/planner.py).
+    """
 
     steps: int = option(10_000, "largest number of rewrites tried in the dream")
     annealing: float = option(0.5, "share of these rewrites for annealing, after beam search", at_least=0, at_most=1)
@@ -176,7 +191,10 @@ class PlannerConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class XRLflowConfig(LearnerConfig):
-    """X-RLflow: a graph network that observes the graph and all candidates, on the real graph only."""
+    """X-RLflow: a graph network that observes the graph and all candidates, on the real graph only.
+
+    Options of the controller `xrlflow` (controllers/xrlflow/agent.py).
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
     observes: ClassVar[Observes] = Observes.CANDIDATES
@@ -228,7 +246,10 @@ class XRLflowConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class LinearScoresConfig(LearnerConfig):
-    """Evolution of a linear score of each node's options, for one-shot tasks."""
+    """Evolution of a linear score of each node's options, for one-shot tasks.
+
+    Options of the controller `linear-scores` (controllers/linear_scores.py).
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("cma",)
     observes: ClassVar[Observes] = Observes.GRAPH
@@ -244,7 +265,11 @@ class LinearScoresConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class TopoformerConfig(LearnerConfig):
-    """REINFORCE on new graphs: priorities of nodes, for the task ordering (values of the paper in brackets)."""
+    """REINFORCE on new graphs: priorities of nodes, for the task ordering (values of the paper in brackets).
+
+    Options of the controller `topoformer` (controllers/topoformer/controller.py). The help of an option ends with the
+    paper's value in brackets.
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
     observes: ClassVar[Observes] = Observes.GRAPH
