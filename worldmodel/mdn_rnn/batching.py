@@ -1,7 +1,7 @@
 """Conversion of NumPy graphs and episodes to the batched arrays of the networks.
 
-Sizes differ between batches without retracing: every compiled function declares its inputs with unknown leading
-dimensions (`graph_signature`, `sequence_signature`).
+Every compiled function declares its inputs with unknown leading dimensions (`graph_signature`, `sequence_signature`).
+TensorFlow therefore does not trace a function again for a batch of another size.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +16,15 @@ from worldmodel.spaces import valid_actions
 
 
 class GraphBatch(NamedTuple):
-    """B concatenated graphs, with the fields of a graph_nets GraphsTuple and separate operator ids.
+    """B concatenated graphs with n nodes and e edges in all: the fields of a graph_nets GraphsTuple and operator ids.
 
     Attributes:
-      ops: int32 [n].
-      nodes: float32 [n, F].
-      edges: float32 [e, Fe].
-      globals: float32 [B, G].
-      receivers, senders: int32 [e], numbered through the batch.
-      n_node, n_edge: int32 [B].
+      ops: int32 [n], operator ids.
+      nodes: float32 [n, F], other features of nodes.
+      edges: float32 [e, Fe], features of edges.
+      globals: float32 [B, G], features of graphs.
+      receivers, senders: int32 [e], indices of nodes in the batch.
+      n_node, n_edge: int32 [B], the numbers of nodes and edges of each graph.
     """
 
     ops: np.ndarray
@@ -38,16 +38,17 @@ class GraphBatch(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """B padded sequences of at most T steps. Padding is never read.
+    """B padded sequences of at most T steps. No result depends on the padding.
 
     Attributes:
-      z: float32 [B, T + 1, Z].
-      counts: int32 [B, T + 1, N].
-      actions: int32 [B, T, 2].
+      z: float32 [B, T + 1, Z], the latent states before, between and after the steps.
+      counts: int32 [B, T + 1, N], the number of locations of each rule in these states.
+      actions: int32 [B, T, 2], (xfer_id, location).
       rewards: float32 [B, T].
-      terminated: float32 [B, T], 0 or 1.
-      meaning: float32 [B, T, M], embeddings of matched nodes; M = 0 if actions are described by numbers.
-      length: int32 [B].
+      terminated: float32 [B, T], 1 if the step terminated the episode, else 0.
+      meaning: float32 [B, T, M], the mean embedding of the nodes that the action matches; M is 0 if actions are
+        described by location numbers.
+      length: int32 [B], the number of steps of each sequence.
     """
 
     z: np.ndarray
@@ -59,12 +60,12 @@ class Steps(NamedTuple):
     length: np.ndarray
 
     def window(self, rows: np.ndarray, start: np.ndarray, stop: np.ndarray) -> "Steps":
-        """Return a window of each selected row, padded to the longest (at least one step).
+        """Return one window of steps from each of k sequences, padded to the longest window (at least one step).
 
         Args:
-          rows: int [k].
-          start: int [k], the first step.
-          stop: int [k], the step after the last.
+          rows: int [k], the index of the sequence.
+          start: int [k], the first step of the window.
+          stop: int [k], the step after the last step of the window.
         """
         length = stop - start
         time = start[:, None] + np.arange(max(1, length.max()) + 1)
@@ -77,7 +78,7 @@ class Steps(NamedTuple):
 
 
 def graph_signature(spec: EncodingSpec) -> GraphBatch:
-    """Return the tf.function signature of a GraphBatch of any size."""
+    """Return the tf.function signature of a `GraphBatch` of any size, for an encoding with the sizes `spec`."""
     feature, index = (lambda size: tf.TensorSpec([None, size])), tf.TensorSpec([None], tf.int32)
     return GraphBatch(
         ops=index, nodes=feature(spec.node_features), edges=feature(spec.edge_features),
@@ -86,12 +87,12 @@ def graph_signature(spec: EncodingSpec) -> GraphBatch:
 
 
 def sequence_signature(spec: EncodingSpec, latent: int, meaning: int) -> Steps:
-    """Return the tf.function signature of Steps of any batch size and length.
+    """Return the tf.function signature of `Steps` of any batch size and length.
 
     Args:
-      spec: the encoding.
+      spec: the sizes of the encoding.
       latent: Z, the size of the latent state.
-      meaning: M, the size of the embedding of matched nodes; 0 if actions are described by numbers.
+      meaning: M, the size of the embedding of matched nodes; 0 if actions are described by location numbers.
     """
     return Steps(
         z=tf.TensorSpec([None, None, latent]), counts=tf.TensorSpec([None, None, spec.n_rules], tf.int32),
@@ -102,12 +103,12 @@ def sequence_signature(spec: EncodingSpec, latent: int, meaning: int) -> Steps:
 
 
 def compiled(function: Callable, *signature) -> tf.types.experimental.PolymorphicFunction:
-    """Return the function as a TensorFlow program, traced once for arguments of this signature."""
+    """Return a function compiled by tf.function, which is traced once for arguments of this signature."""
     return tf.function(function, input_signature=signature, autograph=False)
 
 
 def batch_graphs(graphs: Sequence[GraphArrays]) -> GraphBatch:
-    """Concatenate the graphs; senders and receivers are renumbered through the batch."""
+    """Concatenate one or more graphs; senders and receivers become indices of nodes in the batch."""
     n_node = np.array([len(graph.ops) for graph in graphs], np.int32)
     n_edge = np.array([len(graph.senders) for graph in graphs], np.int32)
     ops, nodes, edges, senders, receivers = (
@@ -123,10 +124,10 @@ def batch_graphs(graphs: Sequence[GraphArrays]) -> GraphBatch:
 
 
 def batches_of_nodes(graphs: Sequence[GraphArrays], nodes: int) -> Iterator[GraphBatch]:
-    """Yield the graphs in order, in batches of at most `nodes` nodes (or of one larger graph).
+    """Yield the graphs in order, in batches of at most `nodes` nodes; a larger graph is a batch of its own.
 
     Args:
-      graphs: the graphs.
+      graphs: one or more graphs.
       nodes: the largest number of nodes in a batch.
     """
     batch, held = [], 0
@@ -143,8 +144,8 @@ def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
     """Stack arrays of different lengths, padded with zeros.
 
     Args:
-      arrays: n arrays [length, …] of one dtype.
-      room: number of zeros after the longest array.
+      arrays: n arrays [length, …] of one dtype and equal other dimensions.
+      room: the number of zeros after the longest array.
 
     Returns:
       [n, longest + room, …].
@@ -156,14 +157,15 @@ def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
 
 
 def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarray | None = None) -> Steps:
-    """Pad the episodes into one Steps.
+    """Pad episodes into one `Steps`.
 
-    Invalid actions are omitted: they do not change the state, and a dream gives them a fixed reward.
+    Invalid actions are left out, since they do not change the state and a dream gives them a fixed reward.
 
     Args:
       episodes: the episodes.
-      z: float32 [number of graphs, Z], the latents of all their graphs in order.
-      meanings: float32 [number of steps, M], embeddings of matched nodes; None for actions described by numbers.
+      z: float32 [number of graphs, Z], the latent states of all graphs of the episodes in order.
+      meanings: float32 [number of steps, M], the embedding of the matched nodes of each step; None if actions are
+        described by location numbers.
     """
     valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
     length = np.array([mask.sum() for mask in valid], np.int32)

@@ -18,19 +18,19 @@ from worldmodel.spaces import Z_BOUND
 from worldmodel.world_model_options import MDNRNNConfig
 
 MAX_DELTA = 8  # the largest change of a rule's location count that one step can predict
-EMBEDDING = 32  # size of the embedding of a rule, and of a location
+EMBEDDING = 32  # size of the embedding of a rule, and of the embedding of a location
 
 
 class Prediction(NamedTuple):
-    """The outputs of the heads after an action; [..] are the batch dimensions.
+    """The outputs of the heads for one action; [..] are the batch dimensions.
 
     Attributes:
-      z_change: mixtures of the standardised change z' − z, [.., Z, K].
-      reward: [..], standardised deviation from the rule's mean.
-      termination: [..], logit.
-      count_change: [.., N, 2 · MAX_DELTA + 1], logits of the change of each rule's location count, −MAX_DELTA …
-        MAX_DELTA; None without mask heads.
-      xfer_mask: [.., N], logits; None without mask heads.
+      z_change: mixtures for the standardised change z' − z, [.., Z, K].
+      reward: [..], the deviation of the reward from the rule's mean reward, standardised.
+      termination: [..], the logit that the action terminates the episode.
+      count_change: [.., N, 2 · MAX_DELTA + 1], logits of the changes −MAX_DELTA … MAX_DELTA of each rule's location
+        count; None without mask heads.
+      xfer_mask: [.., N], logits that each rule has a location after the action; None without mask heads.
     """
 
     z_change: network_parts.Mixture
@@ -44,11 +44,12 @@ class Outcome(NamedTuple):
     """One predicted step.
 
     Attributes:
-      z: [B, Z].
-      counts: int32 [B, N], predicted locations per rule, the input of the next step.
-      shown_counts: int32 [B, N], the same, but 0 where the mask head predicts that the rule does not apply.
-      reward: [B], in the real unit.
-      terminated: [B], probability.
+      z: [B, Z], the next latent state.
+      counts: int32 [B, N], the predicted number of locations of each rule, an input of the next step.
+      shown_counts: int32 [B, N], the counts that controllers observe: `counts`, but 0 where the mask head predicts that
+        the rule has no location.
+      reward: [B], in the unit of the environment's rewards.
+      terminated: [B], the probability that the action terminates the episode.
     """
 
     z: tf.Tensor
@@ -59,7 +60,7 @@ class Outcome(NamedTuple):
 
 
 class MDNRNN(snt.Module):
-    """A model of p(z', reward, end, counts', rule mask' | z, counts, action, state).
+    """A model of p(z', reward, termination, counts', rule mask' | z, counts, action, recurrent state).
 
     Attributes:
       meaning: M, the size of the embedding of matched nodes; 0 if actions are described by location numbers.
@@ -91,7 +92,7 @@ class MDNRNN(snt.Module):
             self.mask_head = snt.Linear(n_rules, name="mask_head")
 
     def initial_state(self, batch_size: int) -> snt.LSTMState:
-        """Return zeros: hidden [B, H] (the h of the observation) and cell [B, H]."""
+        """Return the recurrent state of a new episode, zeros: hidden [B, H] (h of the observation) and cell [B, H]."""
         return self.cell.initial_state(batch_size)
 
     def __call__(
@@ -100,10 +101,10 @@ class MDNRNN(snt.Module):
         """Predict one step.
 
         Args:
-          z: [B, Z].
-          counts: int32 [B, N].
-          actions: int32 [B, 2].
-          meaning: [B, M].
+          z: [B, Z], the latent states.
+          counts: int32 [B, N], the number of locations of each rule.
+          actions: int32 [B, 2], (xfer_id, location).
+          meaning: [B, M], the embeddings of the matched nodes.
           state: the recurrent state.
 
         Returns:
@@ -114,22 +115,25 @@ class MDNRNN(snt.Module):
         return self._heads(output, inputs, actions), state
 
     def usual_meaning(self, actions: tf.Tensor) -> tf.Tensor:
-        """Return mean embeddings [B, M] for actions int32 [B, 2]; a dream has no nodes to embed."""
+        """Return the mean embedding that the data have for each (rule, location), [B, M], for use in dreams.
+
+        actions: int32 [B, 2], (xfer_id, location). M is 0 if actions are described by location numbers.
+        """
         return self.usual_meanings(actions) if self.meaning else tf.zeros([tf.shape(actions)[0], 0])
 
     def outcome(
         self, prediction: Prediction, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, temperature: tf.Tensor,
         seed: tf.Tensor,
     ) -> Outcome:
-        """Draw z' at temperature τ, and take the most likely value of everything else.
+        """Draw the next z at temperature τ, and take the most likely value of every other prediction.
 
         Args:
           prediction: the outputs of the heads.
-          z: [B, Z].
-          counts: int32 [B, N].
-          actions: int32 [B, 2].
-          temperature: τ; 0 gives the most likely z'.
-          seed: int32 [2].
+          z: [B, Z], the latent states before the action.
+          counts: int32 [B, N], the location counts before the action.
+          actions: int32 [B, 2], (xfer_id, location).
+          temperature: τ; 0 gives the mean of the most likely Gaussian.
+          seed: int32 [2], the seed of the drawing.
         """
         drawn = network_parts.sample_mixture(prediction.z_change, temperature, seed, self.config.sigma_temperature)
         counts, shown = self._predicted_counts(prediction, counts)
@@ -142,7 +146,7 @@ class MDNRNN(snt.Module):
         )
 
     def _predicted_counts(self, prediction: Prediction, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return (counts, shown counts) of an Outcome; without mask heads they do not change."""
+        """Return `counts` and `shown_counts` of an `Outcome`; without mask heads, both equal the argument `counts`."""
         if not self.config.mask_heads:
             return counts, counts
         delta = tf.argmax(prediction.count_change, axis=-1, output_type=tf.int32) - MAX_DELTA
@@ -150,7 +154,13 @@ class MDNRNN(snt.Module):
         return counts, tf.where(prediction.xfer_mask > 0, counts, 0)
 
     def fit(self, steps: Steps, rate: float = 1.0) -> None:
-        """Blend the statistics of these episodes into the normalisers, with weight `rate`."""
+        """Update the statistics of all normalisers with the valid steps of episodes.
+
+        Args:
+          steps: the episodes.
+          rate: 1 to replace the statistics. A smaller rate is the weight of the new data in moving averages; totals
+            (of rewards, changes of counts and meanings) are added up.
+        """
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         counts = tf.boolean_mask(steps.counts[:, :-1], within)
         self.count_statistics.update(tf.math.log1p(tf.cast(counts, tf.float32)), rate)
@@ -165,7 +175,7 @@ class MDNRNN(snt.Module):
             self.usual_meanings.update(meaning, actions, rate)
 
     def fit_changes(self, steps: Steps, rate: float = 1.0) -> None:
-        """Update the statistics of changes of z, the part of `fit` that depends on the latents."""
+        """Update only the statistics of the changes of z; see `fit` for the arguments."""
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         self.change_statistics.update(tf.boolean_mask(steps.z[:, 1:] - steps.z[:, :-1], within), rate)
 
@@ -176,20 +186,21 @@ class MDNRNN(snt.Module):
         return self.cell(self._inputs(z, counts, actions, meaning), state)[1]
 
     def warm(self, steps: Steps) -> snt.LSTMState:
-        """Return the recurrent state after these steps, without gradient."""
+        """Return the recurrent state after whole sequences that begin in the initial state, without gradient."""
         inputs = self._inputs(steps.z[:, :-1], steps.counts[:, :-1], steps.actions, steps.meaning)
         _, state = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
         return tf.nest.map_structure(tf.stop_gradient, state)
 
     def loss(self, steps: Steps, state: snt.LSTMState) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return the mean negative log-likelihood over the real steps, and its parts by name.
+        """Return the loss, and its parts by name, as means over all steps that are not padding.
 
-        The part of z is a mean over the latent dimensions. The parts of counts and mask are sums over the rules,
-        because a single wrong entry spoils a dream.
+        The loss is the sum of the parts "z", "reward", "termination", "counts" and "xfer_mask". Each part is a negative
+        log-likelihood in nats, except "reward", a squared error. "z" is a mean over the latent dimensions. "counts" and
+        "xfer_mask" are sums over the rules, because a single wrong entry spoils a dream.
 
         Args:
           steps: the sequences.
-          state: the recurrent state before them.
+          state: the recurrent state before the first step of each sequence.
         """
         z, counts = steps.z[:, :-1], steps.counts[:, :-1]
         inputs = self._inputs(z, counts, steps.actions, steps.meaning)
@@ -215,7 +226,10 @@ class MDNRNN(snt.Module):
         return tf.add_n(list(parts.values())), parts
 
     def coverage(self, steps: Steps) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the shares of the real changes of z in the central 50 % and 90 % of their mixtures."""
+        """Return the shares of real changes of z within the central 50 %, and 90 %, of the predicted distributions.
+
+        A calibrated model gives 0.5 and 0.9. The shares are means over all steps and latent dimensions.
+        """
         z = steps.z[:, :-1]
         inputs = self._inputs(z, steps.counts[:, :-1], steps.actions, steps.meaning)
         outputs, _ = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
@@ -228,7 +242,7 @@ class MDNRNN(snt.Module):
     def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor) -> tf.Tensor:
         """Return the inputs of the cell, [.., features]: z, counts, rule, and location or embedding of matched nodes.
 
-        Counts enter as standardised log1p, and as 1 if they are positive.
+        A count enters as standardised log(1 + count), and as 1 if it is positive or else 0.
         """
         logs = tf.math.log1p(tf.cast(counts, tf.float32))
         xfer_id, location = actions[..., 0], actions[..., 1]
@@ -244,7 +258,13 @@ class MDNRNN(snt.Module):
         return tf.concat([z, self.count_statistics(logs), applies, which, *position], axis=-1)
 
     def _unroll(self, inputs: tf.Tensor, state: snt.LSTMState, length: tf.Tensor) -> tuple[tf.Tensor, snt.LSTMState]:
-        """Run the cell over inputs [B, T, features]; a sequence's state does not change after its last step."""
+        """Run the cell over sequences; return its outputs, [B, T, H], and the recurrent state after each sequence.
+
+        Args:
+          inputs: [B, T, features], the result of `_inputs`.
+          state: the recurrent state before the first step.
+          length: int32 [B], the number of steps of each sequence. The state of a sequence stays the same after that.
+        """
         steps = tf.shape(inputs)[1]
         rows = tf.TensorArray(inputs.dtype, steps).unstack(tf.transpose(inputs, [1, 0, 2]))
 
@@ -261,9 +281,14 @@ class MDNRNN(snt.Module):
         return tf.transpose(outputs.stack(), [1, 0, 2]), state
 
     def _heads(self, outputs: tf.Tensor, inputs: tf.Tensor, actions: tf.Tensor) -> Prediction:
-        """Return the outputs of the heads, which see the LSTM's output and its inputs.
+        """Return the outputs of the heads, whose input is the LSTM's output concatenated with its inputs.
 
-        With `reward_network`, the reward head sees the inputs alone.
+        If `config.reward_network` is set, the input of the reward head is the LSTM's inputs alone.
+
+        Args:
+          outputs: [.., H], outputs of the LSTM.
+          inputs: [.., features], inputs of the LSTM.
+          actions: int32 [.., 2], (xfer_id, location).
         """
         shape = tf.shape(outputs)[:-1]
         features = tf.reshape(tf.concat([outputs, inputs], axis=-1), [-1, outputs.shape[-1] + inputs.shape[-1]])
@@ -288,5 +313,5 @@ class MDNRNN(snt.Module):
 
 
 def _count_changes(steps: Steps) -> tf.Tensor:
-    """Return the classes of the changes of location counts, int32 [B, T, N]: the clipped change plus MAX_DELTA."""
+    """Return the change of each location count in each step, int32 [B, T, N], clipped to ±MAX_DELTA, plus MAX_DELTA."""
     return tf.clip_by_value(steps.counts[:, 1:] - steps.counts[:, :-1], -MAX_DELTA, MAX_DELTA) + MAX_DELTA

@@ -1,7 +1,8 @@
 """The graph encoder: a message-passing network whose readout is the latent state z.
 
-Encode, process, decode (Battaglia et al. 2018, graph_nets). The decoder is used only to train the encoder: from z alone
-it predicts the graph's costs, the number of nodes per operator and the number of locations per rule.
+The network encodes, processes and decodes (Battaglia et al. 2018, graph_nets). The decoder is used only to train the
+encoder: from the latent state alone it predicts the global features of the graph (costs), the number of nodes per
+operator and the number of locations per rule.
 """
 
 import sonnet as snt
@@ -14,11 +15,11 @@ from worldmodel.mdn_rnn.batching import GraphBatch
 from worldmodel.network_parts import Normaliser, full_step, processed, standardise
 from worldmodel.spaces import Z_BOUND
 
-POOL_RATE = 0.02  # weight of a batch in the moving averages that replace batch statistics outside training
+POOL_RATE = 0.02  # weight of a batch in the moving averages of pooled features, which are used outside training
 
 
 class GraphEncoder(snt.Module):
-    """An encoder of B graphs to z [B, Z], independent of the order of nodes and edges."""
+    """An encoder from B graphs to latent states z [B, Z], which do not depend on the order of nodes and edges."""
 
     def __init__(self, spec: EncodingSpec, latent: int, hidden: int, message_passing_steps: int):
         super().__init__(name="encoder")
@@ -44,12 +45,12 @@ class GraphEncoder(snt.Module):
         self.decoder = snt.nets.MLP([2 * hidden, n_targets], name="decoder")
 
     def fit_inputs(self, batch: GraphBatch, counts: tf.Tensor, rate: float = 1.0) -> None:
-        """Blend the statistics of these graphs and of their prediction targets into the normalisers.
+        """Update the normalisers of the inputs, and of the decoder's targets, with the statistics of some graphs.
 
         Args:
           batch: B graphs.
-          counts: int32 [B, N].
-          rate: weight of the new statistics.
+          counts: int32 [B, N], the number of locations of each rule.
+          rate: weight of the new statistics; 1 replaces the old ones.
         """
         self.node_statistics.update(batch.nodes, rate)
         self.global_statistics.update(batch.globals, rate)
@@ -65,7 +66,7 @@ class GraphEncoder(snt.Module):
         return tf.clip_by_value(self.latent_statistics(latent), -Z_BOUND, Z_BOUND)
 
     def embedded_nodes(self, batch: GraphBatch) -> tf.Tensor:
-        """Return the embedding of each node after message passing, [n, hidden]."""
+        """Return the embedding of each of the n nodes of a batch after message passing, [n, hidden]."""
         return self._processed(batch).nodes
 
     def _processed(self, batch: GraphBatch) -> GraphsTuple:
@@ -78,11 +79,12 @@ class GraphEncoder(snt.Module):
         return processed(graphs, self.process)
 
     def latent(self, batch: GraphBatch, training: bool = False) -> tf.Tensor:
-        """Return the readout before standardisation, [B, Z] within ±1.
+        """Return the latent states before standardisation, [B, Z] within ±1.
 
         Args:
           batch: B graphs.
-          training: use and update batch statistics in the pooling.
+          training: True to standardise pooled features by the statistics of this batch, and update the moving averages.
+            False to standardise them by the moving averages.
         """
         graphs = self._processed(batch)
         pooled = tf.math.unsorted_segment_sum(
@@ -100,18 +102,18 @@ class GraphEncoder(snt.Module):
     def loss(self, batch: GraphBatch, counts: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, dict]:
         """Return the loss of the decoder and its parts by name.
 
-        Each part is the mean squared error of the standardised costs, location counts or operator counts. The loss is
-        the sum of the parts.
+        The parts "costs", "counts" and "operators" are the mean squared errors of the standardised global features,
+        location counts and operator counts. The loss is the sum of the parts.
 
         Args:
           batch: B graphs.
-          counts: int32 [B, N].
+          counts: int32 [B, N], the number of locations of each rule.
           training: see `latent`.
         """
         return self.loss_of(self.latent(batch, training), batch, counts)
 
     def loss_of(self, latent: tf.Tensor, batch: GraphBatch, counts: tf.Tensor) -> tuple[tf.Tensor, dict]:
-        """Return `loss` for a known latent [B, Z]."""
+        """Return the result of `loss`, given the result of `latent` for the same batch, [B, Z]."""
         predicted = self.decoder(latent)
         sizes = [self.spec.global_features, self.spec.n_rules, self.spec.n_ops]
         errors = tf.split(tf.square(predicted - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
@@ -119,7 +121,7 @@ class GraphEncoder(snt.Module):
         return tf.add_n(list(parts.values())), parts
 
     def _targets(self, batch: GraphBatch, counts: tf.Tensor) -> tf.Tensor:
-        """Return the targets [B, G + N + n_ops]: globals, and log1p of the location and operator counts."""
+        """Return the decoder's targets, [B, G + N + n_ops]: globals, and log(1 + n) of location and operator counts."""
         n_graphs, n_ops = tf.shape(batch.n_node)[0], self.spec.n_ops
         cells = _owners(batch.n_node) * n_ops + batch.ops
         histogram = tf.reshape(tf.math.bincount(cells, minlength=n_graphs * n_ops), [n_graphs, n_ops])
@@ -128,5 +130,5 @@ class GraphEncoder(snt.Module):
 
 
 def _owners(n_node: tf.Tensor) -> tf.Tensor:
-    """Return the graph of each node: [B] to [sum of n_node]."""
+    """Return the index of the graph that each node belongs to, int32 [n]; n_node: int32 [B], nodes of each graph."""
     return tf.repeat(tf.range(tf.shape(n_node)[0]), n_node)

@@ -1,4 +1,4 @@
-"""Dreams of the MDN-RNN, and its views of real graphs."""
+"""The MDN-RNN as a dream (`MDNRNNImagination`) and as an observer of real episodes (`MDNRNNObserver`)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -10,11 +10,13 @@ from worldmodel.base import Imagined
 
 
 class RecurrentState(NamedTuple):
-    """The recurrent state of k members side by side. Controllers see the first H entries of h.
+    """The recurrent states of the LSTMs of all k members of an ensemble, concatenated.
+
+    Controllers observe the first H columns of h, which belong to the first member.
 
     Attributes:
-      h: float32 [B, k · H], outputs of the LSTMs.
-      c: float32 [B, k · H], their cells.
+      h: float32 [B, k · H], the outputs.
+      c: float32 [B, k · H], the cells.
     """
 
     h: np.ndarray
@@ -25,10 +27,11 @@ class DreamtLatents(NamedTuple):
     """The current states of B dreams.
 
     Attributes:
-      z: float32 [B, Z].
-      counts: int32 [B, N], predicted locations, the input of the next step.
-      shown: int32 [B, N], the same, but 0 where the mask head predicts that the rule does not apply.
-      h, c: float32 [B, k · H].
+      z: float32 [B, Z], the latent states.
+      counts: int32 [B, N], the predicted number of locations of each rule, an input of the next step.
+      shown: int32 [B, N], the counts that controllers observe: `counts`, but 0 where the mask head predicts that the
+        rule has no location.
+      h, c: float32 [B, k · H], see `RecurrentState`.
     """
 
     z: np.ndarray
@@ -39,7 +42,7 @@ class DreamtLatents(NamedTuple):
 
 
 class Recurrent(Protocol):
-    """The methods of a model that dreams and observers call; MDNRNNWorldModel implements them."""
+    """The attributes and methods of a model that dreams and observers use; MDNRNNWorldModel implements them."""
 
     hidden: int
     dynamics: object
@@ -56,8 +59,13 @@ class Recurrent(Protocol):
 
 
 class MDNRNNImagination:
-    """A batch of imagined rollouts from z [n, Z], counts [n, N] and a recurrent state; see
-    `worldmodel.base.Imagination`.
+    """A batch of n imagined rollouts; see `worldmodel.base.Imagination`.
+
+    Args:
+      model: the world model.
+      z: float32 [n, Z], the latent states at the start.
+      counts: int32 [n, N], the number of locations of each rule at the start.
+      state: the recurrent states at the start.
     """
 
     def __init__(self, model: Recurrent, z: np.ndarray, counts: np.ndarray, state: RecurrentState):
@@ -91,7 +99,7 @@ class MDNRNNImagination:
 class MDNRNNObserver:
     """The observer of a real episode; see `worldmodel.base.Observer`.
 
-    z encodes the real graph, and h comes from the cell that dreams. Locations are numbered as in the environment.
+    z encodes the real graph. h comes from the same LSTM as in dreams. Locations are numbered as in the environment.
     """
 
     def __init__(self, model: Recurrent):
@@ -99,7 +107,7 @@ class MDNRNNObserver:
 
     @property
     def class_counts(self) -> np.ndarray:
-        """The number of matches per match class, int [N]; each rule is one match class."""
+        """The number of matches of each match class, int [N]; each rule is one match class."""
         return self.counts
 
     def begin(self, state: State) -> None:
@@ -115,7 +123,10 @@ class MDNRNNObserver:
         self._see(state)
 
     def _meaning(self, action: Sequence[int]) -> np.ndarray:
-        """Return the mean embedding of the nodes that the action matches, float32 [1, M]."""
+        """Return the mean embedding of the nodes that an action of the current state matches, float32 [1, M].
+
+        M is 0 if actions are described by location numbers.
+        """
         if not self._model.dynamics.meaning:
             return np.zeros((1, 0), np.float32)
         match = self._real.match(*self.real_action(action))

@@ -33,7 +33,7 @@ from worldmodel.train_and_load import read_description, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import MDNRNNConfig
 
-NODES_PER_BATCH = 8192  # approximate number of nodes per batch of graphs to encode
+NODES_PER_BATCH = 8192  # largest number of nodes in a batch of graphs to encode, unless a single graph has more
 
 
 class Step(NamedTuple):
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
     Attributes:
       z, counts, shown_counts, reward, terminated: as in `dynamics.Outcome`.
-      uncertainty: float32 [B].
+      uncertainty: float32 [B], see `disagreement`.
       state: the recurrent state after the step.
     """
 
@@ -60,8 +60,8 @@ class MDNRNNWorldModel(snt.Module):
     Attributes:
       spec, config, latent, hidden: see `worldmodel.base.WorldModel`.
       encoder: the graph encoder.
-      dynamics: the MDN-RNN that dreams.
-      others: further members of the ensemble.
+      dynamics: the MDN-RNN that dreams, the first member of the ensemble.
+      others: the other members of the ensemble, which only contribute to the uncertainty.
     """
 
     def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
@@ -104,9 +104,10 @@ class MDNRNNWorldModel(snt.Module):
         return MDNRNNImagination(self, np.repeat(z, n, 0), np.repeat(counts, n, 0), self.initial_state(n))
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
-        """Return open-loop predictions; see `worldmodel.base`.
+        """Return open-loop predictions; see `worldmodel.base.WorldModel.replay`.
 
-        As in a dream, NO-OP ends the episode and changes nothing. An invalid action changes nothing.
+        As in a dream, NO-OP ends the episode with the reward 0, and an invalid action earns INVALID_REWARD. Both leave
+        the state unchanged.
         """
         steps = self.pack(episodes)
         valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
@@ -128,8 +129,12 @@ class MDNRNNWorldModel(snt.Module):
         return Replay(*(np.stack(values, axis=1) for values in zip(*result, strict=True)))
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Return the share of changes of z in the central 50 % and 90 % of their mixture, one step from each real
-        state.
+        """Return the shares of real changes of z within the central 50 % and 90 % of the predicted distributions.
+
+        Each change is predicted one step ahead, from the real state.
+
+        Returns:
+          {"coverage_50", "coverage_90"}.
         """
         steps = self.pack(episodes)
         half, most = self._coverage(steps)
@@ -146,7 +151,7 @@ class MDNRNNWorldModel(snt.Module):
 
         Args:
           folder: the folder of the model.
-          spec: the expected encoding; None accepts any.
+          spec: the expected encoding; None accepts any encoding.
 
         Raises:
           RLFlowError: a file is damaged, or the model was made for another encoding.
@@ -159,7 +164,7 @@ class MDNRNNWorldModel(snt.Module):
 
     @property
     def match_classes(self) -> np.ndarray:
-        """The match classes: one per rule."""
+        """The rule of each match class, int32 [N]: every rule is one match class."""
         return np.arange(self.spec.n_rules, dtype=np.int32)
 
     @property
@@ -169,25 +174,25 @@ class MDNRNNWorldModel(snt.Module):
     # -- parts ---------------------------------------------------------------------------------------
 
     def encode(self, graphs: Sequence[GraphArrays]) -> np.ndarray:
-        """Return z of the graphs, float32 [len(graphs), Z]."""
+        """Return the latent states z of the graphs, float32 [len(graphs), Z]."""
         return np.concatenate([self._encode(batch).numpy() for batch in batches_of_nodes(graphs, NODES_PER_BATCH)])
 
     def standardise_latents(self, graphs: Sequence[GraphArrays], rate: float = 1.0) -> None:
-        """Update the statistics of z with these graphs; rate 1 gives their z mean 0 and variance 1.
+        """Update the statistics with which z is standardised from some graphs.
 
         Args:
           graphs: the graphs.
-          rate: weight of the new statistics.
+          rate: weight of the new statistics; with 1, the z of these graphs have mean 0 and variance 1.
         """
         latents = [self._latent(batch) for batch in batches_of_nodes(graphs, NODES_PER_BATCH)]
         self.encoder.latent_statistics.update(tf.concat(latents, axis=0), rate)
 
     def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the mean embeddings of matched nodes, float32 [len(graphs), M]; zeros without matched nodes.
+        """Return the mean embedding of the matched nodes of each graph, float32 [len(graphs), M].
 
         Args:
           graphs: the graphs.
-          matched: per graph, int [k], rows of nodes.
+          matched: for each graph, int [k], the rows of the matched nodes; the result is zeros if k is 0.
         """
         result = np.zeros((len(graphs), self.dynamics.meaning), np.float32)
         i = 0
@@ -199,7 +204,11 @@ class MDNRNNWorldModel(snt.Module):
         return result
 
     def pack(self, episodes: Sequence[Episode]) -> Steps:
-        """Return the episodes as encoded sequences."""
+        """Encode all graphs of episodes and return the episodes as sequences.
+
+        Raises:
+          RLFlowError: the model needs the matched nodes of every step, which an episode lacks.
+        """
         z, meanings = self.encode([graph for episode in episodes for graph in episode.graphs]), None
         if self.dynamics.meaning:
             if any(episode.matched is None for episode in episodes):
@@ -212,7 +221,7 @@ class MDNRNNWorldModel(snt.Module):
         return pack_episodes(episodes, z, meanings)
 
     def initial_state(self, batch_size: int) -> RecurrentState:
-        """Return the state at the start of an episode: zeros."""
+        """Return the recurrent states of B = `batch_size` new episodes: zeros."""
         size = self.config.members * self.config.hidden
         return RecurrentState(*(np.zeros((batch_size, size), np.float32) for _ in RecurrentState._fields))
 
@@ -223,12 +232,12 @@ class MDNRNNWorldModel(snt.Module):
         """Predict one step of B dreams.
 
         Args:
-          z: float32 [B, Z].
-          counts: int [B, N].
-          actions: int [B, 2].
-          state: the recurrent state.
+          z: float32 [B, Z], the latent states.
+          counts: int [B, N], the number of locations of each rule.
+          actions: int [B, 2], (xfer_id, location).
+          state: the recurrent states before the step.
           temperature: τ; 0 gives the most likely outcome.
-          seed: two integers.
+          seed: two integers that determine the drawing of z.
         """
         *outcome, h, c = self._step(
             z, counts.astype(np.int32), actions.astype(np.int32), *state, np.float32(temperature),
@@ -239,20 +248,20 @@ class MDNRNNWorldModel(snt.Module):
     def recur(
         self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, meaning: np.ndarray, state: RecurrentState
     ) -> RecurrentState:
-        """Return the recurrent state after B real steps.
+        """Return the recurrent states after one real step of B episodes.
 
         Args:
-          z: float32 [B, Z].
-          counts: int [B, N].
-          actions: int [B, 2].
-          meaning: float32 [B, M], embeddings of the matched nodes.
-          state: the recurrent state before.
+          z: float32 [B, Z], the latent states before the step.
+          counts: int [B, N], the number of locations of each rule before the step.
+          actions: int [B, 2], (xfer_id, location).
+          meaning: float32 [B, M], the embeddings of the matched nodes.
+          state: the recurrent states before the step.
         """
         arguments = z, counts.astype(np.int32), actions.astype(np.int32), meaning, *state
         return RecurrentState(*(part.numpy() for part in self._recur(*arguments)))
 
     def _predict(self, z, counts, actions, h, c, temperature, seed):
-        """Return the first member's outcome, the disagreement of all members as uncertainty, and the states of all."""
+        """Return the fields of the first member's outcome, the `disagreement` of all members, and the next h and c."""
         outcomes, states = [], []
         for member, state in zip(self.members, self._split(h, c), strict=True):
             prediction, state = member(z, counts, actions, member.usual_meaning(actions), state)
@@ -272,7 +281,7 @@ class MDNRNNWorldModel(snt.Module):
         return [snt.LSTMState(*parts) for parts in zip(hidden, cell, strict=True)]
 
     def _build(self, member: MDNRNN) -> None:
-        """Create every variable of the encoder and of this member, by one run over a graph with one node."""
+        """Run the encoder and this member on a graph with one node, which creates their variables."""
         spec = self.spec
         graph = GraphArrays(
             np.zeros(1, np.int32), np.zeros((1, spec.node_features), np.float32),
@@ -286,7 +295,10 @@ class MDNRNNWorldModel(snt.Module):
 
 
 def disagreement(outcomes: Sequence[Outcome]) -> tf.Tensor:
-    """Return the standard deviation of the rewards plus the share of rules whose masks differ, float32 [B]."""
+    """Return the disagreement of ensemble members about B steps, float32 [B]; zeros for a single member.
+
+    It is the standard deviation of the predicted rewards plus the share of rules whose predicted masks differ.
+    """
     if len(outcomes) == 1:
         return tf.zeros_like(outcomes[0].reward)
     masks = tf.stack([outcome.shown_counts > 0 for outcome in outcomes])

@@ -41,9 +41,9 @@ from worldmodel.weights import apply_clipped, module_arrays, restore_arrays, wit
 from worldmodel.world_model_options import MDNRNNConfig
 
 CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
-SAMPLE = 512  # graphs in the input statistics and in the held-out encoder loss
-ONLINE_RATE = 0.05  # weight of a mini-batch in moving statistics
-# Streams of random numbers (0 is `worldmodel.train_and_load.HOLDOUT`); member i uses EPISODES + i.
+SAMPLE = 512  # largest number of graphs for the input statistics, and for the held-out loss of the encoder
+ONLINE_RATE = 0.05  # weight of a mini-batch in the moving averages of the normalisers
+# Numbers of the streams of random numbers (0 is `worldmodel.train_and_load.HOLDOUT`); member i uses EPISODES + i.
 GRAPHS, EPISODES = 1, 2
 
 
@@ -51,11 +51,17 @@ def train(
     config: MDNRNNConfig, spec: EncodingSpec, source: Source, folder: Path | str, seed: int, log: Log | None = None,
     progress=None,
 ) -> Trained:
-    """Train the model; see `worldmodel.train_and_load.train`. The folder gets model.json, weights.npz and
+    """Train the model; see `worldmodel.train_and_load.train`. The folder receives model.json, weights.npz and
     checkpoint.npz.
 
-    The results are {"interactions", "encoder_steps", "steps" (made, at most the configured number), "resumed_from"
-    (step), "losses" (of the last step), "holdout" (losses on the held-out episodes, or None)}.
+    The entries of the results are:
+
+      interactions: number of real steps in the episodes.
+      encoder_steps: number of separate gradient steps of the encoder.
+      steps: number of gradient steps of the MDN-RNN; early stopping can make it smaller than the configured number.
+      resumed_from: number of steps in the checkpoint from which this call resumed.
+      losses: metrics of the last step.
+      holdout: losses on the held-out episodes, or None without such episodes.
     """
     prepare_tensorflow(seed, config.threads)
     updates = Updates(MDNRNNWorldModel(spec, config))
@@ -82,14 +88,15 @@ def restore_best(model: MDNRNNWorldModel, folder: Path | str) -> None:
 
 
 def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
-    """Return the learning rate of a step.
+    """Return the learning rate of a step in a phase of the training.
 
-    It decays polynomially from `learning_rate` to `final_learning_rate` (degree 2 in the paper).
+    It decays from `learning_rate` to `final_learning_rate` as a polynomial of the degree `decay_power` (2 in the
+    paper).
 
     Args:
       config: the options.
-      step: the step, from 0.
-      steps: the number of steps of the training.
+      step: the number of the step in its phase, from 0.
+      steps: the number of steps of the phase.
     """
     left = (1 - step / steps) ** config.decay_power
     return config.final_learning_rate + (config.learning_rate - config.final_learning_rate) * left
@@ -98,7 +105,8 @@ def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
 class Updates(snt.Module):
     """A world model, its optimisers and the step number, which are the whole state of a checkpoint.
 
-    Each update is traced once.
+    The functions `update_encoder`, `update_members` and `update_jointly` make one gradient step each; each is compiled
+    once.
     """
 
     def __init__(self, model: MDNRNNWorldModel):
@@ -123,11 +131,14 @@ class Updates(snt.Module):
         self._dynamics_losses = [compiled(partial(_loss_from_start, member), steps) for member in model.members]
 
     def held_out_loss(self, steps: Steps) -> float:
-        """Return the mean loss of the members on held-out steps."""
+        """Return the loss on held-out sequences, as the mean over the members of the ensemble."""
         return float(np.mean([loss(steps)[0] for loss in self._dynamics_losses]))
 
     def evaluate(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Return the losses of the encoder and of the first member on whole episodes, as {"dynamics/reward": …}."""
+        """Return the losses of the encoder (on at most SAMPLE graphs) and of the first member on whole episodes.
+
+        The names of the losses are, for example, "encoder/costs" and "dynamics/reward".
+        """
         graphs, counts = _states(episodes)
         chosen = _spread(len(graphs), SAMPLE)
         encoder = self._encoder_loss(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
@@ -147,14 +158,29 @@ class Updates(snt.Module):
     def _update_dynamics(
         self, member: MDNRNN, optimiser: snt.Optimizer, before: Steps, window: Steps, rate: tf.Tensor
     ) -> dict:
-        """Make one step on the window's loss; the earlier steps only warm up the recurrent state."""
+        """Make one gradient step of a member on the loss of a window, and return the metrics to log.
+
+        Args:
+          member: the member.
+          optimiser: its optimiser.
+          before: the steps before the window, from which only the recurrent state is computed.
+          window: the steps of the window.
+          rate: the learning rate.
+        """
         state = member.warm(before)
         return self._descend(lambda: member.loss(window, state), member.trainable_variables, optimiser, rate)
 
     def _update_jointly(
         self, batch: GraphBatch, counts: tf.Tensor, position: tf.Tensor, window: Steps, rate: tf.Tensor
     ) -> dict:
-        """Make one step of encoder and dynamics; position, int32 [B, T + 1], is the graph of each state in the batch.
+        """Make one gradient step of the encoder and of the dynamics together, and return the metrics to log.
+
+        Args:
+          batch: the graphs of all states of the window.
+          counts: int32 [graphs, N], the number of locations of each rule.
+          position: int32 [B, T + 1], the index in the batch of the graph of each state.
+          window: the steps of the window; their z is not used.
+          rate: the learning rate.
         """
         encoder, dynamics = self.model.encoder, self.model.dynamics
         with tf.GradientTape() as tape:
@@ -179,7 +205,7 @@ class Updates(snt.Module):
         return {"loss": total, **parts, "gradient_norm": norm, "learning_rate": rate}
 
     def _apply(self, gradients: Sequence, variables: Sequence, optimiser: snt.Optimizer, rate: tf.Tensor) -> tf.Tensor:
-        """Apply gradients and return their global norm before clipping."""
+        """Apply gradients after clipping their global norm, and return the norm before clipping."""
         optimiser.learning_rate.assign(rate)
         return apply_clipped(gradients, variables, optimiser, self.model.config.gradient_clip)
 
@@ -193,7 +219,7 @@ def _adam(variables: Sequence[tf.Variable]) -> snt.optimizers.Adam:
 
 
 class _Run:
-    """The trainer of one training with two kinds of updates: of the encoder and of the dynamics."""
+    """The loop of a training, which can consist of several phases with one step number and one checkpoint."""
 
     def __init__(self, updates: Updates, folder: Path, description: dict, log: Log | None, progress):
         config, path, best = updates.model.config, folder / CHECKPOINT, folder / BEST
@@ -219,9 +245,14 @@ class _Run:
         self, phase: str, update: Callable[[int], dict[str, dict]], total: int, first: int = 0,
         held_out: Callable[[], Steps] | None = None,
     ) -> None:  # fmt: skip
-        """Make the steps up to `total`, in a phase that began at the step `first`.
+        """Run one phase of the training up to the step `total`.
 
-        update: step of the phase → metrics by part (encoder=…, dynamics=…).
+        Args:
+          phase: the name of the phase, shown by the progress bar.
+          update: makes a step, given its number within the phase; returns metrics by part, {"encoder": {…}, …}.
+          total: the step number at which the phase is complete.
+          first: the step number at which the phase begins.
+          held_out: returns the sequences of the held-out loss; None for a phase without early stopping.
         """
         if self.bar is not None:
             self.bar.set_description(phase)
@@ -242,7 +273,11 @@ def _log_by_name(log: Log, step: int, metrics: dict[str, float]) -> None:
 
 
 def _train_offline(updates: Updates, run: _Run, episodes: Sequence[Episode], seed: int) -> list[Episode]:
-    """Train the encoder and then the dynamics on its latents, or both together; return the held-out episodes."""
+    """Train on stored episodes and return the held-out ones.
+
+    The dynamics are trained after the encoder, on its latent states. With `config.encoder` "joint", both are trained
+    together.
+    """
     model, config = updates.model, updates.model.config
     training, held_out = split_episodes(episodes, config.holdout, seed)
     updates.interactions.assign(sum(episode.interactions for episode in episodes))
@@ -268,7 +303,10 @@ def _train_offline(updates: Updates, run: _Run, episodes: Sequence[Episode], see
 def _train_dynamics(
     updates: Updates, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int
 ) -> None:
-    """Train the dynamics on fixed latents; a resumed run computes the same latents and statistics here."""
+    """Train the dynamics on the latent states of a fixed encoder.
+
+    A resumed training computes the same latent states and statistics again.
+    """
     model, config = updates.model, updates.model.config
     model.standardise_latents(_states(training)[0])
     steps = model.pack(training)
@@ -285,7 +323,7 @@ def _train_dynamics(
 def _train_jointly(
     updates: Updates, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int
 ) -> None:
-    """Train encoder and dynamics on the same windows, whose graphs are encoded in every step."""
+    """Train encoder and dynamics together. Each step encodes the graphs of a window and predicts the window's steps."""
     model, config = updates.model, updates.model.config
     graphs, counts = _states(training)
     numbered = pack_episodes(training, np.arange(len(graphs))[:, None])  # a state is the number of its graph
@@ -305,10 +343,10 @@ def _train_jointly(
 
 
 def _train_online(updates: Updates, run: _Run, source: MiniBatches, seed: int) -> list[Episode]:
-    """Train on a stream of mini-batches (the paper's mode) and return the held-out episodes.
+    """Train on a stream of mini-batches of episodes (the paper's mode) and return the held-out episodes.
 
-    Each mini-batch gives one step of the encoder and one of the dynamics.
-    The statistics of the normalisers follow the stream as moving averages.
+    For each mini-batch, the encoder (unless untrained) and every member make one gradient step. The statistics of the
+    normalisers follow the stream as moving averages. The mini-batch after the last step is held out.
     """
     model, config = updates.model, updates.model.config
     stream = source(config.batch_episodes, run.step)
@@ -338,7 +376,11 @@ def _train_online(updates: Updates, run: _Run, source: MiniBatches, seed: int) -
 
 
 def _update_members(updates: Updates, steps: Steps, rate: float, seed: int, step: int) -> dict[str, dict]:
-    """Make one step of every member on its own windows: {"dynamics": metrics, "dynamics-2": metrics, …}."""
+    """Make one gradient step of every member on random windows of its own.
+
+    Returns:
+      The metrics of each member: {"dynamics": {…}, "dynamics-2": {…}, …}.
+    """
     result = {}
     for number, update in enumerate(updates.update_members):
         windows = _random_windows(steps, updates.model.config, _random(seed, EPISODES + number, step))
@@ -347,13 +389,17 @@ def _update_members(updates: Updates, steps: Steps, rate: float, seed: int, step
 
 
 def _pool(encoder: GraphEncoder, graphs: Sequence[GraphArrays]) -> None:
-    """Gather the pooling statistics of an untrained encoder; training gathers them otherwise."""
+    """Update the moving averages of pooled features of an untrained encoder, as training does for a trained one."""
     for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
         encoder.latent(GraphBatch(*map(tf.constant, batch)), training=True)
 
 
 def _random_windows(steps: Steps, config: MDNRNNConfig, random: np.random.Generator) -> tuple[Steps, Steps]:
-    """Return, for random episodes, the steps before a window and a random window of at most `max_sequence` steps."""
+    """Draw episodes and a random window of at most `config.max_sequence` steps in each.
+
+    Returns:
+      (the steps before the windows, the steps of the windows).
+    """
     rows = random.choice(len(steps.length), min(config.batch_episodes, len(steps.length)), replace=False)
     start = random.integers(0, np.maximum(steps.length[rows] - config.max_sequence, 0) + 1)
     stop = np.minimum(start + config.max_sequence, steps.length[rows])
@@ -361,13 +407,13 @@ def _random_windows(steps: Steps, config: MDNRNNConfig, random: np.random.Genera
 
 
 def _states(episodes: Sequence[Episode]) -> tuple[list, np.ndarray]:
-    """Return all graphs of the episodes, and their location counts int32 [number of graphs, N]."""
+    """Return all graphs of the episodes, and the location counts of these graphs, int32 [number of graphs, N]."""
     graphs = [graph for episode in episodes for graph in episode.graphs]
     return graphs, np.concatenate([episode.counts for episode in episodes]).astype(np.int32)
 
 
 def _spread(size: int, most: int) -> np.ndarray:
-    """Return at most `most` indices below `size`, at equal distances."""
+    """Return at most `most` of the indices 0 … size − 1, evenly spaced."""
     return np.unique(np.linspace(0, size - 1, min(size, most)).astype(int))
 
 
