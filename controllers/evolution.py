@@ -65,7 +65,7 @@ class Evolution:
         return np.stack(self.individuals)
 
     def tell(self, fitness: np.ndarray) -> None:
-        """Report the fitness, float64 [size], of the last individuals from `ask`."""
+        """Report the fitness, float64 [size], of the individuals that the last call of `ask` returned."""
         self.strategy.tell(self.individuals, (-fitness).tolist())
         self.stop = list(self.strategy.stop())  # called once per generation, since each call counts flat generations
 
@@ -118,7 +118,7 @@ class Widened:
         return self.completed(self.search.ask())
 
     def tell(self, fitness: np.ndarray) -> None:
-        """Report the fitness, float64 [size], of the last individuals from `ask`."""
+        """Report the fitness, float64 [size], of the individuals that the last call of `ask` returned."""
         self.search.tell(fitness)
         self.left -= len(fitness)
         if self.left <= 0 and len(self.search.start) < len(self.start):

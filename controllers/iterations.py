@@ -28,13 +28,13 @@ class Steps(Protocol):
     """
 
     def learn(self, number: int, episodes: Sequence[Episode]) -> dict:
-        """Train the world model of the iteration on these episodes and return the results of the training."""
+        """Train the world model of iteration `number` on these episodes and return the results of the training."""
 
     def model(self, number: int) -> WorldModel:
-        """Return the world model of the iteration."""
+        """Return the world model that `learn` trained in iteration `number`."""
 
     def dream(self, number: int, model: WorldModel) -> tuple[object, float]:
-        """Train a controller in the dreams of the model; return the controller and its dreamt return."""
+        """Train a controller in the dreams of the model; return the controller and its best mean return there."""
 
     def play(self, number: int, controller, model: WorldModel, interactions: int) -> list[Episode]:
         """Play the controller on the real graph for at most `interactions` steps and return the episodes."""

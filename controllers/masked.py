@@ -29,7 +29,7 @@ def count_of(counts: tf.Tensor, xfer_id: tf.Tensor) -> tf.Tensor:
 
 
 class MaskedCategorical:
-    """A softmax over the valid entries; invalid entries have probability zero.
+    """One categorical distribution per row: the softmax over the valid entries; invalid entries have probability zero.
 
     Args:
       logits: float32 [B, K].
@@ -109,7 +109,7 @@ class TwoStage:
         return tf.stack([xfer_id, self.locations(xfer_id).mode()], axis=1)
 
     def log_prob(self, actions: tf.Tensor) -> tf.Tensor:
-        """Return the joint log-probability, float32 [B], of actions int32 [B, 2]; -inf if either stage is masked."""
+        """Return log π(rule, location) of one action per row, int32 [B, 2]: float32 [B] in nats, -inf if invalid."""
         return self.log_prob_and_entropy(actions)[0]
 
     def log_prob_and_entropy(self, actions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

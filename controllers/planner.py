@@ -148,7 +148,7 @@ EXCURSION = 20  # expected number of random steps between the departure and the 
 
 @runtime_checkable
 class DreamOfOneStart(Protocol):
-    """An environment that may offer its first state to searches, such as `DreamVectorEnv`."""
+    """An environment of dreams, such as `DreamVectorEnv`, whose start can be searched if the world model allows it."""
 
     def searchable(self, uncertainty_limit: float) -> DreamtState | None: ...
 

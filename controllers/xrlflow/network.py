@@ -56,7 +56,7 @@ SPEC = MetaGraph(  # any sizes, so that functions are compiled once
 
 
 def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
-    """Join one or more observations into a meta-graph."""
+    """Join one or more observations of `CandidateEnv` into a meta-graph."""
     counts = [len(one["actions"]) for one in observations]
     rows, candidates = _exclusive_sums([len(one["ops"]) for one in observations]), _exclusive_sums(counts)
 
@@ -73,7 +73,7 @@ def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
 
 
 def _exclusive_sums(sizes: Sequence[int]) -> np.ndarray:
-    """Return the exclusive cumulative sum, int32."""
+    """Return the sum of the earlier sizes for each size, int32: [3, 2, 4] gives [0, 3, 5]."""
     return (np.cumsum(sizes) - sizes).astype(np.int32)
 
 
@@ -186,7 +186,7 @@ class Network(snt.Module):
 
 
 class Attention(snt.Module):
-    """One attention head over the sources of a node and the node itself (Veličković et al. 2018)."""
+    """One attention head: a node attends to itself and to the senders of its edges (Veličković et al. 2018)."""
 
     def __init__(self, rng: np.random.Generator, width: int, name: str):
         super().__init__(name)

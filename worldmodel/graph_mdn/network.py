@@ -202,7 +202,7 @@ def _one_dimension(mixture: Mixture) -> Mixture:
 
 
 class MatchNetwork(snt.Module):
-    """A network that predicts whether a rule applies to a match, and the effect of the rewrite."""
+    """A graph network that predicts for each match whether its rule applies, and the effect of the rewrite."""
 
     def __init__(self, n_rules: int, n_structures: int, n_slots: int, width: int, message_passing_steps: int):
         """Create the network for this number of rules and for a vocabulary with this number of structures and slots."""

@@ -59,7 +59,7 @@ class GraphEncoder(snt.Module):
             self.edge_statistics.update(batch.edges, rate)
 
     def __call__(self, batch: GraphBatch) -> tf.Tensor:
-        """Return z float32 [B, Z], standardised over the training data and clipped to ±Z_BOUND."""
+        """Return the latent states z, float32 [B, Z], standardised over the training data and clipped to ±Z_BOUND."""
         return self.standardised(self.latent(batch))
 
     def standardised(self, latent: tf.Tensor) -> tf.Tensor:
