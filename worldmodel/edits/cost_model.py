@@ -1,11 +1,11 @@
-"""Runtimes of nodes, alone and in their neighbourhood, and gains of rewrites. In this package, costs are runtimes in ps.
+"""Runtimes of nodes, alone and in their neighbourhood, and gains of rewrites. All costs here are runtimes in ps.
 
 The runtime of a single node is the mean of the logged runtimes for its operator and signature. If the signature was
 never logged, the runtime is estimated from nodes of the same operator with other sizes.
 
 The graph may have typical sizes at which no episode was recorded. The initial graph then shows how runtimes change
-between these sizes and the recorded ones. A node that is not in the initial graph has its runtime at the recorded sizes,
-plus a constant time for each additional element. Steps that need such an estimate are uncertain.
+between these sizes and the recorded ones. The estimate for a node that is not in the initial graph is its runtime at
+the recorded sizes plus a constant time for each additional element. Steps that need such an estimate are uncertain.
 
 The gain of a step is the decrease of the sum of runtimes over all nodes. The analytic cost is a sum over operators, so
 the added and removed nodes determine the gain. A profiled kernel spans several operators, so the runtime of a node also
@@ -371,7 +371,7 @@ class CostModel:
 
     @property
     def reach(self) -> int:
-        """The largest distance, in edges, of nodes that affect the runtime of a node; 0 if only its signature matters."""
+        """The largest distance, in edges, of nodes that affect a node's runtime; 0 if only its signature matters."""
         return len(self.neighbourhoods)
 
     def __call__(

@@ -1,12 +1,13 @@
-"""Batches of states of one grounding, and one step of some of them. A state is the set of its nodes.
+"""Batches of imagined states of one grounding, and a rewrite in some states of a batch.
 
-A step does not search for matches: every node knows the matches that wait for it (a Rete network, Forgy 1982). Counters
-tell which matches are present, so the cost of a step is proportional to its changes. The grounding is queried only for
-rewrites that no dream has made before. A node without readers is removed; this is a law of dataflow and not learned.
+A state is a set of nodes of the grounding. A step does not search for matches. Like a Rete network (Forgy 1982), it
+keeps for every match a counter of unmet conditions, and each node has a list of the matches that contain it. The time of
+a step is therefore proportional to its changes. The grounding computes only effects of matches that no imagined rollout
+has rewritten before. A node whose outputs have no consumer is removed by dead code elimination, which is not learned.
 
-Of two symmetric matches the environment names the match whose nodes come first in the canonical order of the graph.
-This order is depth first from the outputs, operands before consumers. The walk covers only the part of the graph that
-decides the order of two nodes.
+Of two symmetric matches, the environment uses the match whose nodes come first in the canonical order of the graph: the
+depth-first post-order from the outputs. `first_of` walks only through the part of the graph that determines the order
+of two nodes.
 """
 
 from collections.abc import Callable
@@ -17,26 +18,36 @@ import numpy as np
 
 from worldmodel.edits.grounding_index import GroundingIndex
 
-AT_ONCE = 4096  # waiting matches, and nodes, per batch
-SPARE = 4  # arrays grow by at least 1 / SPARE of their size, so that growing is rare
+AT_ONCE = 4096  # waiting matches or nodes that are processed in one batch, which limits the memory
+SPARE = 4  # an array that is too small grows by at least 1 / SPARE of its size, so that this happens rarely
 
 
 class DreamStates:
-    """A batch of n states of one grounding.
+    """A batch of n states of one grounding with at most T tensors and J matches.
+
+    Tensors, nodes and matches are numbers of the grounding. The arrays may have more than T or J columns.
 
     Attributes:
-      producer: int32 [n, T], the present node with this primary output; −1 for none.
-      n_consumers: int16 [n, T].
-      open: int16 [n, ≥ J], the number of unmet conditions of a match; a match is present at 0. Columns of future
-        matches are 1.
-      counts: int32 [n, N], matches per rule.
-      class_counts: int32 [n, K], matches per match class.
-      paid: float64 [n, T], the runtime of each node (ps), written by simulators whose costs depend on neighbourhoods.
-      keys: uint32 [n, T, reach], the neighbourhood keys at that time (see neighbourhood.py).
+      producer: int32 [n, T], the node of the state whose primary output is this tensor; −1 if there is none.
+      n_consumers: int16 [n, T], the number of nodes of the state that read this tensor.
+      open: int16 [n, J], the number of unmet conditions of this match; the match is present if it is 0. Columns without
+        a match are 1.
+      counts: int32 [n, N], the number of present matches of each rule.
+      class_counts: int32 [n, K], the number of present matches of each match class.
+      paid: float64 [n, T], the runtime (ps) of the node in `producer`. Only simulators write it, and only if runtimes
+        depend on neighbourhoods.
+      keys: uint32 [n, T, reach], the neighbourhood keys that gave the runtime in `paid` (see neighbourhood.py).
     """
 
     def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int, reach: int = 0):
-        """Place one state per entry of `nodes`, its node numbers. reach: width of the cost model; 0 stores no keys."""
+        """Create a batch of states.
+
+        Args:
+          index: the grounding.
+          nodes: for each state, int64 [k], the numbers of its nodes.
+          n_rules: N.
+          reach: number of neighbourhood keys per node; 0 if runtimes do not depend on neighbourhoods.
+        """
         self.index, self.n = index, len(nodes)
         index.update()
         tensors = len(index.grounding.order_keys)
@@ -58,22 +69,22 @@ class DreamStates:
         self.grow()
 
     def count_consumers(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
-        """Change the number of consumers of the nodes' inputs.
+        """Update the number of consumers of all inputs of k nodes that were added or removed.
 
         Args:
-          rows: int [k], the states.
-          nodes: int [k].
-          sign: 1 for added nodes, −1 for removed ones.
+          rows: int [k], the index of the state of each node.
+          nodes: int [k], the nodes.
+          sign: 1 if the nodes were added, −1 if they were removed.
 
         Returns:
-          The changed (states, tensors).
+          (int [m] indices of states, int [m] tensors): the entries of `n_consumers` that changed, one per input.
         """
         which, tensors = self.index.inputs.take(nodes)
         np.add.at(self.n_consumers, (rows[which], tensors), np.int16(sign))
         return rows[which], tensors
 
     def grow(self) -> None:
-        """Add the new parts of the grounding."""
+        """Add columns for tensors and matches that the grounding received since the last call."""
         index = self.index
         index.update()
         more = len(index.grounding.order_keys) - self.producer.shape[1]
@@ -112,18 +123,18 @@ class DreamStates:
     # -- waiting matches ----------------------------------------------------------------------------
 
     def _admit_there(self, waiting: np.ndarray) -> None:
-        """Admit waiting matches, int [k], whose nodes are all present in some state."""
+        """Turn waiting matches, int [k], into matches, if all nodes of the match are present in some state."""
         missing = np.zeros((self.n, len(waiting)), np.int16)
         which, nodes = self.index.waiting_nodes.take(waiting)
         np.add.at(missing, (slice(None), which), 1 - self._present(nodes))
         self._admit(waiting[(missing == 0).any(axis=0)])
 
     def admit(self, rows: np.ndarray, nodes: np.ndarray) -> None:
-        """Admit the waiting matches that new nodes complete.
+        """Turn the waiting matches whose nodes are now all present into matches.
 
         Args:
-          rows: int [k], the states.
-          nodes: int [k], the nodes that were added.
+          rows: int [k], the index of the state of each added node.
+          nodes: int [k], the nodes that were added by a step.
         """
         index = self.index
         self._meet(rows, nodes)
@@ -136,7 +147,12 @@ class DreamStates:
         self._admit(np.unique(waiting[np.bincount(which, absent, len(waiting)) == 0]))
 
     def _meet(self, rows: np.ndarray, nodes: np.ndarray) -> None:
-        """Create the matches of these nodes with present nodes that share an input; both int [k]."""
+        """Create the matches of two nodes with a common input, where one node is given and the other one is present.
+
+        Args:
+          rows: int [k], the index of the state of each given node.
+          nodes: int [k], the given nodes; absent nodes are skipped.
+        """
         index, primary_output = self.index, self.index.primary_output.values
         there = self.producer[rows, primary_output[nodes]] == nodes
         rows, nodes = rows[there], nodes[there].astype(np.int64)
@@ -156,7 +172,7 @@ class DreamStates:
     # -- copies ------------------------------------------------------------------------------------
 
     def taken(self, rows: np.ndarray) -> "DreamStates":
-        """Return copies of the states in rows, int [k]; rows may repeat."""
+        """Return a new batch with copies of the states with the indices `rows`, int [k], which may repeat."""
         other = DreamStates.__new__(DreamStates)
         other.index, other.n, other.n_matches = self.index, len(rows), self.n_matches
         for name in ("producer", "n_consumers", "paid", "keys", "open", "counts", "class_counts"):
@@ -164,11 +180,11 @@ class DreamStates:
         return other
 
     def copy_rows(self, rows: np.ndarray, source: "DreamStates") -> None:
-        """Replace states by the first state of another batch.
+        """Replace states of this batch by the first state of another batch of the same grounding.
 
         Args:
-          rows: int [k], the states to replace.
-          source: the other batch; its grounding may have been smaller.
+          rows: int [k], the indices of the states to replace.
+          source: the other batch; its arrays may have fewer or more columns.
         """
         source.grow()
         self.grow()
@@ -183,11 +199,11 @@ class DreamStates:
     # -- queries -----------------------------------------------------------------------------------
 
     def matches_at(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Return the matches of valid actions, int [k].
+        """Return int [k], the matches that valid actions choose.
 
         Args:
-          rows: int [k], the states.
-          actions: int [k, 2], (xfer_id, location).
+          rows: int [k], the index of the state of each action.
+          actions: int [k, 2], valid (xfer_id, location) pairs in the model's location numbers.
         """
         self.grow()
         result = np.zeros(len(rows), np.int64)
@@ -199,11 +215,11 @@ class DreamStates:
         return result
 
     def producers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
-        """Return the nodes that make tensors, −1 for none. States store a node only under its primary output.
+        """Return int [k], the present node that makes each tensor, as any of its outputs; −1 if there is none.
 
         Args:
-          rows: int [k], the states.
-          tensors: int [k].
+          rows: int [k], the index of the state of each tensor.
+          tensors: int [k], the tensors.
         """
         result, primary_output = self.producer[rows, tensors], self.index.primary_output.values
         for k in np.flatnonzero((result < 0) & self.index.has_secondary_producer.values[tensors]).tolist():
@@ -213,12 +229,15 @@ class DreamStates:
 
 
 def as_named_by_environment(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """Return the matches, or their symmetric matches where the environment names those.
+    """Replace each match by its symmetric match if the environment uses the symmetric match.
 
     Args:
-      states: the states.
-      rows: int [k], the state of each match.
-      matches: int [k].
+      states: the batch of states.
+      rows: int [k], the index of the state of each match.
+      matches: int [k], present matches.
+
+    Returns:
+      int [k], the matches that the environment uses.
     """
     named, grounding = matches.copy(), states.index.grounding
     for k in np.flatnonzero(states.index.has_symmetric.values[matches]).tolist():
@@ -231,12 +250,12 @@ def as_named_by_environment(states: DreamStates, rows: np.ndarray, matches: np.n
 
 
 def first_of(states: DreamStates, row: int, one: int, other: int) -> int:
-    """Return which of two nodes comes first in the canonical order of a state.
+    """Return the node that comes first in the canonical order of a state, `one` or `other`.
 
     Args:
-      states: the states.
-      row: the state.
-      one, other: the nodes.
+      states: the batch of states.
+      row: the index of the state.
+      one, other: two present nodes.
     """
     grounding, producer = states.index.grounding, states.producer[row]
     primary_outputs = grounding.primary_outputs
@@ -261,9 +280,12 @@ def first_of(states: DreamStates, row: int, one: int, other: int) -> int:
 
 
 def _entrances(states: DreamStates, row: int, one: int, other: int) -> tuple[list[int], set[int]]:
-    """Return where a walk from the outputs enters the part of the graph that depends on two nodes, and this part.
+    """Find the nodes from which a depth-first walk determines the order of two nodes.
 
-    The result is a single node if all paths from the two nodes lead through it. Otherwise it is the outputs, in order.
+    Returns:
+      (entrances, around). If all paths from the two nodes to outputs lead through one node, the first such node is the
+      only entrance. Otherwise the entrances are all output nodes that depend on the two nodes, in canonical order.
+      `around` is the set of the nodes that depend on the two nodes, up to the entrances.
     """
     grounding, producer, is_output = states.index.grounding, states.producer[row], states.index.is_output.values
     order_keys, primary_outputs = grounding.order_keys, grounding.primary_outputs
@@ -284,12 +306,12 @@ def _entrances(states: DreamStates, row: int, one: int, other: int) -> tuple[lis
 
 
 def rewrite(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> "StateChange":
-    """Rewrite one match in each of these states and return the change.
+    """Rewrite one match in each of k states of a batch, and return the change.
 
     Args:
-      states: the states; they are modified.
-      rows: int [k], all different.
-      matches: int [k], present matches with known effects.
+      states: the batch; modified.
+      rows: int [k], different indices of states.
+      matches: int [k], the match to rewrite in each of these states; it is present and its effect is known.
     """
     effects = _with_unused_tensors(states, rows, matches)
     change = StateChange(states, rows)
@@ -300,7 +322,18 @@ def rewrite(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> "Stat
 
 
 def _with_unused_tensors(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """Return the effects with new tensors that have no readers, since the same match may have been rewritten before."""
+    """Return the effects of k matches such that no tensor made by an effect has a consumer in its state yet.
+
+    If the same match was rewritten before and its new tensors are still in use, the effect makes copies of them.
+
+    Args:
+      states: the batch of states.
+      rows: int [k], the index of the state of each match.
+      matches: int [k], matches with known effects.
+
+    Returns:
+      int [k], rows of effects in the `GroundingIndex`.
+    """
     effects = states.index.effects(matches).copy()
     for copy in count(1):
         states.grow()
@@ -312,31 +345,42 @@ def _with_unused_tensors(states: DreamStates, rows: np.ndarray, matches: np.ndar
 
 
 class StateChange:
-    """The result of one step.
+    """The nodes that one step removes and adds in some states of a batch.
 
     Attributes:
-      removed, added: (states, nodes) pairs of arrays. A node may be in both.
+      states: the batch.
+      rows: int [k], the indices of the states that the step rewrites.
+      removed, added: lists of (int [m] indices of states, int [m] nodes). A node may be in both lists.
+      read: list of (int [m] indices of states, int [m] tensors, int16 [m] ±1): gained and lost consumers of tensors.
     """
 
     def __init__(self, states: DreamStates, rows: np.ndarray):
         self.states, self.index, self.rows = states, states.index, rows
         self.removed: list[tuple[np.ndarray, np.ndarray]] = []
         self.added: list[tuple[np.ndarray, np.ndarray]] = []
-        self.read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # (states, tensors, ±1)
+        self.read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # see the class
 
     def add_to(self, totals: np.ndarray, values: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Add the values of added nodes to totals, [n, …], and subtract the values of removed nodes.
+        """Update a total of node values per state: add the values of added nodes, subtract the values of removed nodes.
 
         Args:
-          totals: the totals; modified.
-          values: nodes → their values.
+          totals: float64 [n, …], the total of each state of the batch; modified.
+          values: a function from nodes, int [m], to their values, float64 [m, …].
         """
         for events, sign in ((self.removed, -1.0), (self.added, 1.0)):
             for rows, nodes in events:
                 np.add.at(totals, rows, sign * values(nodes))
 
     def rewired(self, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (states, nodes that will read another tensor, the resulting nodes)."""
+        """Find the present nodes that read a tensor which the effects rewire.
+
+        Args:
+          effects: int [k], the row of the effect in each rewritten state.
+
+        Returns:
+          (int [m] indices of states, int [m] nodes that read the old tensor, int [m] nodes that replace them and read
+          the new tensor).
+        """
         grounding, index, producer = self.index.grounding, self.index, self.states.producer
         which, pairs = index.rewired.take(effects)
         states, consumers_there, becoming = ([np.zeros(0, np.int64)] for _ in range(3))
@@ -358,7 +402,7 @@ class StateChange:
         self._remove(rows[which], nodes)
         which, nodes = index.added.take(effects)
         self._add(rows[which], nodes)
-        still = self._remove(consumers_in, consumers)  # the removed ones may have been among the consumers
+        still = self._remove(consumers_in, consumers)  # a consumer may already be removed
         self._add(consumers_in[still], become[still])
         made_by, made = index.outputs.take(nodes)
         rewired_in, pairs = index.rewired.take(effects)
@@ -367,7 +411,12 @@ class StateChange:
         self.states.admit(*(np.concatenate(parts) for parts in zip(*self.added, strict=True)))
 
     def _remove(self, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-        """Remove nodes, and return which of them were present."""
+        """Remove nodes from states; return bool [m], True for the nodes that were present.
+
+        Args:
+          rows: int [m], the index of the state of each node.
+          nodes: int [m], the nodes.
+        """
         states, primary_output = self.states, self.index.primary_output.values
         there = states.producer[rows, primary_output[nodes]] == nodes
         rows, nodes = rows[there], nodes[there]
@@ -389,7 +438,11 @@ class StateChange:
         self.read.append((rows, tensors, np.full(len(rows), sign, np.int16)))
 
     def _sweep(self, suspects: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Remove nodes without readers, and then the nodes that only they read."""
+        """Remove nodes without a consumer that are no outputs, and repeat this for the producers of their inputs.
+
+        Args:
+          suspects: list of (int [m] indices of states, int [m] tensors) to check besides the tensors in `read`.
+        """
         states, index = self.states, self.index
         rows, tensors = (np.concatenate(parts) for parts in zip(*[r[:2] for r in self.read], *suspects, strict=True))
         while len(rows):
@@ -406,7 +459,7 @@ class StateChange:
             rows = rows[which]
 
     def _settle(self) -> None:
-        """Update the conditions of matches, and the counts of rules and match classes."""
+        """Update the numbers of unmet conditions of matches, and the numbers of matches per rule and per class."""
         states, index = self.states, self.index
         width = states.open.shape[1]
         cells, steps = [], []
@@ -430,7 +483,11 @@ class StateChange:
         np.add.at(states.class_counts, (rows, index.match_class.values[matches]), change)
 
     def _single_changes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (states, tensors, −1 where a tensor now has a single consumer or 1 where that ended)."""
+        """Return the tensors that now have exactly one consumer, and the tensors that had exactly one before the step.
+
+        Returns:
+          (int [m] indices of states, int [m] tensors, int16 [m]: −1 for one consumer now, 1 for one consumer before).
+        """
         rows, tensors, signs = (np.concatenate(parts) for parts in zip(*self.read, strict=True))
         width = self.states.n_consumers.shape[1]
         cells, inverse = np.unique(rows * width + tensors, return_inverse=True)
@@ -441,6 +498,6 @@ class StateChange:
 
 
 def _unique(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct (row, value) pairs, sorted."""
+    """Return the distinct pairs (rows[i], values[i]) in ascending order, as two arrays int [m]."""
     pairs = np.unique(np.stack([rows, values], axis=1), axis=0) if len(rows) else np.zeros((0, 2), np.int64)
     return pairs[:, 0], pairs[:, 1]

@@ -1,13 +1,14 @@
-"""The grounding of learned rules on one initial graph: every tensor, node and match that is reachable by these rules.
+"""The grounding of learned rules on one initial graph: the tensors, nodes and matches that rewriting can reach.
 
-Each has a number. A state of the graph is a set of nodes, and a match is present when its nodes are. The grounding
-grows when a dream makes a new rewrite, and all dreams share it. A match of several nodes waits until some state has all
-of its nodes, because most pairs of alternative nodes never occur together.
+Tensors, nodes and matches are numbered. A state is a set of nodes, and a match needs all its nodes in the state. All
+imagined rollouts from an initial graph share its grounding, which grows when a rollout makes a new rewrite. A possible
+match of several nodes waits until some state contains all of its nodes, because most combinations of nodes never occur
+in one state.
 
-The name of a new tensor consists of the tensor that it was made for, the node that makes it, and the number of its
-copies in use. The same edit therefore gives the same names in every dream. A dream and a logged episode refer to equal
-nodes without exchanging data, and a repeated rewrite does not merge its results. New nodes are logged in the order of
-the rule's plan, which is the same everywhere, unlike the order of the graph.
+A new tensor is identified by its owner (the tensor for which the rewrite made it), the node that makes it, and the
+number of copies already in use. The same rewrite therefore gives the same numbers in every imagined rollout and in
+recorded episodes, and a repeated rewrite gives different tensors. For this purpose, edits list new nodes in the order
+of the rule's plan, which is the same for all graphs.
 """
 
 import hashlib
@@ -28,16 +29,17 @@ from worldmodel.edits.learned_rules import (
     node_signature,
 )
 
-OrderKey = tuple[int, int]  # rank of the initial tensor that a tensor descends from, hash
+OrderKey = tuple[int, int]  # sort key of a tensor: rank of the initial tensor that it descends from; its id or a hash
 
 
 class GroundMatch(NamedTuple):
-    """A possible match.
+    """A match of a pattern in a grounding; it is present in the states that contain its nodes and fulfil its conditions.
 
     Attributes:
-      pattern: its number.
-      nodes, operands: in the grounding's numbers.
-      tensors: by local number.
+      pattern: the number of the pattern in `LearnedRules.patterns`.
+      nodes: the grounding's numbers of the matched nodes, in the rule's order.
+      operands: the grounding's numbers of the tensors of all variables, then of the replaced outputs.
+      tensors: tensors[i] is the grounding's number of the pattern's local tensor i.
     """
 
     pattern: int
@@ -47,13 +49,13 @@ class GroundMatch(NamedTuple):
 
 
 class GroundEffect(NamedTuple):
-    """The effect of rewriting a match.
+    """The effect of rewriting a match, in the grounding's numbers.
 
     Attributes:
-      removed, added: nodes.
-      rewired: (tensor, the tensor that its consumers read instead).
-      made: new tensors.
-      seen: whether the data contain the effect with exactly this signature.
+      removed, added: the nodes that the rewrite removes and adds.
+      rewired: (old tensor, new tensor) pairs; all consumers of the old tensor read the new tensor.
+      made: the tensors that the rewrite makes.
+      seen: True if the data contain the effect with exactly this signature, False if it is predicted.
     """
 
     removed: tuple[int, ...]
@@ -64,22 +66,31 @@ class GroundEffect(NamedTuple):
 
 
 class Grounding:
-    """The numbered tensors, nodes and matches.
+    """The numbered tensors, nodes and matches that learned rules can reach from one initial graph.
 
     Attributes:
-      first: the initial nodes, tensors and matches.
-      nodes: (operator, tensors read, tensors made).
-      primary_outputs: per node, the first tensor that it makes; states store the node under this tensor.
-      rank_signatures, signatures, order_keys: per tensor.
-      consumers, producers: per tensor, nodes.
-      matches: see GroundMatch.
-      waiting: (pattern, nodes) of matches whose nodes no state has had together; `admit` adds them to `matches`.
-        Matches of two nodes with a common input are created by `meet` instead.
-      symmetric_match: for symmetric rules, the match of the same nodes in another order, both ways.
+      rules: the learned rules.
+      first: the first edit of the graph, with its initial nodes, tensors and matches.
+      nodes: (operator, tensors read, tensors made) of each node.
+      primary_outputs: for each node, the first tensor that it makes; states store the node under this tensor.
+      rank_signatures, signatures: for each tensor, see `rlflow.collect.edits.TensorRecord`.
+      order_keys: for each tensor, a sort key that does not depend on when the tensor was numbered.
+      consumers, producers: for each tensor, the nodes that read it and the nodes that make it.
+      matches: the matches.
+      waiting: (pattern number, nodes) of matches whose nodes no state has had together; `admit` turns them into
+        matches. Matches of two nodes with a common input do not wait here; `meet` creates them.
+      symmetric_match: {match of a symmetric rule: the match of the same nodes in the other order}.
     """
 
     def __init__(self, rules: LearnedRules, first: Edit, waits: bool = True):
-        """Ground the rules; without `waits`, matches exist as soon as all of their nodes are known."""
+        """Create a grounding without nodes.
+
+        Args:
+          rules: the learned rules.
+          first: the first edit of the graph.
+          waits: True if a match of several nodes waits until a state contains all of them. If False, the match exists
+            as soon as all its nodes are numbered.
+        """
         self.rules, self.first, self.waits = rules, first, waits
         self.tensor_numbers: dict[tuple, int] = {}
         self.order_keys: list[OrderKey] = []
@@ -94,9 +105,9 @@ class Grounding:
         self.matches: list[GroundMatch] = []
         self.waiting: list[tuple[int, tuple[int, ...]]] = []
         self._met: set[tuple[int, int]] = set()
-        self._namings: dict[tuple, list[int]] = defaultdict(list)  # (symmetric rule, nodes) → waiting matches
+        self._namings: dict[tuple, list[int]] = defaultdict(list)  # (symmetric rule, set of nodes) → waiting matches
         self.symmetric_match: dict[int, int] = {}
-        self._first_naming: dict[tuple, int] = {}  # (rule, nodes) → the first match of a symmetric rule
+        self._first_naming: dict[tuple, int] = {}  # (symmetric rule, set of nodes) → its first match
         self._effects: dict[tuple[int, int], GroundEffect | None] = {}
 
     # -- tensors -----------------------------------------------------------------------------------
@@ -105,10 +116,10 @@ class Grounding:
         """Return the number of a tensor of the initial graph.
 
         Args:
-          real: its id in the initial graph.
-          rank: its position in the graph's order.
-          rank_signature: its rank signature.
-          signature: its signature.
+          real: the id of the tensor in the initial graph.
+          rank: the position of its producer in the canonical order of the initial graph; −1 without a producer.
+          rank_signature: the rank signature of the tensor.
+          signature: the signature of the tensor.
         """
         return self._tensor(("initial", real), (rank, real), rank_signature, signature)
 
@@ -118,12 +129,13 @@ class Grounding:
         """Return the number of a tensor that a rewrite makes.
 
         Args:
-          owner: the tensor that it was made for.
-          maker: operator, tensors read and output slot of its node. For a new constant: operator of its consumer, ()
-            and input position; its owner is then the existing tensor that the consumer makes, if any.
-          rank_signature: its rank signature.
-          signature: its signature.
-          copies: name → number of copies so far (see `effect`); modified.
+          owner: the tensor for which the tensor is made: the last replaced output of the match. For a constant whose
+            consumer makes an existing tensor, the owner is this tensor.
+          maker: (operator, tensors read, output slot) of the node that makes the tensor. For a new constant: (operator
+            of its consumer, (), input position).
+          rank_signature: the rank signature of the tensor.
+          signature: the signature of the tensor.
+          copies: {(owner, *maker, signature): number of the next copy} (see `effect`); modified.
         """
         name = owner, *maker, signature
         key = *name, copies[name]
@@ -150,12 +162,12 @@ class Grounding:
     # -- nodes -------------------------------------------------------------------------------------
 
     def node(self, operator: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> int:
-        """Return the number of a node; a new node adds its possible matches.
+        """Return the number of a node; number a new node and add its possible matches.
 
         Args:
-          operator: the operator.
-          inputs: tensors.
-          outputs: tensors.
+          operator: the operator of the node.
+          inputs: the tensors that the node reads.
+          outputs: the tensors that the node makes.
         """
         key = operator, inputs, outputs
         result = self.node_numbers.get(key)
@@ -172,37 +184,31 @@ class Grounding:
         return result
 
     def rewired_node(self, node: int, old: int, new: int) -> int:
-        """Return the node that reads another tensor instead.
-
-        Args:
-          node: the present node.
-          old: the tensor to replace.
-          new: the new tensor.
-        """
+        """Return the number of the node that equals a node but reads the tensor `new` instead of `old`."""
         operator, inputs, outputs = self.nodes[node]
         return self.node(operator, tuple([new if t == old else t for t in inputs]), outputs)
 
     def operator_signature(self, node: int) -> tuple[int, Signature]:
-        """Return the operator and signature of a node; see `node_signature`."""
+        """Return (operator, signature) of a node; see `node_signature`."""
         operator, inputs, outputs = self.nodes[node]
         return operator, node_signature(inputs, outputs, self.signatures.__getitem__)
 
     # -- matches -----------------------------------------------------------------------------------
 
     def match(self, xfer_id: int, nodes: tuple[int, ...], operands: tuple[int, ...]) -> int | None:
-        """Return the number of a match; None if its pattern was never seen.
+        """Return the number of a match; number a new match. Return None if the data do not contain its pattern.
 
         Args:
           xfer_id: the rule.
-          nodes: the matched nodes.
-          operands: the values of the rule's variables, then the replaced tensor.
+          nodes: the matched nodes, in the rule's order.
+          operands: the tensors of all variables, then the replaced outputs.
         """
         ground_nodes = [self.nodes[node] for node in nodes]
         pattern, tensors = lift(xfer_id, ground_nodes, operands, self.rank_signatures, self.rules.op_types)
         number = self.rules.numbers.get(pattern)
         if number is None:
             return None
-        if xfer_id in self.rules.symmetric:  # both orders of nodes, since they share a class
+        if xfer_id in self.rules.symmetric:  # also add the match of the other order, because both have one class
             if self.waits and are_siblings(pattern):
                 self.meet(*nodes)
             for waiting in self._namings.get((xfer_id, frozenset(nodes)), ()):
@@ -213,18 +219,22 @@ class Grounding:
         return (*[self.nodes[node][0] for node in match.nodes], *[self.signatures[t] for t in match.tensors])
 
     def order_of(self, nodes: tuple[int, ...], operands: tuple[int, ...]) -> tuple:
-        """Return a sort key for the matches of a rule, independent of when they were first seen.
+        """Return a sort key for the matches of a rule that does not depend on when a match was numbered.
 
         Args:
           nodes: the matched nodes.
-          operands: the values of the rule's variables, then the replaced tensor.
+          operands: the tensors of all variables, then the replaced outputs.
         """
         order_keys = self.order_keys
         of_nodes = [order_keys[self.primary_outputs[node]] for node in nodes]
         return of_nodes, [order_keys[t] if t >= 0 else (-1, t) for t in operands]
 
     def admit(self, waiting: int) -> None:
-        """Turn a waiting match into a match; some state has all its nodes."""
+        """Add a waiting match to `matches`; called when a state contains all its nodes.
+
+        Args:
+          waiting: the index of the match in `waiting`.
+        """
         number, nodes = self.waiting[waiting]
         pattern, bound = self.rules.patterns[number].pattern, {}
         for position, node in enumerate(nodes):
@@ -232,7 +242,7 @@ class Grounding:
         self._add_match(_ground_match(number, pattern, nodes, bound))
 
     def meet(self, one: int, other: int) -> None:
-        """Add the matches of two nodes with a common input that are present in one state."""
+        """Add the matches of exactly two nodes; called when a state contains both nodes and they share an input."""
         if (one, other) in self._met:
             return
         self._met |= {(one, other), (other, one)}
@@ -255,7 +265,13 @@ class Grounding:
         return result
 
     def _add_matches_with(self, number: int, position: int, node: int) -> None:
-        """Add the matches of a pattern with this node at this position, among all known nodes."""
+        """Add all matches of a pattern that have a given node at a given position, as matches or as waiting matches.
+
+        Args:
+          number: the number of the pattern.
+          position: the position of the node in the pattern.
+          node: the node.
+        """
         pattern, bound = self.rules.patterns[number].pattern, {}
         if (self.waits and are_siblings(pattern)) or not self._unify(pattern, position, node, bound):
             return
@@ -269,13 +285,22 @@ class Grounding:
                 self._add_match(_ground_match(number, pattern, nodes, tensors))
 
     def _completions(self, pattern: MatchPattern, bound: dict, chosen: dict) -> Iterator[tuple[dict, dict]]:
-        """Yield (tensors by local number, nodes by position) for every choice of the missing nodes."""
+        """Complete a partial match of a pattern in every possible way.
+
+        Args:
+          pattern: the pattern.
+          bound: {local tensor of the pattern: tensor} of the partial match.
+          chosen: {position in the pattern: node} of the partial match.
+
+        Yields:
+          (bound, chosen) of each complete match.
+        """
         missing = [p for p in range(len(pattern.nodes)) if p not in chosen]
         if not missing:
             yield bound, chosen
             return
         candidates, position = None, missing[0]
-        for p in missing:  # choose the node with the fewest candidates, by a known tensor
+        for p in missing:  # choose the position with the fewest candidates, all at a bound tensor
             _, inputs, outputs = pattern.nodes[p]
             for neighbours, tensors in ((self.producers, outputs), (self.consumers, inputs)):
                 for t in tensors:
@@ -288,7 +313,16 @@ class Grounding:
                     yield from self._completions(pattern, extended, {**chosen, position: node})
 
     def _unify(self, pattern: MatchPattern, position: int, node: int, bound: dict[int, int]) -> bool:
-        """Return whether the node fits a position, and bind the pattern's tensors, distinct ones to distinct tensors.
+        """Return True if a node fits a position of a pattern, and add the tensors of this position to `bound`.
+
+        The node must have the operator type and the rank signatures of the pattern. Different local tensors must be
+        different tensors.
+
+        Args:
+          pattern: the pattern.
+          position: the position in the pattern.
+          node: the node.
+          bound: {local tensor of the pattern: tensor}; modified, also if the node does not fit.
         """
         wanted, ground = pattern.nodes[position], self.nodes[node]
         if wanted[0] != self.rules.op_types[ground[0]]:
@@ -309,11 +343,12 @@ class Grounding:
     # -- effects -----------------------------------------------------------------------------------
 
     def effect(self, match: int, copy: int = 0) -> GroundEffect | None:
-        """Return the effect of rewriting a match; None if it is unknown.
+        """Return the effect of rewriting a match; None if the effect is unknown.
 
         Args:
-          match: the match.
-          copy: number of the copy of new tensors, above 0 if tensors of an earlier rewrite of this match are in use.
+          match: the number of the match.
+          copy: the number of the copy of the new tensors. It is above 0 if the match was rewritten before and tensors
+            of the earlier copies are still in use.
         """
         if (match, copy) not in self._effects:
             ground = self.matches[match]
@@ -342,7 +377,10 @@ class Grounding:
 
 @lru_cache(maxsize=65536)
 def are_siblings(pattern: MatchPattern) -> bool:
-    """Return whether a pattern has two nodes that share only inputs; k alternatives of each give k² pairs."""
+    """Return True if a pattern has exactly two nodes, which share inputs but no other tensors.
+
+    Such patterns are handled separately, because k alternatives of each node would give k² waiting matches.
+    """
     if len(pattern.nodes) != 2:
         return False
     (_, one_reads, one_makes), (_, other_reads, other_makes) = pattern.nodes
@@ -351,6 +389,13 @@ def are_siblings(pattern: MatchPattern) -> bool:
 
 
 def _ground_match(number: int, pattern: MatchPattern, nodes: tuple[int, ...], tensors: dict[int, int]) -> GroundMatch:
-    """Return a match from tensors by local number."""
+    """Return the match of a pattern with given nodes and tensors.
+
+    Args:
+      number: the number of the pattern.
+      pattern: the pattern.
+      nodes: the matched nodes.
+      tensors: {local tensor of the pattern: tensor}.
+    """
     operands = tuple([tensors[t] if t >= 0 else t for t in pattern.operands])
     return GroundMatch(number, nodes, operands, tuple([tensors[t] for t in range(len(tensors))]))

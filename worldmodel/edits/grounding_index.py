@@ -1,10 +1,10 @@
-"""A grounding as arrays, so that a batch of its states can be stepped at once.
+"""A grounding as NumPy arrays, so that NumPy can advance a batch of states at once.
 
-The arrays grow with the grounding: single values in a `GrowingArray`, lists of varying length in `RaggedLists`. A
-`GroundingIndex` holds the arrays of one initial graph, and `Groundings` holds the indices of all graphs met so far.
+The arrays grow with the grounding: one value per row in a `GrowingArray`, a list per row in `RaggedLists`. A
+`GroundingIndex` has the arrays of one initial graph, and `Groundings` has the index of each initial graph met so far.
 
-The index also defines the order in which the matches of a rule are numbered: first by match class, then by the position
-of their nodes in the initial graph.
+The index also defines the model's location numbers: the order of the matches of a rule. Matches are sorted by match
+class, then by the position of their nodes in the initial graph.
 """
 
 from bisect import bisect, bisect_left
@@ -19,7 +19,12 @@ from worldmodel.edits.learned_rules import LearnedRules, MatchClasses
 
 
 class GrowingArray:
-    """An array whose first axis grows."""
+    """A NumPy array with a growing first axis.
+
+    Attributes:
+      data: the allocated array; only its first `size` rows are in use.
+      size: the number of rows in use.
+    """
 
     def __init__(self, dtype, *shape: int):
         self.data, self.size = np.zeros((64, *shape), dtype), 0
@@ -29,7 +34,7 @@ class GrowingArray:
         self.data[self.size - 1] = value
 
     def reserve(self, rows: int) -> int:
-        """Append this number of zero rows and return the index of the first."""
+        """Append `rows` rows of zeros and return the index of the first new row."""
         self.size += rows
         while self.size > len(self.data):
             self.data = np.concatenate([self.data, np.zeros_like(self.data)])
@@ -50,9 +55,9 @@ class GrowingArray:
 
 
 class RaggedLists:
-    """Numbered lists of integers of varying length, stored in one array.
+    """Growing lists of integers, stored in one array; row i is list i.
 
-    A list that outgrows its capacity moves to the end of the array, with twice the capacity.
+    A list that exceeds its capacity moves to the end of the array and gets twice the capacity.
     """
 
     def __init__(self):
@@ -71,7 +76,7 @@ class RaggedLists:
         self._rooms.append(len(values))
 
     def add(self, row: int, value: int) -> None:
-        """Append a value to an existing list."""
+        """Append a value to the list with the index `row`."""
         count = self._counts.data[row]
         if count == self._rooms.data[row]:
             self._move(row)
@@ -86,37 +91,50 @@ class RaggedLists:
         self._starts.data[row], self._rooms.data[row] = to, room
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (position in `rows`, value) for every value of the lists in `rows`."""
+        """Return all values of the lists with the indices `rows`, int [k].
+
+        Returns:
+          (int [m] position of the value's list in `rows`, int32 [m] value).
+        """
         counts = self._counts.data[rows]
         ends = np.cumsum(counts)
         at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self._starts.data[rows] - ends + counts, counts)
         return np.repeat(np.arange(len(rows)), counts), self._flat.data[at]
 
 
-UNKNOWN, NOT_ASKED = -1, -2  # special values of the row of an effect
+UNKNOWN, NOT_ASKED = -1, -2  # in `effect_row`: the effect is unknown; the effect is not computed yet
 
 
 class GroundingIndex:
-    """The arrays of one grounding. `update` adds new parts of the grounding. Rows are nodes, tensors, matches or
-    effects.
+    """The arrays of one grounding. Row i belongs to the node, tensor, match, waiting match or effect with number i.
 
-    By node:
-      primary_output: a tensor. is_output: whether the node stands for an output of the whole graph.
-      signature_hash: of the operator signature. inputs, outputs: tensors.
-      matches_of: the matches that contain the node. waiting_of: the waiting matches that need the node.
+    One row per node:
+      primary_output: the first tensor that the node makes.
+      is_output: True if the node stands for an output of the whole graph.
+      signature_hash: hash of operator and signature.
+      inputs, outputs: the tensors that the node reads and makes.
+      matches_of, waiting_of: the matches and the waiting matches that contain the node.
 
-    By tensor:
-      consumers: nodes. has_secondary_producer: whether a node makes the tensor as an output other than its first.
-      single_consumer_matches: the matches that require a single consumer.
+    One row per tensor:
+      consumers: the nodes that read the tensor.
+      has_secondary_producer: True if a node makes the tensor as an output other than its first.
+      single_consumer_matches: the matches that require this tensor to have exactly one consumer.
 
-    By match:
-      rule. match_class: shared with the symmetric match. nodes. single_consumers: tensors.
-      n_conditions: the number of required nodes and single consumers. has_symmetric.
-      effect_row: a row, UNKNOWN or NOT_ASKED.
+    One row per match:
+      rule: the xfer_id.
+      match_class: the match class, which symmetric matches share.
+      nodes: the matched nodes.
+      single_consumers: the tensors that must have exactly one consumer.
+      n_conditions: the number of `nodes` and `single_consumers`; one more for a match that must never be present.
+      has_symmetric: True if the match has a symmetric match.
+      effect_row: the row of the effect, UNKNOWN or NOT_ASKED.
 
-    By waiting match: waiting_nodes. is_waiting: whether the match still waits.
+    One row per waiting match:
+      waiting_nodes: its nodes.
+      is_waiting: True until the waiting match has become a match.
 
-    By effect: seen, removed, added, rewired (flat pairs) and made, as in GroundEffect.
+    One row per effect:
+      seen, removed, added, rewired, made: as in GroundEffect; the pairs of `rewired` are flattened.
     """
 
     def __init__(self, grounding: Grounding, match_classes: MatchClasses):
@@ -133,11 +151,11 @@ class GroundingIndex:
         self.seen = GrowingArray(bool)
         self.removed, self.added, self.rewired, self.made = RaggedLists(), RaggedLists(), RaggedLists(), RaggedLists()
         self._rows_of_copies: dict[tuple[int, int], int] = {}
-        self._sorted: dict[int, tuple[list[tuple], GrowingArray]] = {}  # rule → (orders, matches), ascending
+        self._sorted: dict[int, tuple[list[tuple], GrowingArray]] = {}  # rule → (ascending sort keys, matches with these keys)
         self.update()
 
     def update(self) -> None:
-        """Add the new parts of the grounding."""
+        """Add rows for tensors, nodes and matches that the grounding received since the last call."""
         grounding = self.grounding
         while len(self.single_consumer_matches) < len(grounding.order_keys):
             self.single_consumer_matches.append(())
@@ -181,7 +199,7 @@ class GroundingIndex:
         self.rule.append(learned.pattern.xfer_id)
         self.match_class.append(self._class_of(match))
         shown = grounding.symmetric_match.get(match, match) >= match and rules.applies(ground.pattern, signature)
-        never = not shown  # adds a condition that is never met
+        never = not shown  # then one condition is never met
         self.n_conditions.append(len(ground.nodes) + len(single_consumers) + never)
         self.nodes.append(ground.nodes)
         self.single_consumers.append(single_consumers)
@@ -195,14 +213,14 @@ class GroundingIndex:
         self._sort(learned.pattern.xfer_id, match)
 
     def admit(self, waiting: np.ndarray) -> None:
-        """Turn waiting matches, int [k], into matches; some state has all their nodes."""
+        """Turn waiting matches, int [k], into matches; called when a state contains all nodes of each match."""
         for number in waiting.tolist():
             self.grounding.admit(number)
         self.is_waiting.data[waiting] = False
         self.update()
 
     def _class_of(self, match: int) -> int:
-        """Return the match class of a match. Two symmetric matches have the lesser of their two classes."""
+        """Return the match class of a match. Two symmetric matches share the smaller of their two classes."""
         grounding, symmetric = self.grounding, self.grounding.symmetric_match.get(match, match)
         if symmetric < match:
             return int(self.match_class.values[symmetric])
@@ -216,12 +234,12 @@ class GroundingIndex:
     # -- the order of a rule's matches -------------------------------------------------------------
 
     def _sort(self, xfer_id: int, match: int) -> None:
-        """Insert a match into the order of its rule. Two symmetric matches count as one, at the lesser order."""
+        """Insert a match into the order of its rule. Two symmetric matches have one place, at the smaller sort key."""
         symmetric = self.grounding.symmetric_match.get(match, match)
         if symmetric > match:
             return  # the match is inserted together with its symmetric match
         orders, matches = self._sorted.setdefault(xfer_id, ([], GrowingArray(np.int32)))
-        if symmetric < match:  # the symmetric match may already be in the order, alone
+        if symmetric < match:  # the symmetric match may already be in the order
             before = int(self.match_class.values[symmetric]), self._order_as_named(symmetric)
             at = bisect_left(orders, before)
             while at < len(orders) and orders[at] == before and matches.values[at] != symmetric:
@@ -235,7 +253,7 @@ class GroundingIndex:
         matches.insert(at, symmetric)
 
     def order_of(self, match: int) -> tuple:
-        """Return the sort key that numbers the locations of a rule; the match class comes first."""
+        """Return the sort key of a match among the matches of its rule: (match class, position in the initial graph)."""
         symmetric = self.grounding.symmetric_match.get(match, match)
         return int(self.match_class.values[match]), min(self._order_as_named(match), self._order_as_named(symmetric))
 
@@ -244,17 +262,17 @@ class GroundingIndex:
         return self.grounding.order_of(ground.nodes, ground.operands)
 
     def matches_of_rule(self, xfer_id: int) -> np.ndarray:
-        """Return the rule's matches in their order, int32 [k]."""
+        """Return int32 [k], all matches of a rule, present or not, in the order of the model's location numbers."""
         return self._sorted[xfer_id][1].values
 
     def representative(self, match: int) -> int:
-        """Return the first known of two matches that name the same nodes in another order, or the match itself."""
+        """Return the smaller number of two symmetric matches, or the match itself if it has no symmetric match."""
         return min(match, self.grounding.symmetric_match.get(match, match))
 
     # -- effects -----------------------------------------------------------------------------------
 
     def effects(self, matches: np.ndarray) -> np.ndarray:
-        """Return the rows of the matches' effects, int32 [k]; −1 for an unknown effect."""
+        """Return int32 [k], the row of the effect of each match, int [k]; UNKNOWN if the effect is unknown."""
         self.update()
         for match in np.unique(matches[self.effect_row.values[matches] == NOT_ASKED]).tolist():
             effect = self.grounding.effect(match)
@@ -262,11 +280,11 @@ class GroundingIndex:
         return self.effect_row.values[matches]
 
     def effect_of_copy(self, match: int, copy: int) -> int:
-        """Return the row of a known effect with other new tensors; see `Grounding.effect`.
+        """Return the row of the effect of a match that makes another copy of the new tensors; see `Grounding.effect`.
 
         Args:
-          match: the match.
-          copy: the number of the copy.
+          match: the number of a match with known effect.
+          copy: the number of the copy, above 0.
         """
         if (match, copy) not in self._rows_of_copies:
             self._rows_of_copies[match, copy] = self._add_effect(self.grounding.effect(match, copy))
@@ -282,22 +300,31 @@ class GroundingIndex:
 
 
 class Groundings:
-    """The groundings of the initial graphs met so far, for one set of learned rules."""
+    """The groundings of learned rules on the initial graphs met so far.
+
+    Attributes:
+      rules: the learned rules.
+      match_classes: the match classes of these rules.
+      known: {first edit of an initial graph: its grounding}.
+    """
 
     def __init__(self, rules: LearnedRules, n_rules: int):
         self.rules, self.match_classes = rules, MatchClasses(rules, n_rules)
         self.known: dict[Edit, GroundingIndex] = {}
 
     def of(self, first: Edit) -> GroundingIndex:
-        """Return the grounding of episodes that start with these nodes and matches."""
+        """Return the grounding of an initial graph, and create a missing grounding.
+
+        Args:
+          first: the first edit of an episode, which describes the initial graph.
+        """
         if first not in self.known:
             self.known[first] = GroundingIndex(Grounding(self.rules, first), self.match_classes)
         return self.known[first]
 
 
 def hash_of(values: Iterable[int]) -> int:
-    """Return a 64-bit hash of integers, the same in every process (FNV-1a on words, with a final mix of the low bits).
-    """
+    """Return a 64-bit hash of integers that is the same in every process (FNV-1a on words, with an additional shift)."""
     result = 0xCBF29CE484222325
     for value in values:
         result = ((result ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF

@@ -1,10 +1,8 @@
-"""The views of "edits" on graphs: real episodes, dreams for controllers, and open-loop replays of recorded episodes.
+"""The observer, the imagined rollouts and the open-loop replays of the world model "edits".
 
-The three classes implement `Observer`, `Imagination` and `Replay` of `worldmodel.base`. The observer numbers the
-locations of a rule by match class, then by the position of their nodes in the initial graph. It also tells the
-exploration of `rlflow.collect` which rewrites the model has not seen.
-
-The temperature of a dream scales the spread of runtimes within equal neighbourhoods.
+`EditsObserver` and `EditsImagination` implement `Observer` and `Imagination` of `worldmodel.base`, and `Replayer`
+computes a `Replay`. The observer sorts the matches of a rule by match class, then by the position of their nodes in the initial
+graph. For the exploration in `rlflow.collect`, it also answers which rewrites the training data contain.
 """
 
 from collections import defaultdict
@@ -35,9 +33,10 @@ from worldmodel.spaces import within
 
 
 class EditsObserver:
-    """The observer of a real episode; see `worldmodel.base.Observer`.
+    """The observer of a real episode; see `worldmodel.base.Observer` for its attributes.
 
-    It is also the `Observer` of rlflow.collect.rollouts, which explores what the model does not know.
+    Random play that explores unknown rewrites (rlflow/collect) uses the same class with the methods `took`, `knows`,
+    `times` and `expects`.
     """
 
     h = np.zeros(0, np.float32)
@@ -50,7 +49,7 @@ class EditsObserver:
         self.model.observe(state, first)
         index = self.model.groundings.of(first)
         self._index, self.follower, self.state = index, EpisodeFollower(index.grounding, first), state
-        self._located: dict[int, dict] = defaultdict(dict)  # rule → match, as `_name` names it → its order
+        self._located: dict[int, dict] = defaultdict(dict)  # rule → {result of `_name` for a match: result of `_order`}
         self._locate(first.lost, first.appeared)
         self._node_latents = node_latents(index, self.model.latents)
         self._times = self.model.groundings.rules.times()
@@ -59,11 +58,11 @@ class EditsObserver:
         self.took(self.state.table.location(*self.real_action(action)), state)
 
     def took(self, match: Match, state: RewriteState) -> None:
-        """Take over a new state.
+        """Update the observer after one real step.
 
         Args:
-          match: the rewritten match of the previous state.
-          state: the resulting state.
+          match: the match of the previous state that was rewritten.
+          state: the real state after the rewrite.
         """
         edit = edit_between(self.state, match, state)
         self.model.observe(state, edit)
@@ -99,14 +98,13 @@ class EditsObserver:
     # -- the order of locations --------------------------------------------------------------------
 
     def _orders(self, xfer_id: int) -> list[tuple]:
-        """Return the sort key (class first) of each location that the environment allows, by the environment's numbers.
-        """
+        """Return the sort key (see `_order`) of each location of a rule, in the order of the environment's numbers."""
         matches = islice(self.state.table.of_rule(xfer_id), self.model.spec.max_locations)
         return [self._located[xfer_id][self._name(match_record(self.state, match))] for match in matches]
 
     def _locate(self, lost: Iterable[MatchRecord], appeared: Iterable[MatchRecord]) -> None:
         for match in lost:
-            self._located[match.xfer_id].pop(self._name(match), None)  # symmetric rules record a match twice
+            self._located[match.xfer_id].pop(self._name(match), None)  # edits list both orders of a symmetric match
         for match in appeared:
             of_rule, name, order = self._located[match.xfer_id], self._name(match), self._order(match)
             of_rule[name] = min(order, of_rule.get(name, order))
@@ -115,7 +113,10 @@ class EditsObserver:
         return frozenset(match.nodes) if match.xfer_id in self.model.groundings.rules.symmetric else match
 
     def _order(self, match: MatchRecord) -> tuple:
-        """Return the key of `GroundingIndex.order_of`; a match of an unknown pattern has the last class of its rule."""
+        """Return the sort key of a match, as `GroundingIndex.order_of` does.
+
+        A match whose pattern is not in the data belongs to the last match class of its rule.
+        """
         number, index = self.follower.match(match), self._index
         if number is None:
             match_class = index.match_classes.of(match.xfer_id, None, ())
@@ -126,7 +127,7 @@ class EditsObserver:
     # -- queries of exploration --------------------------------------------------------------------
 
     def knows(self, match: Match) -> bool:
-        """Return whether the model saw a rewrite of such a match, with exactly this signature."""
+        """Return True if the training data contain a rewrite with the pattern and signature of a match."""
         number = self.follower.match(match_record(self.state, match))
         if number is None:
             return False
@@ -134,11 +135,11 @@ class EditsObserver:
         return bool(effect >= 0 and self._index.seen.values[effect])
 
     def times(self, xfer_id: int) -> int:
-        """Return the number of observed rewrites of the rule."""
+        """Return the number of rewrites of a rule in the training data."""
         return self._times[xfer_id]
 
     def expects(self, match: Match) -> float:
-        """Return the median gain of the match's pattern, or else of its rule (ps)."""
+        """Return the median observed gain (ps) of the pattern of a match, or of its rule if the pattern has no data."""
         number = self.follower.match(match_record(self.state, match))
         pattern = None if number is None else self._index.grounding.matches[number].pattern
         return self.model.costs.gains(match.xfer_id, pattern, None)[0]
@@ -147,7 +148,13 @@ class EditsObserver:
 class EditsImagination:
     """A batch of imagined rollouts; see `worldmodel.base.Imagination`.
 
-    The temperature scales the spread of runtimes within equal neighbourhoods.
+    The gain of a step is Gaussian. Its standard deviation is the temperature × the standard deviation of the logged
+    runtimes of nodes with equal neighbourhoods.
+
+    Args:
+      model: the world model.
+      start: the real state at which all rollouts start.
+      n: the number of rollouts.
     """
 
     def __init__(self, model, start: RewriteState, n: int):
@@ -157,7 +164,7 @@ class EditsImagination:
         nodes = np.array(list(EpisodeFollower(index.grounding, first).nodes.values()), np.int64)
         self.model, self.limit = model, model.spec.max_locations
         self._start_gained = unchanged - start.cost.runtime_ps
-        self._gained = np.full(n, self._start_gained, np.float64)  # ps saved since the unchanged graph
+        self._gained = np.full(n, self._start_gained, np.float64)  # runtime saved since the task's initial graph (ps)
         self._simulator = model.simulator(index, [nodes])
         self._start = self._simulator.states
         self._simulator.states = self._start.taken(np.zeros(n, np.int64))
@@ -204,11 +211,11 @@ class EditsImagination:
 
 
 class Replayer:
-    """An open-loop replay of S stretches of `horizon` actions.
+    """An open-loop replay of S stretches of `horizon` recorded actions; see `worldmodel.base.WorldModel.replay`.
 
     Attributes:
-      result: see `worldmodel.base.Replay`.
-      spread: float64 [S, horizon], standard deviation of the rewards.
+      result: the predictions, filled in by `replay`.
+      spread: float64 [S, horizon], the standard deviation of the predicted gain of each step, in units of the reward.
     """
 
     def __init__(self, model, rows: np.ndarray, starts: np.ndarray, horizon: int):
@@ -219,7 +226,11 @@ class Replayer:
         self.spread = np.zeros(size)
 
     def replay(self, episodes: Sequence[Episode]) -> None:
-        """Fill in the results; rows are numbers of these episodes."""
+        """Predict all stretches and write the predictions to `result` and `spread`.
+
+        Args:
+          episodes: the recorded episodes, which `rows` indexes.
+        """
         logs = logged_edits(episodes)
         for index, numbers in by_grounding(self.model.groundings, logs).items():
             grounded = {k: ground_episode(index, logs[k]) for k in numbers if k in self.rows}
@@ -231,7 +242,14 @@ class Replayer:
     def _replay_group(
         self, index: GroundingIndex, stretches: np.ndarray, episodes: list[GroundedEpisode], scale: RewardScale
     ) -> None:
-        """Replay the stretches of one grounding, int64 [k], in k episodes."""
+        """Replay the stretches that belong to one grounding.
+
+        Args:
+          index: the grounding.
+          stretches: int64 [k], the indices of these stretches.
+          episodes: for each of the k stretches, its episode.
+          scale: the conversion of saved runtime to rewards.
+        """
         starts = self.starts[stretches]
         before = np.array([episode.gains[:start].sum() for episode, start in zip(episodes, starts, strict=True)])
         simulator = self.model.simulator(index, [e.nodes[start] for e, start in zip(episodes, starts, strict=True)])
@@ -245,8 +263,16 @@ class Replayer:
     def _step(
         self, simulator: Simulator, stretches: np.ndarray, actions: np.ndarray, t: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (gain in ps, its spread, whether the action is not NO-OP), [k] each; actions: int64 [k, 2], rule and
-        match.
+        """Replay one action in each of k stretches, and write its uncertainty, end and location counts to `result`.
+
+        Args:
+          simulator: the simulator of the k imagined states; modified.
+          stretches: int64 [k], the indices of the stretches.
+          actions: int64 [k, 2], the rule and the match of each action; see `GroundedEpisode`.
+          t: the number of actions that were replayed before.
+
+        Returns:
+          (float64 [k] gain in ps, float64 [k] its standard deviation in ps, bool [k]: True unless the action is NO-OP).
         """
         states, index, result = simulator.states, simulator.index, self.result
         states.grow()

@@ -1,18 +1,20 @@
-"""The learned rules: where each rewrite rule applies and what it does, independent of the nodes of any graph.
+"""The learned rules: where each rewrite rule applies and what a rewrite does, independent of the nodes of any graph.
 
-A *match pattern* holds the operators of a match and their connections. Its *signature* holds the attributes of the
-operators and the shapes of the tensors. A rule applies where its pattern was seen with this signature, with the effect
-that was seen. One block of a network thus teaches all equal blocks, and few examples are enough. Pattern and signature
-together are the *match class*, the unit of choice of controllers.
+A *match pattern* contains the operator types of a match and their connections. The *signature* of a match contains the
+attributes of its operators and the shapes of its tensors. A rule is predicted to apply wherever a pattern and signature
+from the data occur, with the effect that the data show. One block of a network thus gives examples for all equal
+blocks, and few examples are enough. Pattern and signature together are the *match class*, which controllers choose.
 
-Exceptions are learned where a pattern predicts a match that is absent. A new signature is accepted unless a signature
-with the same operators was refuted. If several effects were seen with one signature, the most complete one is used; a
-dream removes unread nodes anyway.
+If the data lack a match that a pattern predicts, the pattern gets a further condition: a tensor must have a single
+consumer, or the signature is *refuted*. A new signature is predicted to apply unless a signature with the same
+operators was refuted. If the data show several effects with one signature, the effect with the most new nodes is used;
+imagined states remove nodes without consumers anyway.
 
 The effect of a match without examples is predicted by analogy with the most similar example. Every new operator and
-tensor signature has the same relation to this match as in the examples. A value without such a relation matches
-nothing. The uncertainty of such an effect is 1/2 if it makes nodes of unknown cost, and 1/4 otherwise. If the rule was
-never carried out, nothing happens and the uncertainty is 1.
+tensor signature then has the same relation to the match as in the examples. A value without such a relation is replaced
+by a number that equals no known value. The uncertainty of such an effect is 0.5 if it removes or adds nodes of unknown
+runtime, otherwise 0.25. If no pattern with these connections was ever rewritten, the effect is unknown: a step leaves
+the state unchanged and has uncertainty 1.
 """
 
 from collections import Counter
@@ -23,19 +25,20 @@ import numpy as np
 
 from rlflow.graph.ir import ABSENT
 
-# op type (in a pattern) or operator (in an effect and in a graph), tensors read, tensors made
+# Operator type (in a pattern) or operator (in an effect and in a graph), tensors read, tensors made. An operator type is
+# a hash of name and domain. An operator is a hash of name, domain and attributes.
 NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]
-Signature = tuple[int, ...]  # the operators of a pattern's nodes, then the tensor signatures by local number
+# Of a match: the operators of its nodes, then the signatures of its local tensors. Of a node: see `node_signature`.
+Signature = tuple[int, ...]
 
 
 def node_signature(inputs: Iterable[int], outputs: Iterable[int], signature_of: Callable[[int], int]) -> Signature:
-    """Return the signatures of a node's inputs, their number, and the signatures of its outputs; 0 for an omitted
-    tensor.
+    """Return the signature of a node: signatures of its inputs, number of inputs, signatures of its outputs.
 
     Args:
-      inputs: tensors.
-      outputs: tensors.
-      signature_of: tensor → signature.
+      inputs: the tensors that the node reads; an omitted tensor (ABSENT) has signature 0.
+      outputs: the tensors that the node makes, likewise.
+      signature_of: a function from a tensor to its signature.
     """
     read = [signature_of(t) if t != ABSENT else 0 for t in inputs]
     made = [signature_of(t) if t != ABSENT else 0 for t in outputs]
@@ -43,13 +46,16 @@ def node_signature(inputs: Iterable[int], outputs: Iterable[int], signature_of: 
 
 
 class MatchPattern(NamedTuple):
-    """The operators of a match and their connections. Tensors are local numbers; ABSENT is an omitted tensor.
+    """The operator types of a match and their connections.
+
+    Tensors have local numbers 0, 1, … in the order of their first mention in `operands`, then in `nodes`. ABSENT stands
+    for an omitted tensor.
 
     Attributes:
       xfer_id: the rule.
-      nodes: in the rule's order.
-      operands: the values of the rule's variables, then the replaced tensor.
-      rank_signatures: per tensor.
+      nodes: the nodes, in the rule's order.
+      operands: the local numbers of the tensors of all variables, then of the replaced outputs.
+      rank_signatures: the rank signature of each local tensor.
     """
 
     xfer_id: int
@@ -59,13 +65,14 @@ class MatchPattern(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """The effect of rewriting a pattern. New tensors continue the local numbers of the pattern.
+    """The effect of rewriting a match of a pattern. New tensors have the next local numbers after the pattern's tensors.
 
     Attributes:
-      removed: positions of nodes that the rewrite always removes; other nodes are removed when nothing reads them.
-      added: nodes in topological order.
-      rewired: (tensor, the tensor that its consumers read instead).
-      made: (rank signature, signature) of every new tensor.
+      removed: positions in the pattern of the nodes that the rewrite itself removes. Other nodes of the match disappear
+        only if their outputs have no consumer.
+      added: the new nodes, in topological order.
+      rewired: (old tensor, new tensor) pairs; all consumers of the old tensor read the new tensor.
+      made: (rank signature, signature) of each new tensor.
     """
 
     removed: tuple[int, ...]
@@ -75,7 +82,11 @@ class Effect(NamedTuple):
 
 
 class Numbering:
-    """Local numbers of tensors, by first mention."""
+    """A map from tensors to local numbers 0, 1, … in the order of first mention; ABSENT stays ABSENT.
+
+    Attributes:
+      number: {tensor: local number}.
+    """
 
     def __init__(self, tensors: Iterable[int] = ()):
         self.number: dict[int, int] = {}
@@ -92,14 +103,17 @@ class Numbering:
 def lift(
     xfer_id: int, nodes: Iterable[NodePattern], operands: Iterable[int], rank_signatures, op_types: Mapping[int, int]
 ) -> tuple[MatchPattern, tuple[int, ...]]:
-    """Return the pattern of a match, and its tensors by local number.
+    """Return the pattern of a match.
 
     Args:
       xfer_id: the rule.
-      nodes: (operator, inputs, outputs).
-      operands: the values of the rule's variables, then the replaced tensor.
-      rank_signatures: tensor → rank signature.
-      op_types: operator → op type.
+      nodes: (operator, inputs, outputs) of each matched node, in the rule's order.
+      operands: the tensors of all variables, then the replaced outputs.
+      rank_signatures: a list or dictionary from tensors to rank signatures.
+      op_types: {operator: operator type}.
+
+    Returns:
+      (pattern, tensors), where tensors[i] is the tensor with local number i.
     """
     numbering = Numbering()
     local = tuple([numbering(t) for t in operands])
@@ -109,15 +123,16 @@ def lift(
 
 
 def operators_of(pattern: MatchPattern) -> tuple:
-    """Return a key that is equal for patterns of one rule with the same op types, independent of their connections."""
+    """Return a key that is equal for patterns of the same rule with the same operator types."""
     return pattern.xfer_id, tuple([op_type for op_type, _, _ in pattern.nodes])
 
 
 def wirings_of(pattern: MatchPattern) -> tuple[tuple, tuple]:
-    """Return two keys for patterns of one rule with equal connections, independent of op types and rank signatures.
+    """Return two keys that are equal for patterns of the same rule with equal connections between their nodes.
 
-    The first key is the closer one. The second also ignores the order of the inputs of nodes. Rules that match in both
-    orders have one effect, because an effect names tensors by their operand number.
+    Neither key depends on operator types and rank signatures. The second key also ignores the order of the inputs of
+    each node. Patterns that differ only in this order have the same effect, because an effect contains local numbers
+    of tensors, and the operands are numbered first.
     """
     rule = pattern.xfer_id, pattern.operands
     nodes = tuple([(reads, makes) for _, reads, makes in pattern.nodes])
@@ -126,26 +141,26 @@ def wirings_of(pattern: MatchPattern) -> tuple[tuple, tuple]:
 
 
 class Example(NamedTuple):
-    """The observed effect of rewriting a pattern with some signature."""
+    """One observed effect: the effect of rewriting a match with this pattern and signature."""
 
     pattern: MatchPattern
     signature: Signature
     effect: Effect
 
 
-Cases = list[tuple[tuple[int, ...], int]]  # (values of an example, the new value there)
+Cases = list[tuple[tuple[int, ...], int]]  # for each example, its known values and the new value that its effect has
 
 
 def by_analogy(
     pattern: MatchPattern, signature: Signature, examples: Sequence[Example], relatives: Sequence[Example]
 ) -> Effect:
-    """Predict an effect: the effect of the most similar example, with operators and tensors replaced by analogy.
+    """Predict the effect of a match from the most similar example, with new operators and tensor signatures by analogy.
 
     Args:
       pattern: the pattern of the match.
-      signature: its signature.
-      examples: of patterns with equal connections; at least one.
-      relatives: of patterns with equal op types; they can show new operators.
+      signature: the signature of the match.
+      examples: at least one example, all with the connections of `pattern`.
+      relatives: examples with the operator types of `pattern`; they also determine the new operators.
     """
     model = most_alike(pattern, signature, examples).effect
     examples = [example for example in examples if _wiring_of_effect(example.effect) == _wiring_of_effect(model)]
@@ -164,12 +179,12 @@ def by_analogy(
 
 
 def most_alike(pattern: MatchPattern, signature: Signature, examples: Sequence[Example]) -> Example:
-    """Return the first example that agrees with most entries of the signature and the rank signatures.
+    """Return the example that agrees with a match in the most entries of the signature and the rank signatures.
 
     Args:
       pattern: the pattern of the match.
-      signature: its signature.
-      examples: at least one.
+      signature: the signature of the match.
+      examples: at least one example; the first of equally similar examples is returned.
     """
     here = *signature, *pattern.rank_signatures
     best, most = examples[0], -1
@@ -186,11 +201,19 @@ def _wiring_of_effect(effect: Effect) -> tuple:
 
 
 def _transferred(here: tuple[int, ...], cases: Cases) -> int:
-    """Return the new value for the values here.
+    """Predict the new value that belongs to known values, from examples.
 
-    It equals the value at the position that it equalled in all cases. Otherwise it is the value that always appeared
-    together with the same value at a position that determined it in all cases. Otherwise it is a value that matches
-    nothing.
+    The first of these possibilities that applies gives the new value:
+
+    1. In all cases the new value equals the known value at one position: the known value at this position.
+    2. In all cases the known value at one position determines the new value: the new value of the case with the same
+       known value at this position, if there is one.
+    3. The new value is the same in all cases: this value.
+    4. A hash, which equals no other value.
+
+    Args:
+      here: the known values of the match.
+      cases: (known values, new value) of each example.
     """
     for position, value in enumerate(here):
         if all(values[position] == new for values, new in cases):
@@ -209,12 +232,13 @@ DreamtMatch = tuple[int, Signature]  # number of a pattern, signature
 
 
 class LearnedPattern:
-    """The knowledge about one pattern.
+    """What the data show about one pattern.
 
     Attributes:
-      effects: signature with which the pattern applied → effect → number of times.
-      refuted: signatures with which the pattern did not apply.
-      single_consumers: local tensors that must have a single consumer.
+      pattern: the pattern.
+      effects: {signature with which the pattern applied: {effect: number of observed rewrites}}.
+      refuted: signatures with which the pattern was present and the rule did not apply.
+      single_consumers: the local tensors that must have exactly one consumer.
     """
 
     def __init__(self, pattern: MatchPattern):
@@ -224,13 +248,17 @@ class LearnedPattern:
         self.single_consumers: tuple[int, ...] = ()
 
     def verdict(self, operators: Signature) -> tuple[bool, bool]:
-        """Return whether the pattern applied with these operators, and whether it was refuted with them."""
+        """Return (applied, refuted): True if the data contain a match, and a refuted match, with these operators.
+
+        Args:
+          operators: the operators of the nodes, which are the first entries of a signature.
+        """
         size = len(operators)
         applied = any(signature[:size] == operators for signature in self.effects)
         return applied, any(signature[:size] == operators for signature in self.refuted)
 
     def examples(self) -> list[Example]:
-        """Return one example per rewritten signature, with its most complete effect."""
+        """Return one example per rewritten signature, with the effect that `complete_effect` chooses."""
         result = []
         for signature, seen in self.effects.items():
             if seen:
@@ -239,21 +267,28 @@ class LearnedPattern:
 
 
 def complete_effect(seen: Counter[Effect]) -> Effect:
-    """Return the effect with the most new nodes, then the most frequent one. Logs omit new nodes that nothing reads."""
+    """Return the effect with the most new nodes, and of several such effects the most frequent one.
+
+    Recorded edits omit new nodes without consumers, so an effect with more nodes is more complete.
+
+    Args:
+      seen: {effect: number of observed rewrites}, at least one effect.
+    """
     return max(seen, key=lambda effect: (len(effect.added), seen[effect]))
 
 
 class LearnedRules:
-    """All patterns that were seen, by number.
+    """All patterns in the data, with their effects and exceptions. A pattern's number is its index in `patterns`.
 
     Attributes:
-      op_types: operator → op type, of all nodes met.
-      patterns: in the order of their first appearance.
-      uses: op type → (pattern, position) of every pattern node of this type.
-      same_wiring: patterns of one rule with equal connections, by both keys of `wirings_of`.
-      same_operators: patterns of one rule with equal op types.
-      symmetric: xfer_ids of rules where two matches that differ only in the order of their nodes are one match.
-      dreamt: match classes that first appear in imagined rollouts (class_rewards.py).
+      op_types: {operator: operator type} of all nodes met so far.
+      numbers: {pattern: number}.
+      patterns: the learned patterns, in the order of their first appearance.
+      uses: {operator type: (pattern number, position) of each node of this type in a pattern}.
+      same_wiring: {key of `wirings_of`: numbers of the patterns with this key}.
+      same_operators: {key of `operators_of`: numbers of the patterns with this key}.
+      symmetric: xfer_ids of the symmetric rules, for which two matches with the same nodes in another order are one.
+      dreamt: the (pattern number, signature) pairs that first appear in imagined rollouts, as keys (class_rewards.py).
     """
 
     def __init__(self, symmetric: Iterable[int] = ()):
@@ -264,14 +299,17 @@ class LearnedRules:
         self.same_wiring: dict[tuple, list[int]] = {}
         self.same_operators: dict[tuple, list[int]] = {}
         self.symmetric = frozenset(symmetric)
-        self.dreamt: dict[DreamtMatch, None] = {}  # in the order in which they came
+        self.dreamt: dict[DreamtMatch, None] = {}  # in the order in which they were added
 
     def add(self, pattern: MatchPattern, signature: Signature) -> Counter[Effect]:
-        """Record that a pattern applied with this signature, and return the counter of its known effects.
+        """Record that a pattern applied with a signature.
 
         Args:
           pattern: the pattern.
-          signature: the signature.
+          signature: the signature of the match.
+
+        Returns:
+          {effect: number of observed rewrites} with this pattern and signature, which the caller may update.
         """
         if pattern not in self.numbers:
             number = self.numbers[pattern] = len(self.patterns)
@@ -284,7 +322,7 @@ class LearnedRules:
         return self.patterns[self.numbers[pattern]].effects.setdefault(signature, Counter())
 
     def times(self) -> Counter[int]:
-        """Return the number of observed rewrites per rule."""
+        """Return {xfer_id: number of observed rewrites of the rule}."""
         result = Counter()
         for learned in self.patterns:
             result[learned.pattern.xfer_id] += sum(seen.total() for seen in learned.effects.values())
@@ -295,17 +333,25 @@ class LearnedRules:
         return frozenset(learned.pattern.xfer_id for learned in self.patterns if learned.refuted)
 
     def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
-        """Announce (pattern number, signature) pairs that will be queried, so that a subclass can batch them."""
+        """Announce pairs for which `applies` and `effect` will be called; do nothing.
+
+        A subclass overrides this method to evaluate all pairs in one batch.
+
+        Args:
+          several: (pattern number, signature) pairs.
+        """
 
     def applies(self, number: int, signature: Signature) -> bool:
-        """Return whether a pattern applies with this signature.
+        """Predict if a rule applies to a match with a pattern and a signature.
 
-        A new signature is judged by earlier ones with the same operators: of the pattern, else of the rule's other
-        patterns with these op types. Without earlier ones the pattern applies unless one of its signatures was refuted.
+        If the data do not contain the signature, the answer is False if the pattern was refuted with the same
+        operators, and True if it only applied with them. Without data on these operators, the patterns with the same
+        operator types decide in the same way. Without any such data, the answer is True unless the pattern was refuted
+        with some signature.
 
         Args:
           number: the number of the pattern.
-          signature: the signature.
+          signature: the signature of the match.
         """
         learned = self.patterns[number]
         if signature in learned.effects or signature in learned.refuted:
@@ -319,13 +365,14 @@ class LearnedRules:
         return not learned.refuted
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
-        """Return the effect of a pattern with this signature, and whether that effect was seen rather than predicted.
+        """Return (effect, seen) of rewriting a match with a pattern and a signature.
 
-        The effect is None if neither the pattern nor a similar one was ever rewritten.
+        `seen` is True if the data contain the effect, and False if the effect is predicted by analogy. Without a
+        rewrite of the pattern or of a pattern with equal connections, the effect is None.
 
         Args:
           number: the number of the pattern.
-          signature: the signature.
+          signature: the signature of the match.
         """
         learned = self.patterns[number]
         seen = learned.effects.get(signature)
@@ -348,17 +395,21 @@ class LearnedRules:
 
 
 MAX_MATCH_CLASSES = (
-    2000  # (pattern, signature) pairs with a class of their own: the most frequently rewritten ones
+    2000  # number of the most frequently rewritten (pattern, signature) pairs that get a class of their own
 )
 
 
 class MatchClasses:
-    """The K match classes.
+    """The K match classes of learned rules.
+
+    Args:
+      rules: the learned rules.
+      n_rules: N, the number of rules.
 
     Attributes:
-      table: (rule, number of the pattern, signature) of each class, ascending. The last class of a rule holds all its
-        other matches; its pattern number is that after the last pattern, and its signature is empty.
-      xfer_ids: int32 [K], the rules.
+      table: (xfer_id, pattern number, signature) of each class, ascending. The last class of each rule contains all its
+        matches without a class of their own; its pattern number is the number of patterns, and its signature is ().
+      xfer_ids: int32 [K], the rule of each class, ascending.
     """
 
     def __init__(self, rules: LearnedRules, n_rules: int):
@@ -378,25 +429,27 @@ class MatchClasses:
         return len(self.xfer_ids)
 
     def is_last(self, classes: np.ndarray) -> np.ndarray:
-        """Return bool [k]: whether these classes are the last of their rules, which hold all other matches."""
+        """Return bool [k], True for each of the classes, int [k], that is the last class of its rule."""
         return self._last[self.xfer_ids[classes]] == classes
 
     def of(self, xfer_id: int, pattern: int | None, signature: Signature) -> int:
-        """Return the class of a match.
+        """Return the index in `table` of the match class of a match.
 
         Args:
           xfer_id: the rule.
-          pattern: the number of the pattern; None if it was never seen.
-          signature: the signature.
+          pattern: the number of the pattern; None if the data do not contain the pattern.
+          signature: the signature of the match.
         """
         return self._number.get((pattern, signature), int(self._last[xfer_id]))
 
 
 def rules_to_json(rules: LearnedRules) -> dict:
-    """Return the rules as JSON values.
+    """Return the learned rules as JSON values.
 
-    {"symmetric", "op_types": [[operator, op type], …], "patterns": [[pattern, single consumers, refuted, effects], …],
-    "dreamt"} with effects [[signature, [[effect, times], …]], …].
+    Returns:
+      {"symmetric": xfer_ids, "op_types": [[operator, operator type], …], "patterns": [[pattern, single consumers,
+      refuted signatures, effects], …], "dreamt": [[pattern number, signature], …]}. The effects of a pattern are
+      [[signature, [[effect, number of observed rewrites], …]], …].
     """
     return {
         "symmetric": sorted(rules.symmetric),
@@ -412,10 +465,10 @@ def _pattern_to_json(learned: LearnedPattern) -> list:
 
 
 def rules_from_json(saved: dict) -> LearnedRules:
-    """Restore the rules from the result of `rules_to_json`.
+    """Restore the learned rules from the values that `rules_to_json` returned.
 
     Raises:
-      TypeError, ValueError, KeyError: the values do not fit together.
+      TypeError, ValueError, KeyError: the values are damaged or do not fit together.
     """
     rules = LearnedRules(_tuples(saved["symmetric"]))
     for operator, op_type in _tuples(saved["op_types"]):
@@ -451,7 +504,7 @@ def _signature(pattern: MatchPattern, signature: Signature) -> Signature:
 
 
 def _pattern(xfer_id: int, nodes: tuple, operands: tuple, rank_signatures: tuple) -> MatchPattern:
-    """Return a pattern after checking that `lift` would number its tensors in this way."""
+    """Return the pattern with these fields, after checking that its tensors are numbered by first mention."""
     numbering, tensors = Numbering(), set()
     _expect(operands[-1] != ABSENT and tuple([numbering(t) for t in operands]) == operands)
     for op_type, inputs, outputs in nodes:
@@ -464,7 +517,7 @@ def _pattern(xfer_id: int, nodes: tuple, operands: tuple, rank_signatures: tuple
 def _effect(
     pattern: MatchPattern, op_types: dict[int, int], removed: tuple, added: tuple, rewired: tuple, made: tuple
 ) -> Effect:
-    """Return an effect on this pattern after checking that new tensors are numbered by first mention."""
+    """Return the effect with these fields, after checking that its new tensors are numbered by first mention."""
     known = len(pattern.rank_signatures)
     numbering = Numbering(range(known))
     for operator, inputs, outputs in added:
@@ -477,7 +530,7 @@ def _effect(
 
 
 def _tuples(value):
-    """Return nested lists as tuples; only integers are allowed as elements."""
+    """Return nested lists of integers as nested tuples; raise TypeError for any other element."""
     if isinstance(value, list):
         return tuple([_tuples(part) for part in value])
     if type(value) is not int:

@@ -1,10 +1,10 @@
-"""Logged episodes: their edits, and the same steps in the numbers of their grounding.
+"""Logged episodes: their edits, and the same steps in the numbers of a grounding.
 
-An `EpisodeFollower` translates the ids of one episode into the numbers of its grounding, edit by edit.
+An `EpisodeFollower` translates the ids of nodes and tensors in one episode into the numbers of its grounding.
 
-A real step counts once in every mean, count or sample, even if several episodes copied it. This holds for median
-rewards, gains, counts of rewrites, runtimes and z. In `mdn-rnn` a copied step counts in every episode: that model
-samples whole episodes. A dream is evaluated on held-out episodes only.
+Several episodes may contain the same real step, copied from an earlier episode. Such a step counts once in median
+rewards, gains, numbers of rewrites, runtimes and the fit of z. In `mdn-rnn`, which samples whole episodes, it counts in
+every episode.
 """
 
 from collections import defaultdict
@@ -23,11 +23,11 @@ from worldmodel.edits.grounding_index import GroundingIndex, Groundings
 
 
 class LoggedEdits(NamedTuple):
-    """The edits of one episode of T steps.
+    """The logged edits of one episode of T steps.
 
     Attributes:
-      edits: T + 1; the first describes the initial state.
-      taken: T, the match of each action; None for NO-OP.
+      edits: T + 1 edits; the first edit describes the initial state, and edit t + 1 the change by action t.
+      taken: the T rewritten matches, one per action; None for NO-OP.
     """
 
     edits: list[Edit]
@@ -35,7 +35,7 @@ class LoggedEdits(NamedTuple):
 
 
 def logged_edits(episodes: Iterable[Episode]) -> list[LoggedEdits]:
-    """Return the edits of episodes.
+    """Return the logged edits of each episode.
 
     Raises:
       RLFlowError: an episode has no edits.
@@ -52,11 +52,11 @@ def logged_edits(episodes: Iterable[Episode]) -> list[LoggedEdits]:
 
 
 def repeated_steps(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> list[int]:
-    """Return how many of the copied first steps of each episode an earlier episode already logged.
+    """Return, for each episode, the number of its copied first steps that an earlier episode of the list contains too.
 
     Args:
       episodes: the episodes.
-      logs: their logged edits.
+      logs: the logged edits of each episode.
     """
     after: dict[tuple, int] = {}  # (state, action) → state; a state is the number of the path to it
     result = []
@@ -72,22 +72,26 @@ def repeated_steps(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> 
 
 
 def sizes_of(edit: Edit) -> dict[int, int]:
-    """Return signature → elements for the tensors that an edit names first."""
+    """Return {tensor signature: number of elements} for the new tensors of an edit whose size is known."""
     return {tensor.signature: tensor.size for tensor in edit.tensors if tensor.size >= 0}
 
 
 def initial_runtime(first: Edit) -> int:
-    """Return the estimated runtime of an initial state, in ps."""
+    """Return the estimated runtime of an initial state, in ps, from the first edit of its episode."""
     return sum(record.runtime_ps for record in first.nodes)
 
 
 class EpisodeFollower:
-    """The current state of one episode in the numbers of a grounding, updated by the episode's edits.
+    """The current state of one episode in the numbers of a grounding, updated by the edits of the episode.
+
+    Args:
+      grounding: the grounding; it receives new nodes, tensors and matches.
+      first: the first edit of the episode.
 
     Attributes:
-      nodes: the episode's node id → the grounding's number, for the current nodes.
-      tensors: the same for all tensors so far.
-      matches: the current matches, in the episode's ids.
+      nodes: {id of a current node in the episode: the grounding's number of the node}.
+      tensors: {id of a tensor in the episode: the grounding's number of the tensor}, for all tensors so far.
+      matches: the current matches, in the ids of the episode.
     """
 
     def __init__(self, grounding: Grounding, first: Edit):
@@ -105,11 +109,11 @@ class EpisodeFollower:
         self.matches = set(first.appeared)
 
     def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
-        """Apply an edit.
+        """Apply the edit of one step to the current state.
 
         Args:
           edit: the edit.
-          taken: the match that was rewritten; None for NO-OP.
+          taken: the match that the step rewrote; None for NO-OP.
         """
         if taken is not None:
             self._number_new_tensors(edit, self.tensors[taken.operands[-1]])
@@ -123,7 +127,12 @@ class EpisodeFollower:
         self.matches |= set(edit.appeared)
 
     def _number_new_tensors(self, edit: Edit, owner: int) -> None:
-        """Number the tensors that the rewrite made: the first copies of their names that are not in use."""
+        """Add the new tensors of a rewrite to `tensors`, as the first copies that no current node reads.
+
+        Args:
+          edit: the edit of the rewrite.
+          owner: the owner of the new tensors; see `Grounding.made_tensor`.
+        """
         new = {record.id: record for record in edit.tensors}
         for copy in count():
             copies = defaultdict(lambda copy=copy: copy)
@@ -135,7 +144,7 @@ class EpisodeFollower:
                 del self.tensors[tensor]
 
     def _in_use(self, tensors: Iterable[int]) -> bool:
-        """Return whether a current node reads one of these tensors."""
+        """Return True if a current node reads one of the tensors, which are ids of the episode."""
         consumers = self.grounding.consumers
         return not self._there.isdisjoint(node for tensor in tensors for node in consumers[self.tensors[tensor]])
 
@@ -164,27 +173,27 @@ class EpisodeFollower:
         return tuple([t if t == ABSENT else self.tensors[t] for t in tensors])
 
     def grounded(self, match: MatchRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the match's nodes and operands in the grounding's numbers."""
+        """Return (nodes, operands) of a match in the grounding's numbers."""
         return tuple([self.nodes[n] for n in match.nodes]), self._ground_tensors(match.operands)
 
     def match(self, match: MatchRecord) -> int | None:
-        """Return the grounding's number of the match; None if its pattern was never seen."""
+        """Return the grounding's number of a match; None if its pattern is not in the training data."""
         return self.grounding.match(match.xfer_id, *self.grounded(match))
 
 
-UNKNOWN_MATCH, NO_OP = -1, -2  # special values of the number of a match
+UNKNOWN_MATCH, NO_OP = -1, -2  # stand for a match number: a match of an unknown pattern; no match, for NO-OP
 
 
 class GroundedEpisode(NamedTuple):
     """One episode of T steps in the numbers of its grounding.
 
     Attributes:
-      xfer_ids: int64 [T]; NO_OP for NO-OP.
-      matches: int64 [T], the rewritten match; UNKNOWN_MATCH for an unknown pattern, NO_OP for NO-OP.
-      nodes: T + 1 arrays of the nodes of each state.
+      xfer_ids: int64 [T], the rule of each action; NO_OP for NO-OP.
+      matches: int64 [T], the rewritten match; UNKNOWN_MATCH if its pattern is unknown, NO_OP for NO-OP.
+      nodes: for each of the T + 1 states, int64 [k], its nodes.
       gains: float64 [T], runtime saved by each action (ps).
-      runtimes: T + 1 pairs (nodes, their runtimes in ps), for newly logged nodes.
-      repeated: number of first steps that an earlier episode logged.
+      runtimes: for each of the T + 1 edits, (int64 [k] new or changed nodes, float64 [k] their runtimes in ps).
+      repeated: the number of first steps that an earlier episode logged.
     """
 
     xfer_ids: np.ndarray
@@ -199,8 +208,8 @@ def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -
     """Return an episode in the numbers of a grounding.
 
     Args:
-      index: the grounding of its initial graph.
-      log: its edits.
+      index: the grounding of the episode's initial graph; it receives new nodes, tensors and matches.
+      log: the logged edits of the episode.
       repeated: the number of first steps that an earlier episode logged.
     """
     first = log.edits[0]
@@ -242,11 +251,14 @@ def _present_nodes(follower: EpisodeFollower) -> np.ndarray:
 
 
 def by_grounding(groundings: Groundings, logs: Sequence[LoggedEdits]) -> dict[GroundingIndex, list[int]]:
-    """Return the numbers of the episodes of each grounding.
+    """Group episodes by the grounding of their initial graph.
 
     Args:
-      groundings: the groundings; missing ones are added.
-      logs: the edits of the episodes.
+      groundings: the groundings; a missing grounding is added.
+      logs: the logged edits of the episodes.
+
+    Returns:
+      {grounding: indices of its episodes in `logs`}.
     """
     result: dict[GroundingIndex, list[int]] = {}
     for k, log in enumerate(logs):

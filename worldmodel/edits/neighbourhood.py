@@ -1,8 +1,8 @@
-"""Neighbourhoods of nodes of dream states, as hash keys that are equal for nodes with equal neighbourhoods.
+"""Neighbourhood keys: hashes of nodes of imagined states that are equal for nodes with equal neighbourhoods.
 
-A profiled kernel spans several operators, so the cost of a node depends on its neighbours. The relevant distance is
-unknown, so there is a key for every distance up to REACH. A node's key of one distance is made of its own signature and
-its neighbours' keys of the next smaller distance (Weisfeiler and Leman 1968).
+A profiled kernel spans several operators, so the runtime of a node depends on its neighbours. The relevant distance is
+unknown, so a node has a key for every distance from 1 to REACH edges. Its key for distance d is a hash of its own
+signature and of its neighbours' keys for distance d − 1 (Weisfeiler and Leman 1968).
 """
 
 from typing import NamedTuple
@@ -12,16 +12,17 @@ import numpy as np
 from worldmodel.edits.cost_model import REACH
 from worldmodel.edits.dream_states import DreamStates, StateChange
 
+# Odd factors: the weight of a producer's and of a consumer's hash in a key, and the factor of the final mixing.
 READ, MADE, FINISH = (np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD))
 
 
 class Neighbourhoods(NamedTuple):
-    """Nodes of states with their keys.
+    """k nodes of the states of a batch, with their neighbourhood keys.
 
     Attributes:
-      rows: int64 [k], the states.
-      nodes: int64 [k].
-      keys: uint32 [REACH, k], one key for each distance from 1 on.
+      rows: int64 [k], the index of the state of each node.
+      nodes: int64 [k], the grounding's numbers of the nodes.
+      keys: uint32 [REACH, k], row d − 1 has the keys for distance d.
     """
 
     rows: np.ndarray
@@ -30,12 +31,13 @@ class Neighbourhoods(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """The cells near some first cells, where a cell is a node of a state.
+    """The cells within a distance of some first cells. A cell is the number `state · width + node`.
 
     Attributes:
-      rings: the cells at each distance.
-      ends, others: the edges from all cells before the last ring to their neighbours, as positions in the rings.
-      weights: the kind of each edge, READ or MADE.
+      rings: rings[d] has the cells at distance d from the first cells.
+      ends, others: int [e], an edge from each cell that is not in the last ring to each of its neighbours. The numbers
+        are positions in the concatenation of the rings.
+      weights: uint64 [e], READ if the neighbour makes a tensor that the cell reads, MADE if the neighbour reads one.
     """
 
     rings: list[np.ndarray]
@@ -45,12 +47,12 @@ class _Walk(NamedTuple):
 
 
 def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
-    """Return all present nodes within REACH edges of these nodes: the nodes whose keys depend on them.
+    """Return all present nodes within REACH edges of the given nodes, which are the nodes whose keys depend on them.
 
     Args:
-      states: the states.
-      rows: int [k], the state of each node.
-      nodes: int [k].
+      states: the batch of states.
+      rows: int [k], the index of the state of each given node.
+      nodes: int [k], the given nodes, which are present.
     """
     width, hashes = states.index.primary_output.size, states.index.signature_hash.values
     walk = _walk(states, rows * width + nodes, 2 * REACH, width)
@@ -67,7 +69,7 @@ def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> 
 
 
 def changed_neighbourhoods(change: StateChange) -> Neighbourhoods:
-    """Return all nodes whose keys a change has affected."""
+    """Return the present nodes whose neighbourhood keys a step may have changed, with their new keys."""
     states, primary_output = change.states, change.index.primary_output.values
     removed_in, removed = (np.concatenate(parts) for parts in zip(*change.removed, strict=True))
     added_in, added = (np.concatenate(parts) for parts in zip(*change.added, strict=True))
@@ -80,18 +82,18 @@ def changed_neighbourhoods(change: StateChange) -> Neighbourhoods:
 def around(
     states: DreamStates, rows: np.ndarray, nodes: np.ndarray, distance: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the nodes within a distance of these nodes, and the edges between them.
+    """Return the present nodes within a distance of the given nodes, and their edges.
 
     Args:
-      states: the states.
-      rows: int [k], the state of each node.
-      nodes: int [k], different cells.
-      distance: edges.
+      states: the batch of states.
+      rows: int [k], the index of the state of each given node.
+      nodes: int [k], the given nodes; the pairs (state, node) are different.
+      distance: the distance in edges.
 
     Returns:
-      (nodes, senders, receivers, makes). The given nodes come first. senders and receivers are positions in nodes, and
-      receivers are nearer than the distance. makes: bool [e], whether the sender makes a tensor that the receiver
-      reads; otherwise the sender reads a tensor that the receiver makes.
+      (int [m] nodes with the given nodes first, int [e] senders, int [e] receivers, bool [e] makes). Senders and
+      receivers are positions in the nodes. Receivers are nearer to the given nodes than `distance`. `makes` is True if
+      the sender makes a tensor that the receiver reads, and False if the receiver makes a tensor that the sender reads.
     """
     width = states.index.primary_output.size
     walk = _walk(states, rows * width + nodes, distance, width)
@@ -99,11 +101,11 @@ def around(
 
 
 def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> _Walk:
-    """Return all cells within this distance of the first cells, int64 [k]."""
+    """Return all cells `state · width + node` within `distance` edges of the cells `begin`, int64 [k]."""
     seen, number = np.zeros(states.n * width, bool), np.empty(states.n * width, np.int32)
 
     def new(cells: np.ndarray) -> np.ndarray:
-        """Return the cells that were not seen yet, each once."""
+        """Return the cells that no earlier call returned, each once."""
         cells = cells[~seen[cells]]
         number[cells] = order = np.arange(len(cells))
         cells = cells[number[cells] == order]  # keeps the last of equal cells
@@ -125,7 +127,17 @@ def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> 
 
 
 def _neighbours(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (position in nodes, neighbour, weight) for all producers of inputs and consumers of outputs."""
+    """Return all present producers of the inputs and consumers of the outputs of k nodes.
+
+    Args:
+      states: the batch of states.
+      rows: int [k], the index of the state of each node.
+      nodes: int [k], the nodes.
+
+    Returns:
+      (int [e] position of the node in `nodes`, int64 [e] neighbour, uint64 [e]: READ for a producer, MADE for a
+      consumer).
+    """
     index = states.index
     reading, tensors = index.inputs.take(nodes)
     producers = states.producers(rows[reading], tensors)

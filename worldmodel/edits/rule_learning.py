@@ -1,10 +1,10 @@
 """The training set of "edits", and the rules that are learned from it.
 
-`learn_rules` collects the patterns, signatures and effects in logged episodes. Some patterns predict a match where none
-was logged. Comparing predicted and logged matches shows which tensors must have a single consumer, and with which
-signatures a pattern does not apply.
+`learn_rules` collects the patterns, signatures and effects in the logged edits of episodes. Some patterns predict
+matches that the log of a state does not contain. A comparison of predicted and logged matches shows which tensors must
+have exactly one consumer, and with which signatures a pattern does not apply.
 
-A `TrainingSet` holds the episodes and their logs, and expresses both in the numbers of the groundings of these rules.
+A `TrainingSet` contains the episodes, their logged edits, and the same steps in the numbers of the groundings.
 """
 
 from collections import Counter
@@ -42,8 +42,13 @@ from worldmodel.edits.logged_episodes import (
 
 
 def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
-    """Learn where patterns predict matches that were not logged, and add these exceptions to the rules."""
-    promises: dict[int, _Promises] = {}  # by pattern
+    """Learn the exceptions of all patterns, from states in which a pattern predicts a match that is not logged.
+
+    Args:
+      rules: the learned rules; their `single_consumers` and `refuted` are set.
+      logs: the logged edits of the episodes.
+    """
+    promises: dict[int, _Promises] = {}  # by pattern number
     groundings: dict[Edit, Grounding] = {}
     for log in logs:
         grounding = groundings.setdefault(log.edits[0], Grounding(rules, log.edits[0], waits=False))
@@ -55,11 +60,12 @@ def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
 
 
 class _Promises:
-    """Statistics of the predicted matches of one pattern.
+    """Statistics of the matches that one pattern predicts.
 
     Attributes:
-      always_single: per tensor, whether it had a single consumer in every logged match.
-      broken: counts of (signature, whether each tensor had a single consumer) over predictions without a logged match.
+      always_single: for each local tensor, True if it had exactly one consumer in every predicted match that is logged.
+      broken: {(signature, for each local tensor True if it had exactly one consumer): number of predicted matches that
+        are not logged}.
     """
 
     def __init__(self, n_tensors: int):
@@ -70,9 +76,13 @@ class _Promises:
         self.always_single = [a and b for a, b in zip(self.always_single, single, strict=True)]
 
     def settle(self, learned: LearnedPattern) -> None:
-        """Attribute missing matches to tensors with several consumers, and the remaining ones to the signature.
+        """Derive the exceptions of the pattern from the statistics.
 
-        A tensor must have a single consumer if it had one in every logged match and not in some missing match.
+        A tensor must have exactly one consumer if it had one in every logged match and not in some missing match. A
+        missing match that fulfils this condition refutes its signature, unless the pattern applied with the signature.
+
+        Args:
+          learned: the pattern; its `single_consumers` and `refuted` are set.
         """
         at_fault = []
         for tensor, always in enumerate(self.always_single):
@@ -84,7 +94,13 @@ class _Promises:
 
 
 class _Census:
-    """A comparison of predicted and logged matches along one episode."""
+    """A comparison of predicted and logged matches in the states of one episode.
+
+    Args:
+      grounding: the grounding of the episode, without waiting matches.
+      first: the first edit of the episode.
+      promises: {pattern number: its statistics}; updated.
+    """
 
     def __init__(self, grounding: Grounding, first: Edit, promises: dict[int, _Promises]):
         self.grounding, self.promises = grounding, promises
@@ -92,7 +108,7 @@ class _Census:
         self.present = set(self.follower.nodes.values())
         self.n_consumers = Counter(t for node in self.present for t in set(grounding.nodes[node][1]))
         self.real = {self.follower.match(match) for match in first.appeared}
-        self.matches_of: dict[int, list[int]] = {}  # by node
+        self.matches_of: dict[int, list[int]] = {}  # node → matches that contain the node
         self.listed = 0
         self._look(range(len(grounding.matches)))
 
@@ -109,7 +125,7 @@ class _Census:
         self._look(self._matches_near(before ^ self.present))
 
     def _matches_near(self, changed: set[int]) -> set[int]:
-        """Return the matches of these nodes and of the nodes that share an input tensor with them."""
+        """Return the matches of changed nodes, and of the producers and consumers of their input tensors."""
         grounding, near = self.grounding, set(changed)
         for node in changed:
             for tensor in grounding.nodes[node][1]:
@@ -142,8 +158,8 @@ def learn_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits], repeat
 
     Args:
       episodes: the episodes.
-      logs: their logged edits.
-      repeated: the number of repeated first steps of each; see `repeated_steps`.
+      logs: the logged edits of each episode.
+      repeated: for each episode, the number of first steps that an earlier episode logged; see `repeated_steps`.
     """
     rules = LearnedRules(symmetric_rules(episodes, logs))
     for log, steps in zip(logs, repeated, strict=True):
@@ -153,14 +169,14 @@ def learn_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits], repeat
 
 
 def symmetric_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> set[int]:
-    """Return the rules for which a state logs twice as many matches as the environment counts locations.
+    """Return the xfer_ids of the symmetric rules.
+
+    For these rules, edits list both orders of a match. The log of some state therefore has twice as many matches of the
+    rule as the environment has locations.
 
     Args:
       episodes: the episodes.
-      logs: their logged edits.
-
-    Returns:
-      The xfer_ids.
+      logs: the logged edits of each episode.
     """
     result = set()
     for episode, log in zip(episodes, logs, strict=True):
@@ -176,7 +192,13 @@ def symmetric_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) ->
 
 
 def _learn_episode(rules: LearnedRules, log: LoggedEdits, repeated: int) -> None:
-    """Learn where rules apply from all states, and their effects from the steps that are not repeated."""
+    """Add the patterns and signatures of all logged matches of an episode to the rules, and the effects of its steps.
+
+    Args:
+      rules: the rules; modified.
+      log: the logged edits of the episode.
+      repeated: the number of first steps whose effects are skipped, because an earlier episode logged them.
+    """
     graph = _LoggedGraph(log.edits[0], rules.op_types)
     for match in log.edits[0].appeared:
         pattern, tensors = graph.lift(match)
@@ -193,7 +215,12 @@ def _learn_episode(rules: LearnedRules, log: LoggedEdits, repeated: int) -> None
 
 
 class _LoggedGraph:
-    """The logged nodes and tensors of one episode; adds to op_types, operator → op type."""
+    """The current nodes and all tensors of one logged episode, in the ids of the episode.
+
+    Args:
+      first: the first edit of the episode.
+      op_types: {operator: operator type}; receives the operators of the episode.
+    """
 
     def __init__(self, first: Edit, op_types: dict[int, int]):
         self.op_types = op_types
@@ -219,9 +246,15 @@ class _LoggedGraph:
         return (*[self.nodes[n][0] for n in match.nodes], *[self.signatures[t] for t in tensors])
 
     def effect(self, match: MatchRecord, tensors: tuple[int, ...], edit: Edit) -> Effect:
-        """Return the effect of rewriting the match.
+        """Return the effect that an edit shows. Call this before `follow(edit)`.
 
-        A node of the match counts as removed by the rewrite itself if its tensors were taken over.
+        A removed node of the match counts as removed by the rewrite itself if another node now makes one of its outputs
+        or if one of its outputs was rewired.
+
+        Args:
+          match: the rewritten match.
+          tensors: the tensors of the match by local number.
+          edit: the edit of the rewrite.
         """
         numbering, records = Numbering(tensors), {record.id: record for record in edit.tensors}
         taken_over, added = {old for old, _ in edit.rewired}, []
@@ -242,14 +275,15 @@ class _LoggedGraph:
 
 @dataclass
 class TrainingSet:
-    """Episodes and their logs, in the numbers of the groundings of their rules.
+    """Training episodes, the rules learned from these episodes, and their steps in the numbers of the groundings.
 
     Attributes:
-      episodes, logs: E of each, in the same order.
-      groundings: the groundings of their initial graphs, for the rules learned from them.
-      by_grounding: grounding → numbers of its episodes.
-      grounded: number of an episode → the episode in its grounding's numbers, in the order of `by_grounding`.
-      sizes: typical sizes (see `rlflow.collect.edits.Edit`) → tensor signature → elements.
+      episodes: the episodes.
+      logs: the logged edits of each episode, in the same order.
+      groundings: the groundings of the learned rules on the initial graphs of the episodes.
+      by_grounding: {grounding: indices of its episodes in `episodes`}.
+      grounded: {index of an episode: the episode in the numbers of its grounding}.
+      sizes: {hash of typical sizes (see `rlflow.collect.edits.Edit`): {tensor signature: number of elements}}.
     """
 
     episodes: Sequence[Episode]
@@ -271,12 +305,12 @@ class TrainingSet:
         return cls(episodes, logs, groundings, groups, grounded, _sizes(logs))
 
     def groups(self) -> Iterator[tuple[GroundingIndex, list[GroundedEpisode]]]:
-        """Yield each grounding with its episodes."""
+        """Yield (grounding, its episodes in the numbers of the grounding)."""
         for index, numbers in self.by_grounding.items():
             yield index, [self.grounded[k] for k in numbers]
 
     def initial_runtime(self, index: GroundingIndex) -> int:
-        """Return the runtime of a grounding's initial graph, in ps."""
+        """Return the estimated runtime of the initial graph of a grounding, in ps."""
         return initial_runtime(self.logs[self.by_grounding[index][0]].edits[0])
 
 
@@ -290,16 +324,16 @@ def _sizes(logs: Sequence[LoggedEdits]) -> dict[int, dict[int, int]]:
 
 
 def first_new_state(episode: GroundedEpisode) -> int:
-    """Return the first of the states 0 … T that no earlier episode logged."""
+    """Return the index, among the T + 1 states of an episode, of the first state that no earlier episode logged."""
     return episode.repeated + 1 if episode.repeated else 0
 
 
 def evenly_drawn(items: Sequence, most: int) -> list:
-    """Return at most `most` items, in order, at equal distances."""
+    """Return at most `most` of the items, at equal distances and in their order."""
     drawn = np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).astype(int))
     return [items[k] for k in drawn.tolist()]
 
 
 def new_moves(episode: GroundedEpisode) -> np.ndarray:
-    """Return which steps rewrote a known match and are not repeated from another episode, bool [T]."""
+    """Return bool [T], True for steps that rewrite a match of a known pattern and that no earlier episode logged."""
     return (episode.matches >= 0) & (np.arange(len(episode.matches)) >= episode.repeated)

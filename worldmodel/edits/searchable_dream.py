@@ -1,14 +1,15 @@
-"""Dreams that a search can explore: immutable states of a grounding with the interface of `rlflow.search`.
+"""Imagined states that a search can explore: immutable states with the interface that `rlflow.search` needs.
 
-A state has the queries of a RewriteState, so the same searches run on the real graph and in the dream. A rewrite that
-exceeds the uncertainty limit is not offered, or returns the state unchanged.
+A `SearchableState` has the interface of a real RewriteState, so the same searches run on real and on imagined graphs. A
+match whose rewrite exceeds the uncertainty limit is not among the matches, or its rewrite returns the state unchanged.
 
-A step needs no interaction with the environment. A search exploits errors of the model: chains of steps by analogy
-that undo each other seemed to gain a little every time. A step that creates unknown nodes is therefore never taken.
-Omitting such a step is better than a penalty, which would change the temperature of simulated annealing.
+A step needs no interaction with the environment. A search exploits errors of the model. For example, chains of steps
+with effects by analogy, which undo each other, seemed to gain a little every time. An uncertainty limit below 0.5
+excludes steps by analogy that create nodes of unknown runtime. Excluding them is better than a penalty, which would
+change the acceptance of simulated annealing.
 
-A state is a copy of one row of a grounding. There is one object per match, because searches compare matches by
-identity. The hash of a state is the sum of its nodes' 128-bit marks, so the order of rewrites does not matter.
+Searches compare matches by identity, so there is one object per match of the grounding. The hash of a state is the sum
+of 128-bit numbers of its nodes, so it does not depend on the order of rewrites.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,12 +28,12 @@ from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD
 
 
 class SearchableMatch:
-    """A ground match for searches, which compare matches by identity.
+    """A match of a grounding as an object with identity, because searches compare matches by identity.
 
     Attributes:
       xfer_id: the rule.
-      nodes: in the grounding's numbers.
-      number: of the ground match.
+      nodes: the grounding's numbers of the matched nodes.
+      number: the grounding's number of the match.
     """
 
     __slots__ = ("nodes", "number", "xfer_id")
@@ -43,14 +44,21 @@ class SearchableMatch:
 
 @cache
 def mark(node: int) -> int:
-    """Return a 128-bit number for a node, so that sums over different sets of nodes differ."""
+    """Return a 128-bit hash of a node number. Sums of these hashes differ for different sets of nodes."""
     return int.from_bytes(sha256(str(node).encode()).digest()[:16], "little")
 
 
 class SearchableDream:
-    """The shared data of all states of one search: the model, the grounding and the uncertainty limit.
+    """What all states of one search share: the model, the grounding and the uncertainty limit.
 
-    An unknown effect (uncertainty 1) is never offered.
+    Args:
+      model: the world model.
+      start: the real state at which the search starts.
+      uncertainty_limit: a step with a higher uncertainty is not taken. A limit above 0.5 counts as 0.5, so steps with
+        unknown effect (uncertainty 1) are never taken.
+
+    Attributes:
+      start: the `SearchableState` that equals the real state.
     """
 
     def __init__(self, model, start: RewriteState, uncertainty_limit: float):
@@ -75,8 +83,12 @@ class SearchableDream:
         return self._matches[number]
 
     def offers(self, number: int) -> bool:
-        """Return whether a match's effect may be known well enough; `step` decides, because that also depends on the
-        state.
+        """Return True if the step of a match can be certain enough in some state.
+
+        The uncertainty also depends on the state, so `step` may still return the state unchanged.
+
+        Args:
+          number: the grounding's number of the match.
         """
         if number not in self._offered:
             self._offered[number] = self._may_be_sure(number)
@@ -91,17 +103,17 @@ class SearchableDream:
         return sure
 
     def step(self, state: "SearchableState", match: SearchableMatch) -> "SearchableState":
-        """Return the state after a match, or the same state if the model is too uncertain.
+        """Return the state after rewriting a match, or `state` itself if the uncertainty exceeds the limit.
 
         Args:
           state: the state; not modified.
-          match: a present match.
+          match: a match that is present in the state.
         """
         states = self._simulator.states = state.states.taken(np.zeros(1, np.int64))
         states.grow()
         gain, _, uncertainty, change = self._simulator.step(np.zeros(1, np.int64), np.array([match.number]))
         if uncertainty[0] > self.uncertainty_limit:
-            if uncertainty[0] >= BY_ANALOGY:  # below this the neighbourhood is unknown, which differs between states
+            if uncertainty[0] >= BY_ANALOGY:  # a lower one depends on the state's neighbourhoods
                 self._offered[match.number] = False
             return state
         removed = [node for _, nodes in change.removed for node in nodes.tolist()]
@@ -112,15 +124,18 @@ class SearchableDream:
         return SearchableState(self, states, runtime, self._around(states, removed, added), key, state.gained + reward)
 
     def remembered(self) -> Path | None:
-        """Return the path to the cheapest state of this graph in the training data, the last match first.
+        """Return the path from the start to the cheapest state of this graph in the training data.
 
-        The path ends where the dream cannot follow the recorded steps.
+        The path ends early at the first recorded step that is impossible or too uncertain in the model.
+
+        Returns:
+          Nested pairs (match, path before the match), with None for the start; None for a graph without training data.
         """
         if self._best is None:
             return None
         follower, state, path = EpisodeFollower(self.index.grounding, self.first), self.start, None
         edits, taken = unpack(self._best)
-        if edits[0] != self.first:  # another graph of the same runtime
+        if edits[0] != self.first:  # the training data contain another graph with the same runtime
             return None
         for edit, record in zip(edits[1:], taken, strict=True):
             number = follower.match(record)
@@ -136,7 +151,14 @@ class SearchableDream:
         return path
 
     def _around(self, states: DreamStates, removed: Iterable[int], added: Iterable[int]) -> frozenset[int]:
-        """Return changed nodes and nodes that share their inputs, without the consumers of weights."""
+        """Return the touched nodes of a step: removed and added nodes, and producers and consumers of their inputs.
+
+        Inputs without a producer, such as weights, are skipped, because many nodes can read them.
+
+        Args:
+          states: the batch of one state after the step.
+          removed, added: the nodes that the step removed and added.
+        """
         grounding, touched = self.index.grounding, {*removed, *added}
         producers, consumers = grounding.producers, grounding.consumers
         for tensor in {t for node in (*removed, *added) for t in grounding.nodes[node][1] if t >= 0 and producers[t]}:
@@ -145,20 +167,22 @@ class SearchableDream:
 
 
 def present(states: DreamStates, nodes: Iterable[int]) -> Iterator[int]:
-    """Yield those nodes that are present in the first state."""
+    """Yield the nodes that are present in the first state of a batch."""
     producer, primary_outputs = states.producer[0], states.index.grounding.primary_outputs
     return (node for node in nodes if producer[primary_outputs[node]] == node)
 
 
 class SearchableState:
-    """One state of a dream; nodes are the grounding's numbers.
+    """An imagined state that a search can explore; see `rlflow.common.task.LocalState` for its interface.
+
+    Nodes are numbers of the grounding.
 
     Attributes:
-      objective: predicted runtime (ps).
-      hash: equal for equal sets of nodes.
-      touched: the nodes that the last rewrite affected, with removed ones.
-      reach: distance to which a cost depends on neighbours, in edges.
-      gained: the sum of rewards since the start of the dream.
+      objective: the predicted runtime of the graph (ps).
+      hash: an integer that is equal for equal sets of nodes.
+      touched: the nodes that the last rewrite removed or added, and the nodes around them; empty for the start state.
+      reach: the largest distance, in edges, of nodes that affect the runtime of a node.
+      gained: the sum of the predicted rewards since the start state.
     """
 
     def __init__(
@@ -174,13 +198,13 @@ class SearchableState:
 
     @property
     def counts(self) -> np.ndarray:
-        """The number of locations of each rule, int32 [N], at most max_locations."""
+        """The number of present matches of each rule, int32 [N], limited to the task's `max_locations`."""
         self.states.grow()
         return np.minimum(self.states.counts[0], self.dream.max_locations)
 
     @property
     def matches(self) -> list[SearchableMatch]:
-        """The offered matches, by rule and location."""
+        """The present matches for which `SearchableDream.offers` is True, in the order of rule and location."""
         result = []
         for xfer_id, n in enumerate(self.counts.tolist()):
             if n:
@@ -188,7 +212,7 @@ class SearchableState:
         return result
 
     def offers(self, match: SearchableMatch) -> bool:
-        """Return whether the match is present and offered, without the limit on locations."""
+        """Return True if the match is present and `SearchableDream.offers` is True, at any location number."""
         self.states.grow()
         return self.states.open[0, match.number] == 0 and self.dream.offers(match.number)
 
@@ -199,18 +223,18 @@ class SearchableState:
         return list(self.of_rule(match.xfer_id)).index(match)
 
     def of_rule(self, xfer_id: int) -> Iterator[SearchableMatch]:
-        """Return the rule's matches, in the model's order."""
+        """Yield the present matches of a rule in the order of the model's location numbers."""
         if not self.counts[xfer_id]:
             return iter(())
         matches = self.dream.index.matches_of_rule(xfer_id)
         return map(self.dream.match, matches[self.states.open[0, matches] == 0].tolist())
 
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
-        """Return these nodes and all present nodes near them.
+        """Return the given nodes and all present nodes within a distance of them.
 
         Args:
-          nodes: the nodes.
-          reach: distance in edges.
+          nodes: node numbers of the grounding, which need not be present.
+          reach: the distance in edges.
         """
         self.states.grow()
         result = set(nodes)
@@ -232,7 +256,7 @@ class SearchableState:
                     yield from present(self.states, neighbours[tensor])
 
     def remembered(self) -> Path | None:
-        """Return the path from the start; see `SearchableDream`."""
+        """Return the path from the start of the search to the best known state; see `SearchableDream.remembered`."""
         return self.dream.remembered()
 
     def follow(self, match: SearchableMatch) -> "SearchableState":

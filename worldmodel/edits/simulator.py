@@ -1,4 +1,4 @@
-"""The simulator of dreams and replays: states of one grounding, and the predicted outcome of a step in each."""
+"""The simulator of imagined rollouts and replays: batches of states, and the gain and uncertainty of their steps."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,19 +11,20 @@ from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
 from worldmodel.edits.node_values import costs_unknown, single_node_costs
 
-# Uncertainty of a step whose effect is unknown; whose effect is predicted by analogy and has nodes of unknown cost; or
-# whose effect is known, but not in this neighbourhood or at these typical sizes.
+# The uncertainty of a step: 1 if the effect is unknown; 0.5 if the effect is predicted by analogy and removes or adds
+# nodes of unknown runtime; 0.25 if the effect is predicted but all runtimes are known, or if the data contain the
+# effect but not these neighbourhoods or typical sizes. In all other cases it is 0.
 UNKNOWN_EFFECT, BY_ANALOGY, NEW_NEIGHBOURHOOD = 1.0, 0.5, 0.25
 
 
 class Step(NamedTuple):
-    """The predicted outcome of a step in k states.
+    """The predicted outcome of a step in k states of a batch.
 
     Attributes:
-      gain: float64 [k], reduction of the runtime (ps).
-      spread: float64 [k], standard deviation of the gain (ps).
-      uncertainty: float32 [k].
-      change: the change of the states; None if no effect is known.
+      gain: float64 [k], the decrease of the runtime (ps).
+      spread: float64 [k], the standard deviation of the gain (ps).
+      uncertainty: float32 [k], 0, NEW_NEIGHBOURHOOD, BY_ANALOGY or UNKNOWN_EFFECT.
+      change: the nodes that were removed and added; None if no effect is known.
     """
 
     gain: np.ndarray
@@ -33,12 +34,12 @@ class Step(NamedTuple):
 
 
 class _Costs(NamedTuple):
-    """Cost changes of all n states.
+    """The changes of the runtimes of all n states of a batch by a step.
 
     Attributes:
-      gain: float64 [n], reduction of the runtime (ps).
-      spread: float64 [n], standard deviation of the gain (ps).
-      familiar: bool [n], whether all neighbourhoods are known.
+      gain: float64 [n], the decrease of the runtime (ps).
+      spread: float64 [n], the standard deviation of the gain (ps).
+      familiar: bool [n], True if the widest neighbourhoods of all updated nodes are known.
     """
 
     gain: np.ndarray
@@ -47,14 +48,20 @@ class _Costs(NamedTuple):
 
 
 class Simulator:
-    """A batch of states with the costs of their nodes.
+    """A batch of states with the runtimes of their nodes, in which matches can be rewritten.
 
     Attributes:
-      states: the current states; the caller may replace them.
+      states: the current batch; the caller may assign another batch of the same grounding.
     """
 
     def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
-        """Place one state per entry of `nodes`, the numbers of its nodes."""
+        """Create a simulator.
+
+        Args:
+          model: the world model.
+          index: the grounding of the states.
+          nodes: for each state, int64 [k], the numbers of its nodes.
+        """
         self.model, self.index = model, index
         self.states = DreamStates(index, list(nodes), model.spec.n_rules, model.costs.reach)
         self.node_costs = node_costs_at(index.grounding.first, model.costs.nodes)
@@ -65,17 +72,15 @@ class Simulator:
             self._pay(neighbourhoods(self.states, rows, np.concatenate(nodes)))
 
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
-        """Rewrite one match in each selected state.
+        """Rewrite one match in each of k states.
 
-        An unknown effect changes nothing. Its gain is predicted from other matches of the rule. The same prediction is
-        used for an effect by analogy with nodes of unknown runtime.
+        A match with unknown effect leaves its state unchanged. Its gain is predicted from the observed gains of its
+        pattern or rule. The gain is also predicted in this way if the effect is predicted by analogy and removes or
+        adds nodes of unknown runtime.
 
         Args:
-          rows: int [k], the states, all different.
-          matches: int [k], a present match of each.
-
-        Returns:
-          The predicted gains, uncertainties and changes.
+          rows: int [k], different indices of states.
+          matches: int [k], a present match of each of these states.
         """
         matches = as_named_by_environment(self.states, rows, matches)
         effects = self.index.effects(matches)
@@ -96,7 +101,7 @@ class Simulator:
         return Step(gain, spread, uncertainty, change)
 
     def _all_costs_known(self, change: StateChange) -> np.ndarray:
-        """Return bool [n]: whether the runtimes of all added and removed nodes were logged."""
+        """Return bool [n], True for the states in which the runtimes of all added and removed nodes were logged."""
         unknown = np.zeros(self.states.n)
         for at, nodes in (*change.removed, *change.added):
             np.add.at(unknown, at, self.cost_unknown(nodes))
@@ -110,7 +115,12 @@ class Simulator:
         return _Costs(-more, np.zeros(self.states.n), np.ones(self.states.n, bool))
 
     def _pay(self, concerned: Neighbourhoods, removed: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> _Costs:
-        """Update the costs of nodes by their neighbourhoods, and subtract the costs of the removed nodes."""
+        """Update the runtimes in `states.paid` after a step, and return the changes.
+
+        Args:
+          concerned: the nodes whose neighbourhood changed, with their new keys.
+          removed: list of (int [m] indices of states, int [m] nodes) that the step removed.
+        """
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
         cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
@@ -129,11 +139,16 @@ class Simulator:
         return costs.gains(int(self.index.rule.values[match]), ground.pattern, size)
 
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the expected (gain, spread) in ps of rules, int [k], over all matches."""
+        """Return `expected_gains` of rules from the model's observed gains."""
         return expected_gains(self.model.costs.gains, xfer_ids)
 
 
 def expected_gains(gains: RewriteGains, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the expected (gain, spread) in ps of rules, int [k], over all matches."""
+    """Return the median and the standard deviation of all observed gains of rules, both float64 [k] in ps.
+
+    Args:
+      gains: the observed gains.
+      xfer_ids: int [k], the rules.
+    """
     expected = np.array([gains(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
     return expected[:, 0], expected[:, 1]
