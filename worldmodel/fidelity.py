@@ -1,8 +1,8 @@
 """Fidelity of a world model: open-loop prediction errors on held-out episodes, next to two trivial baselines.
 
-Open loop means that the model receives only the real graph at some step of an episode and the recorded actions after
-this step (`WorldModel.replay`, at temperature 0). Such consecutive steps are a *stretch*. All recorded actions must be
-valid.
+Open loop means that the model receives the real graph at one step and the recorded actions after this step, nothing
+else (`WorldModel.replay`, at temperature 0). Such consecutive steps of an episode are a *stretch*. All recorded actions
+must be valid.
 
 One baseline predicts that nothing changes. The other baseline differs only in the reward: it predicts the mean reward
 of the action's rule. The errors concern reward sums, rule masks, location counts and ends of episodes, at 1 to 50 steps
@@ -395,6 +395,6 @@ def _spearman(real: np.ndarray, predicted_returns: np.ndarray) -> float | None:
 
 
 def _ranked(values: np.ndarray) -> np.ndarray:
-    """Return the rank of each value; equal values share the mean of their ranks."""
+    """Return the ascending rank of each value, from 1; equal values all have the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[which]

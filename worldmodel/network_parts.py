@@ -188,7 +188,7 @@ class RewardNormaliser(snt.Module):
     """A standardisation of rewards: the difference from the mean reward of the rule, over one std for all rules.
 
     A network that predicts 0 therefore predicts the rule's mean reward. `invert` clips rewards to the range of the
-    rule's rewards in the training data, so a dream cannot promise a larger reward than any in the data.
+    rule's rewards in the training data, so a dream never exceeds them.
 
     Args:
       n_actions: the number of rules, with NO-OP.

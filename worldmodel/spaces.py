@@ -1,9 +1,9 @@
 """The latent observation and action spaces of the dream and of the wrapped real environment (docs/ARCHITECTURE.md).
 
-A latent observation contains the number of valid locations of each rule. The valid locations of a rule are 0 to this
-number minus 1, so controllers build the location mask of the chosen rule from the number. Only the real environment
-and `action_masks()`, for agents of other libraries, return dense masks. The observation contains the step number, so
-that a controller without memory can follow a plan.
+A latent observation contains the number of valid locations of each rule. The valid locations of a rule are 0, 1, …
+below this number, from which controllers build the rule's location mask. Only the real environment and
+`action_masks()`, for agents of other libraries, return dense masks. The observation contains the step number, so that a
+controller without memory can follow a plan.
 
 In this module N is the number of rules, L the largest number of locations of a rule, K the number of match classes.
 """
@@ -116,7 +116,7 @@ def flat_action_masks(counts: np.ndarray, max_locations: int) -> np.ndarray:
     """Return the action mask for sb3-contrib's MultiDiscrete actions, bool [N + 1 + L].
 
     The first N + 1 entries are True for the valid rules and NO-OP. The other entries are True for the locations that
-    are valid for at least one rule, because a MultiDiscrete mask cannot depend on the chosen rule.
+    are valid for at least one rule. A MultiDiscrete mask cannot depend on the chosen rule.
 
     Args:
       counts: int [N + 1], the number of valid locations of each rule and of NO-OP.

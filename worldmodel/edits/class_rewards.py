@@ -36,8 +36,8 @@ def learn_class_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[n
       rewards: the conversion of saved runtime to rewards.
 
     Returns:
-      (rewards, rewritten): float32 [K], the median reward for the runtime that one step of the class saves, 0 without
-      data; bool [K], True for the classes that the training set rewrites at least once.
+      (float32 [K] median rewards, bool [K] True for the classes with data). The reward of a step counts only the
+      runtime that this step saves. A class without data has reward 0.
     """
     earned: list[list[float]] = [[] for _ in range(len(training.groundings.match_classes))]
     for index, episodes in training.groups():
@@ -180,7 +180,7 @@ class _Walk:
 
     Attributes:
       met: {(pattern number, signature): the first match with them that appeared}. It has only matches whose class is
-        not in `own` or is the last class of a rule, which collects the matches without a class of their own.
+      not in `own`, and matches without a class of their own.
     """
 
     def __init__(self, model, index: GroundingIndex, nodes: np.ndarray, own: set[tuple], seed: int):

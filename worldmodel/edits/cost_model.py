@@ -4,8 +4,8 @@ The runtime of a single node is the mean of the logged runtimes for its operator
 never logged, the runtime is estimated from nodes of the same operator with other sizes.
 
 The graph may have typical sizes at which no episode was recorded. The initial graph then shows how runtimes change
-between these sizes and the recorded ones. The estimate for a node that is not in the initial graph is its runtime at
-the recorded sizes plus a constant time for each additional element. Steps that need such an estimate are uncertain.
+between these sizes and the recorded ones. The estimate for another node is its runtime at the recorded sizes plus a
+constant time for each additional element. Steps that need such an estimate are uncertain.
 
 The gain of a step is the decrease of the sum of runtimes over all nodes. The analytic cost is a sum over operators, so
 the added and removed nodes determine the gain. A profiled kernel spans several operators, so the runtime of a node also
@@ -81,8 +81,8 @@ class NodeCosts:
     def _by_size(self, signature: Signature, others: list[tuple[Signature, float]]) -> float:
         """Estimate a runtime (ps) by weighted least squares of the log runtime over the log sizes of the tensors.
 
-        A ridge penalty draws the slopes to `_prior_slope`, mostly ½. With slopes ½ the runtime grows with the square
-        root of the product of all sizes, like the work of a matrix product with the sizes of operands and result.
+        A ridge penalty draws the slopes to `_prior_slope`, mostly ½. With slopes ½, the runtime is proportional to the
+        square root of the product of all sizes, like the work of a matrix product.
 
         Args:
           signature: the signature of the node.
@@ -145,8 +145,8 @@ class NodeCosts:
 def _prior_slope(log_sizes: np.ndarray) -> float:
     """Return the prior slope of the log runtime over each log size, one number for all sizes.
 
-    The slope is ½. If all tensors of more than one element have the same size, as in elementwise operators, the slope
-    is one over the number of these tensors, at most ½. Without such tensors it is 0.
+    The slope is ½. Only tensors of more than one element count. If they all have the same size, as in elementwise
+    operators, the slope is one over their number, at most ½. Without such tensors it is 0.
 
     Args:
       log_sizes: float64 [S], the logarithms of the numbers of elements.
@@ -217,8 +217,8 @@ class GrownCosts(NodeCosts):
     def _elements(self, signature: Signature) -> tuple[float, float]:
         """Return the total number of elements of a node's tensors at the recorded sizes and at this graph's sizes.
 
-        A tensor of symbolic size that the initial graph lacks grows in the same ratio as the total of the symbolic
-        tensors that are known at both sizes.
+        A symbolic tensor that the initial graph lacks grows in the same ratio as the total of the symbolic tensors
+        known at both sizes.
         """
         there = here = 0.0
         for tensor in signature:

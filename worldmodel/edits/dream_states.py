@@ -1,9 +1,9 @@
 """Batches of imagined states of one grounding, and a rewrite in some states of a batch.
 
-A state is a set of nodes of the grounding. A step does not search for matches. Like a Rete network (Forgy 1982), it
-keeps for every match a counter of unmet conditions, and each node has a list of the matches that contain it. The time of
-a step is therefore proportional to its changes. The grounding computes only effects of matches that no imagined rollout
-has rewritten before. A node whose outputs have no consumer is removed by dead code elimination, which is not learned.
+A state is a set of nodes of the grounding. A step does not search for matches. As in a Rete network (Forgy 1982), a
+batch keeps a counter of unmet conditions for every match. The grounding lists the matches that contain a node. The time
+of a step is therefore proportional to its changes. The grounding computes only effects of matches that no imagined
+rollout has rewritten before. A step also removes all nodes whose outputs have no consumer, which is not learned.
 
 Of two symmetric matches, the environment uses the match whose nodes come first in the canonical order of the graph: the
 depth-first post-order from the outputs. `first_of` walks only through the part of the graph that determines the order
@@ -34,8 +34,8 @@ class DreamStates:
         a match are 1.
       counts: int32 [n, N], the number of present matches of each rule.
       class_counts: int32 [n, K], the number of present matches of each match class.
-      paid: float64 [n, T], the runtime (ps) of the node in `producer`. Only simulators write it, and only if runtimes
-        depend on neighbourhoods.
+      paid: float64 [n, T], the runtime (ps) of the node in `producer`. Users of the batch write it, and only if
+        runtimes depend on neighbourhoods.
       keys: uint32 [n, T, reach], the neighbourhood keys that gave the runtime in `paid` (see neighbourhood.py).
     """
 

@@ -5,10 +5,10 @@ imagined rollouts from an initial graph share its grounding, which grows when a 
 match of several nodes waits until some state contains all of its nodes, because most combinations of nodes never occur
 in one state.
 
-A new tensor is identified by its owner (the tensor for which the rewrite made it), the node that makes it, and the
-number of copies already in use. The same rewrite therefore gives the same numbers in every imagined rollout and in
-recorded episodes, and a repeated rewrite gives different tensors. For this purpose, edits list new nodes in the order
-of the rule's plan, which is the same for all graphs.
+A new tensor is identified by its owner, its producer, and the number of copies already in use. The owner is the
+existing tensor for which the rewrite makes it. The same rewrite therefore gives the same numbers in every imagined
+rollout and in recorded episodes, and a repeated rewrite gives different tensors. For this purpose, edits list new nodes
+in the order of the rule's plan, which is the same for all graphs.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ OrderKey = tuple[int, int]  # sort key of a tensor: rank of the initial tensor t
 
 
 class GroundMatch(NamedTuple):
-    """A match of a pattern in a grounding; it is present in the states that contain its nodes and fulfil its conditions.
+    """A match of a pattern in a grounding, present in the states that contain its nodes and fulfil its conditions.
 
     Attributes:
       pattern: the number of the pattern in `LearnedRules.patterns`.

@@ -112,7 +112,7 @@ class GroundingIndex:
       primary_output: the first tensor that the node makes.
       is_output: True if the node stands for an output of the whole graph.
       signature_hash: hash of operator and signature.
-      inputs, outputs: the tensors that the node reads and makes.
+      inputs, outputs: the tensors that the node reads (each once) and makes.
       matches_of, waiting_of: the matches and the waiting matches that contain the node.
 
     One row per tensor:
@@ -151,7 +151,7 @@ class GroundingIndex:
         self.seen = GrowingArray(bool)
         self.removed, self.added, self.rewired, self.made = RaggedLists(), RaggedLists(), RaggedLists(), RaggedLists()
         self._rows_of_copies: dict[tuple[int, int], int] = {}
-        self._sorted: dict[int, tuple[list[tuple], GrowingArray]] = {}  # rule → (ascending sort keys, matches with these keys)
+        self._sorted: dict[int, tuple[list[tuple], GrowingArray]] = {}  # rule → (sort keys, matches), ascending
         self.update()
 
     def update(self) -> None:
@@ -253,7 +253,7 @@ class GroundingIndex:
         matches.insert(at, symmetric)
 
     def order_of(self, match: int) -> tuple:
-        """Return the sort key of a match among the matches of its rule: (match class, position in the initial graph)."""
+        """Return the sort key of a match among its rule's matches: (match class, position in the initial graph)."""
         symmetric = self.grounding.symmetric_match.get(match, match)
         return int(self.match_class.values[match]), min(self._order_as_named(match), self._order_as_named(symmetric))
 
@@ -324,7 +324,7 @@ class Groundings:
 
 
 def hash_of(values: Iterable[int]) -> int:
-    """Return a 64-bit hash of integers that is the same in every process (FNV-1a on words, with an additional shift)."""
+    """Return a 64-bit hash of integers that is the same in every process (FNV-1a on words, with one more shift)."""
     result = 0xCBF29CE484222325
     for value in values:
         result = ((result ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF

@@ -1,8 +1,8 @@
 """The observer, the imagined rollouts and the open-loop replays of the world model "edits".
 
 `EditsObserver` and `EditsImagination` implement `Observer` and `Imagination` of `worldmodel.base`, and `Replayer`
-computes a `Replay`. The observer sorts the matches of a rule by match class, then by the position of their nodes in the initial
-graph. For the exploration in `rlflow.collect`, it also answers which rewrites the training data contain.
+computes a `Replay`. The observer sorts the matches of a rule by match class, then by the position of their nodes in
+the initial graph. For the exploration in `rlflow.collect`, it also answers which rewrites the training data contain.
 """
 
 from collections import defaultdict

@@ -25,8 +25,8 @@ import numpy as np
 
 from rlflow.graph.ir import ABSENT
 
-# Operator type (in a pattern) or operator (in an effect and in a graph), tensors read, tensors made. An operator type is
-# a hash of name and domain. An operator is a hash of name, domain and attributes.
+# Operator type (in a pattern) or operator (in an effect or a graph), tensors read, tensors made. An operator type is a
+# hash of name and domain. An operator is a hash of name, domain and attributes.
 NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]
 # Of a match: the operators of its nodes, then the signatures of its local tensors. Of a node: see `node_signature`.
 Signature = tuple[int, ...]
@@ -65,7 +65,7 @@ class MatchPattern(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """The effect of rewriting a match of a pattern. New tensors have the next local numbers after the pattern's tensors.
+    """The effect of rewriting a match of a pattern. New tensors have local numbers after the pattern's tensors.
 
     Attributes:
       removed: positions in the pattern of the nodes that the rewrite itself removes. Other nodes of the match disappear
@@ -329,7 +329,7 @@ class LearnedRules:
         return result
 
     def refutable(self) -> frozenset[int]:
-        """Return the xfer_ids of rules with a refuted pattern."""
+        """Return the xfer_ids of the rules that have a pattern with at least one refuted signature."""
         return frozenset(learned.pattern.xfer_id for learned in self.patterns if learned.refuted)
 
     def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
@@ -344,10 +344,10 @@ class LearnedRules:
     def applies(self, number: int, signature: Signature) -> bool:
         """Predict if a rule applies to a match with a pattern and a signature.
 
-        If the data do not contain the signature, the answer is False if the pattern was refuted with the same
-        operators, and True if it only applied with them. Without data on these operators, the patterns with the same
-        operator types decide in the same way. Without any such data, the answer is True unless the pattern was refuted
-        with some signature.
+        For a signature that is not in the data, the same operators decide: False if the pattern was refuted with them,
+        True if it only applied with them. Without data on these operators, the patterns with the same operator types
+        decide in the same way. Without any such data, the answer is True unless the pattern was refuted with some
+        signature.
 
         Args:
           number: the number of the pattern.
@@ -408,7 +408,7 @@ class MatchClasses:
 
     Attributes:
       table: (xfer_id, pattern number, signature) of each class, ascending. The last class of each rule contains all its
-        matches without a class of their own; its pattern number is the number of patterns, and its signature is ().
+      matches without a class of their own. Its pattern number is the number of patterns, and its signature is ().
       xfer_ids: int32 [K], the rule of each class, ascending.
     """
 

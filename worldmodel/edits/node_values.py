@@ -2,8 +2,8 @@
 
 The latent state z of a graph is an offset plus the sum of the latent vectors of its nodes. The latent vectors come from
 reduced-rank regression (Izenman 1975): among the linear maps of rank Z, the best predictor of a state's location counts
-and runtime. The map's input is the number of nodes per operator signature. Because it is linear, an edit changes z by
-the sum of the latent vectors of its added nodes minus that sum over its removed nodes.
+and runtime. The map's input is the number of nodes per operator signature. The map is linear. An edit therefore adds
+the latent vectors of its added nodes to z and subtracts the vectors of its removed nodes.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Conversion of saved runtime to rewards, learned from the rewards in episodes.
 
 The world model "edits" predicts only runtimes. The reward of a step must therefore be proportional to the runtime saved
-by this step, or to the runtime saved by all steps so far. The rewards in the episodes determine which of the two holds,
-and the reward per picosecond of each graph.
+by this step or by all steps so far. The rewards in the episodes determine which of the two holds, and the reward per
+picosecond of each graph.
 
 Any other reward, such as a function of memory, kernel launches or measured latency, stops the training with an error.
 A dream with other rewards than the real environment would mislead controllers. The median reward of a match

@@ -248,8 +248,8 @@ class _LoggedGraph:
     def effect(self, match: MatchRecord, tensors: tuple[int, ...], edit: Edit) -> Effect:
         """Return the effect that an edit shows. Call this before `follow(edit)`.
 
-        A removed node of the match counts as removed by the rewrite itself if another node now makes one of its outputs
-        or if one of its outputs was rewired.
+        A removed node counts as removed by the rewrite itself if one of its outputs was rewired or is now made by a new
+        node.
 
         Args:
           match: the rewritten match.
