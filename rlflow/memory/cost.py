@@ -1,16 +1,16 @@
 """The cost `memory`: bytes of activations at the peak, in the best order that a quick search finds.
 
-The cost counts the results that ONNX Runtime's kernels leave for one another (`allocation.py`). Tensors inside a fused
-kernel and views need no memory of their own, and a convolution with a sum adds to the other summand. Weights and inputs
-belong to the caller. The workspace of kernels and the waste of the allocator are not counted.
+The cost counts the results of ONNX Runtime's kernels (`allocation.py`). Tensors inside a fused kernel and views need no
+memory of their own. A convolution that is fused with a sum writes its result over the other summand. Weights, inputs,
+the workspace of kernels and the waste of the allocator are not counted.
 
-The order comes from `quick`, which searches without a proof and depends on the graph alone: a graph has the same cost
-whichever rewrites led to it. An order consists of segments, and a rewrite changes few of them. Results are cached by
-the content of a segment, so a search can evaluate thousands of peaks.
+The order comes from `quick`, which depends on the graph alone, so a graph has the same cost whichever rewrites led to
+it. An order consists of segments, and a rewrite changes few of them. The orders of segments are cached, so a search can
+evaluate thousands of peaks.
 
-A cost is a whole number of 1 / FRACTIONS bytes. Its whole bytes are the peak; the fraction grows with the third power
-of the memory in use at each step. Of two graphs with the same peak, the graph that is near the peak at fewer steps is
-therefore cheaper. Without the fraction a search could not see that one of two equal peaks is gone.
+A cost is an integer in units of 1 / FRACTIONS bytes. Its whole bytes are the peak. The fraction is a sum over all steps
+that grows with the third power of the memory in use. Of two graphs with the same peak, the graph that is near the peak
+at fewer steps is therefore cheaper. So a search sees progress when it removes one of two equal peaks.
 """
 
 from pathlib import Path
@@ -25,14 +25,17 @@ from rlflow.memory.allocation import kernels_of, problem_of_kernels
 from rlflow.memory.order_search import quick, segments
 from rlflow.memory.problem import Problem
 
-WIDTH = 8  # beam width for one segment
-MAX_SEGMENTS = 20_000  # segments in the cache
+WIDTH = 8  # width of the beam that orders one segment
+MAX_SEGMENTS = 20_000  # number of segments at which the cache is emptied
 FRACTIONS = 1 << 28  # units of cost per byte
-LEVELS = 64  # steps of memory in use as a share of the peak
+LEVELS = 64  # the fraction of a byte uses memory in use in multiples of peak / LEVELS
 
 
 class MemoryCost:
-    """A cost model with fractions of bytes instead of picoseconds: a node costs its results, a graph its peak."""
+    """A cost model in units of 1 / FRACTIONS bytes instead of picoseconds.
+
+    The cost of a node is the size of its results, and the cost of a graph is its peak memory.
+    """
 
     reach, passes = 0, None
     unit: ClassVar[str] = "MB"
@@ -44,11 +47,11 @@ class MemoryCost:
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | None = None) -> "MemoryCost":
-        """Return the cost model; both arguments are for other cost models."""
+        """Return the cost model. The arguments have no effect; all cost models accept them."""
         return cls()
 
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
-        """Return the analytic cost of a node, with the bytes of its results in fractions as the runtime.
+        """Return the analytic cost of a node in which `runtime_ps` is the size of its results in 1 / FRACTIONS bytes.
 
         Args:
           graph: the graph that holds the node.
@@ -59,7 +62,10 @@ class MemoryCost:
         return self._analytic.node_cost(graph, node)._replace(runtime_ps=size * FRACTIONS)
 
     def whole(self, graph: Graph) -> int:
-        """Return the peak of a graph in fractions of bytes; the fraction ranks equal peaks. Sizes must be numbers."""
+        """Return the peak memory of a graph without symbolic sizes, in units of 1 / FRACTIONS bytes.
+
+        The fraction of a byte ranks graphs with equal peaks (see the docstring of the module).
+        """
         problem = problem_of_kernels(graph, kernels_of(graph))
         usage = problem.usage(self._order(problem)[None])[0]
         peak = int(usage.max(initial=0))
@@ -67,7 +73,10 @@ class MemoryCost:
         return peak * FRACTIONS + min(near, FRACTIONS - 1)
 
     def strain(self, graph: Graph) -> dict[int, int]:
-        """Return node id → the most bytes in use while a buffer exists that the node makes or reads."""
+        """Return node id → the largest number of bytes in use at any step at which a buffer of the node exists.
+
+        Buffers of a node are the buffers that it makes or reads. Nodes of one kernel have the same value.
+        """
         kernels = kernels_of(graph)
         problem = problem_of_kernels(graph, kernels)
         order = self._order(problem)
@@ -82,13 +91,13 @@ class MemoryCost:
         return {node.id: int(strain[k]) for k, kernel in enumerate(kernels) for node in kernel}
 
     def _order(self, problem: Problem) -> np.ndarray:
-        """Return the order that the quick search finds, int64 [n]."""
+        """Return the order of a problem's nodes that `quick` finds segment by segment, int64 [n]."""
         parts = segments(problem)
         ordered = [part.nodes[self._segment_order(part.problem)] for part in parts]
         return np.concatenate([np.zeros(0, np.int64), *ordered])
 
     def _segment_order(self, part: Problem) -> np.ndarray:
-        """Return the order of a segment, int64 [n]."""
+        """Return the order of a segment's nodes that `quick` finds, int64 [n], from the cache if possible."""
         key = part.content
         order = self._segment_orders.get(key)
         if order is None:

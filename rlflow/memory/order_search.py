@@ -1,17 +1,17 @@
 """Search for the order with the lowest peak, level by level, with a proof or a bound.
 
-`walk` keeps, after k nodes, the best sets of k nodes that can have run. The memory that an order still needs depends on
-which nodes have run and not on their order, so it suffices to keep the lowest peak for each set. With all sets this is
-the exact dynamic program over the antichains of the graph; with the `width` best sets it is a beam. Two cuts lose
-nothing. A *safe move* neither raises the peak nor lets memory grow, and is made at once. A *limit* drops every partial
-order that needs more.
+`walk` builds orders node by node. At level k it keeps the best sets of k nodes that can run first. The memory that the
+other nodes need depends on this set and not on the order inside it, so the lowest peak of each set suffices. If all
+sets are kept, this is the exact dynamic program over the antichains of the graph. If the `width` best sets are kept, it
+is a beam. Two cuts do not lose the optimum. A *safe move* is a next node that neither raises the peak nor lets the
+memory in use grow; it is made at once. A *limit* drops every partial order whose peak is above the limit.
 
-`optimum` cuts the graph into segments that every order runs one after another. For each segment it searches for an
-order with a peak of P (limit and floor at P). If P is too low, the walk ends early, which is a proof. P is found by
-bisection between a lower bound and the best known order.
+`optimum` cuts the graph into segments that every order runs one after another. For each segment it asks for an order
+with a peak of at most P (limit and floor of the walk are P). If a walk that dropped nothing for its width finds no
+order, this proves that P is too low. P is chosen by bisection between a lower bound and the best known order.
 
-`probable` and `lowered` let learned priorities guide the beam: the next node has the probability that the softmax over
-the ready nodes gives it (Topoformer, Gagrani et al. 2022).
+`probable` and `lowered` let learned priorities guide the beam: the probability of the next node is the softmax of the
+priorities over the ready nodes (Topoformer, Gagrani et al. 2022).
 """
 
 import time
@@ -21,18 +21,19 @@ import numpy as np
 
 from rlflow.memory.problem import Problem, breadth_first, depth_first
 
-ROOM = 62  # bits of a score
+ROOM = 62  # number of bits of a score of the function `score`
 
 
 class Walk(NamedTuple):
-    """The result of one walk.
+    """The result of `walk`.
 
     Attributes:
-      order: int64 [n], the best order that was found, or None if every partial order was cut.
-      peak: the peak of the order in the problem's unit, at least the walk's floor.
-      exact: True if only partial orders were cut that cannot be better; the order is then the best one below the limit.
-      beyond: the lowest peak that was dropped for the limit. If `exact` and no order was found, no order is below this
-        peak.
+      order: int64 [n], the best order that was found; None if every partial order was dropped or the time was over.
+      peak: the peak of the order in the problem's unit, or the walk's floor if that is higher; 0 without an order.
+      exact: True if no set was dropped because of the width or the time. The order is then the best one within the
+        limit.
+      beyond: the lowest peak of a partial order that was dropped because of the limit. If `exact` is True and no order
+        was found, every order has at least this peak.
     """
 
     order: np.ndarray | None
@@ -42,14 +43,16 @@ class Walk(NamedTuple):
 
 
 class States(NamedTuple):
-    """K sets of nodes that have run.
+    """The K sets of nodes that one level of a walk keeps. The nodes of a set have run, the other nodes have not.
 
     Attributes:
-      key: uint64 [K], the hash of the set.
-      peak: int64 [K], the lowest peak of an order of the set.
-      live: int64 [K], memory in use after the set.
-      waiting: uint8 or uint16 [K, n], predecessors that have not run; the type's maximum for a node that has run.
-      unread: uint8 or uint16 [K, b], readers that have not run.
+      key: uint64 [K], a hash of each set.
+      peak: int64 [K], the lowest known peak of an order of the set's nodes, at least the walk's floor.
+      live: int64 [K], the memory in use after the nodes of the set.
+      waiting: uint8 or uint16 [K, n], the number of each node's predecessors outside the set; the maximum of the type
+        for a node of the set.
+      unread: uint8 or uint16 [K, b], the number of each buffer's readers outside the set, plus 1 for a buffer that
+        exists to the end.
     """
 
     key: np.ndarray
@@ -60,12 +63,13 @@ class States(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """C ways to add one node to one of the states.
+    """C moves; each adds one node to one set of the current level.
 
     Attributes:
-      row: int64 [C], the state.
+      row: int64 [C], the index of the set in `States`.
       node: int64 [C], the added node.
-      peak, live: int64 [C], the peak up to and including the node, and the memory in use after it.
+      peak: int64 [C], the peak up to and including the added node.
+      live: int64 [C], the memory in use after the added node.
       key: uint64 [C], the hash of the new set.
     """
 
@@ -76,27 +80,27 @@ class Moves(NamedTuple):
     key: np.ndarray
 
     def take(self, chosen: np.ndarray) -> "Moves":
-        """Return the chosen moves, by index or mask."""
+        """Return the moves that `chosen` selects: int indices or bool [C]."""
         return Moves(*(part[chosen] for part in self))
 
 
 def walk(
     problem: Problem, width: int, limit: int | None = None, floor: int = 0, deadline: float | None = None
 ) -> Walk:
-    """Return the best order that a beam finds.
+    """Search for the order with the lowest peak by a beam, or exactly if no level has more than `width` sets.
 
     Args:
-      problem: the problem.
+      problem: the ordering problem.
       width: the maximum number of sets per level.
-      limit: the highest allowed peak, or None.
+      limit: the highest allowed peak; None for no limit.
       floor: peaks up to this value count as equal.
-      deadline: in seconds of time.monotonic(); the walk then ends without an order.
+      deadline: the value of time.monotonic() at which the walk ends without an order; None for no deadline.
     """
     return Walker(problem, width, limit, floor, deadline).run()
 
 
 class Walker:
-    """The search behind `walk`. Subclasses override `select` and `after_safe_moves` for another beam."""
+    """The implementation of `walk`. Subclasses override `select` and `after_safe_moves` to keep other sets."""
 
     def __init__(
         self, problem: Problem, width: int, limit: int | None = None, floor: int = 0, deadline: float | None = None
@@ -133,7 +137,7 @@ class Walker:
         )  # fmt: skip
 
     def moves(self, states: States) -> Moves:
-        """Return all moves within the limit, sorted by state and node."""
+        """Return all moves whose peak is within the limit, sorted by set and node; update `beyond` with the others."""
         problem = self.problem
         row, node = np.divmod(np.flatnonzero(states.waiting == 0), problem.n)
         freed, saved = self.ends(states, row, node)
@@ -148,8 +152,15 @@ class Walker:
         return moves.take(within)
 
     def ends(self, states: States, row: np.ndarray, node: np.ndarray) -> tuple[np.ndarray, np.ndarray | int]:
-        """Return, for each move, int64 [C] each: the memory freed after the node, and the bytes that it writes in
-        place.
+        """Return two arrays int64 [C]: the memory freed after each move, and the size of its result written in place.
+
+        Args:
+          states: the sets of the current level.
+          row: int64 [C], the index of each move's set.
+          node: int64 [C], the node that each move adds.
+
+        Returns:
+          (freed memory, memory saved because the node writes over a buffer; the number 0 if no node can do so).
         """
         problem = self.problem
         of, index = problem.read.expand(node)
@@ -166,7 +177,12 @@ class Walker:
         return freed, saved
 
     def after_safe_moves(self, moves: Moves, states: States) -> Moves:
-        """Return the moves, reduced to the first safe move for every state that has a safe move."""
+        """Return only the first safe move of each set that has a safe move, and all moves of the other sets.
+
+        Args:
+          moves: the moves within the limit.
+          states: the sets of the current level.
+        """
         safe = np.flatnonzero((moves.peak <= states.peak[moves.row]) & (moves.live <= states.live[moves.row]))
         if not len(safe):
             return moves
@@ -178,15 +194,15 @@ class Walker:
         return moves.take(keep)
 
     def select(self, moves: Moves) -> Moves:
-        """Return the moves that lead to the next level's states."""
+        """Return the moves that lead to the sets of the next level, at most `width`, lowest peak first."""
         return moves.take(self.best(score(moves.peak, moves.live), moves.key))
 
     def best(self, scores: np.ndarray, key: np.ndarray) -> np.ndarray:
-        """Return the indices of the `width` lowest scores, lowest first, with one index per set of nodes.
+        """Return the indices of the `width` moves with the lowest scores, lowest first, with one move per new set.
 
         Args:
-          scores: [C]; of equal scores the first wins.
-          key: uint64 [C], hashes of the sets.
+          scores: [C], the score of each move; of equal scores the first one comes first.
+          key: uint64 [C], the hash of each move's new set.
         """
         count = len(scores)
         tried = min(count, 3 * self.width)
@@ -202,7 +218,7 @@ class Walker:
         return chosen[np.sort(first)[: self.width]]
 
     def apply(self, states: States, moves: Moves) -> States:
-        """Return the states after the moves."""
+        """Return the sets of the next level: one set for each move."""
         problem, lanes = self.problem, np.arange(len(moves.row))
         waiting, unread = states.waiting[moves.row], states.unread[moves.row]
         waiting[lanes, moves.node] = np.iinfo(waiting.dtype).max
@@ -213,7 +229,7 @@ class Walker:
 
 
 def _inplace_of_reads(problem: Problem) -> np.ndarray:
-    """Return int64 [r], along `problem.read.values`: the bytes that a node saves as the last reader of the buffer."""
+    """Return int64 [r] for the pairs of `problem.read`: the memory that the node saves as last reader of the buffer."""
     nodes = np.repeat(np.arange(problem.n), problem.read.counts)
     pairs = {(int(node), int(buffer)) for node, buffer in problem.inplace}
     writes = [pair in pairs for pair in zip(nodes.tolist(), problem.read.values.tolist(), strict=True)]
@@ -221,7 +237,15 @@ def _inplace_of_reads(problem: Problem) -> np.ndarray:
 
 
 def score(peak: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return int64 [C], lower is better: the peak in the high bits, `second` in the remaining bits."""
+    """Return scores that rank by peak and then by a second number, lower is better.
+
+    Args:
+      peak: int64 [C].
+      second: int64 [C]; its lowest bits are dropped if they do not fit.
+
+    Returns:
+      int64 [C], the peak in the high bits and the second number in the low bits, both minus their minimum.
+    """
     if not len(peak):
         return peak
     peak, second = peak - peak.min(), second - second.min()
@@ -229,15 +253,16 @@ def score(peak: np.ndarray, second: np.ndarray) -> np.ndarray:
     return peak << room | second >> max(0, int(second.max()).bit_length() - room)
 
 
+# The walks of `optimum` keep NARROW to WIDEST sets per level; WIDER is the factor from one width to the next.
 NARROW, WIDEST, WIDER = 100, 100_000, 10
 
 
 class Optimum(NamedTuple):
-    """The result of `optimum` or `quick`.
+    """The result of `optimum` or `quick`. Peaks are in the problem's unit.
 
     Attributes:
       order: int64 [n], the best order that was found.
-      peak: the peak of the order.
+      peak: the peak of this order.
       bound: a proved lower bound on the peak of every order.
     """
 
@@ -247,17 +272,17 @@ class Optimum(NamedTuple):
 
     @property
     def proved(self) -> bool:
-        """True if no order has a lower peak."""
+        """True if the bound proves that no order has a lower peak."""
         return self.peak == self.bound
 
 
 def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
-    """Return the best order and a proved bound within a time budget.
+    """Search for the order with the lowest peak and prove a lower bound, within a time limit.
 
     Args:
-      problem: the problem.
-      seconds: the budget; one step of a wide walk may exceed it.
-      widest: the maximum width of a walk, which limits the memory of the search.
+      problem: the ordering problem.
+      seconds: the time limit in seconds; the last level of a wide walk may exceed it.
+      widest: the maximum number of sets per level of a walk, which limits the memory of the search.
     """
     deadline, parts = time.monotonic() + seconds, segments(problem)
     known = [quick(part.problem) for part in parts]
@@ -270,11 +295,11 @@ def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
 
 
 def quick(problem: Problem, width: int = NARROW) -> Optimum:
-    """Return the best of three orders (depth first, breadth first, beam), and a bound that needs no search.
+    """Return the best of three orders (depth first, breadth first, beam) and the bound of `lower_bound`.
 
     Args:
-      problem: the problem.
-      width: of the beam, which is skipped if the depth-first order meets the bound.
+      problem: the ordering problem.
+      width: the width of the beam, which is skipped if the peak of the depth-first order equals the bound.
     """
     bound, first = lower_bound(problem), depth_first(problem)
     if problem.peak(first) == bound:
@@ -285,7 +310,15 @@ def quick(problem: Problem, width: int = NARROW) -> Optimum:
 
 
 def _narrowed(problem: Problem, known: Optimum, enough: int, deadline: float, widest: int) -> Optimum:
-    """Return `known` with peak and bound moved together until the deadline; a peak of `enough` need not be lowered."""
+    """Lower the peak and raise the bound of a known result by walks until both meet or the deadline passes.
+
+    Args:
+      problem: the ordering problem of one segment.
+      known: the result of `quick` for this problem.
+      enough: a lower bound on the peak of the whole problem; the segment's peak need not be lower.
+      deadline: a value of time.monotonic().
+      widest: the maximum number of sets per level of a walk.
+    """
     order, peak, bound, width = known.order, known.peak, max(known.bound, enough), NARROW
     asked, first = bound, True  # Most real graphs reach the first bound.
     while bound < peak and width <= widest and time.monotonic() < deadline:
@@ -301,10 +334,10 @@ def _narrowed(problem: Problem, known: Optimum, enough: int, deadline: float, wi
 
 
 def lower_bound(problem: Problem) -> int:
-    """Return a peak that no order can be below.
+    """Return a lower bound on the peak of every order, computed without a search.
 
-    While a node runs, memory holds the buffers that the node reads and makes, and every buffer that must have been made
-    before the node and is still to be read after it.
+    While a node runs, memory holds the buffers that the node reads and makes. It also holds each buffer that an
+    ancestor of the node makes and that a descendant reads, or that exists to the end.
     """
     if not problem.n:
         return 0
@@ -321,11 +354,11 @@ def lower_bound(problem: Problem) -> int:
 
 
 class Segment(NamedTuple):
-    """A part of a problem that every order runs without interruption.
+    """A part of a problem whose nodes every order runs without nodes of other parts in between.
 
     Attributes:
-      nodes: int64 [k], node numbers in the whole problem.
-      problem: the part as a problem with nodes numbered by `nodes`.
+      nodes: int64 [k], the segment's nodes by their numbers in the whole problem.
+      problem: the segment as a problem, in which node i is `nodes[i]` of the whole problem.
     """
 
     nodes: np.ndarray
@@ -333,7 +366,7 @@ class Segment(NamedTuple):
 
 
 def segments(problem: Problem) -> list[Segment]:
-    """Return the segments of a problem in the order in which they run. A chain of nodes forms one segment."""
+    """Return the segments of a problem in the order in which they run; consecutive single nodes form one segment."""
     above = ancestors(problem)
     before, after = above.sum(axis=1), above.sum(axis=0)
     ends = np.sort(before[before + after == problem.n - 1])  # position of the last node of each segment
@@ -344,7 +377,7 @@ def segments(problem: Problem) -> list[Segment]:
 
 
 def ancestors(problem: Problem) -> np.ndarray:
-    """Return bool [n, n]: element [v, u] is True if u must run before v."""
+    """Return bool [n, n]: element [v, u] is True if node u must run before node v."""
     result = np.zeros((problem.n, problem.n), bool)
     for node in depth_first(problem):
         for source in problem.before[node]:
@@ -354,8 +387,15 @@ def ancestors(problem: Problem) -> np.ndarray:
 
 
 def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
-    """Return segment k; `number`, int64 [n], is each node's segment. Buffers of earlier segments exist from the
-    beginning.
+    """Return segment k as a problem of its own.
+
+    A buffer of an earlier segment that is still needed exists from the beginning of the segment; a buffer that later
+    segments read exists to the end.
+
+    Args:
+      problem: the whole problem.
+      number: int64 [n], the number of each node's segment.
+      k: the number of the segment to return.
     """
     nodes, renumbered = np.flatnonzero(number == k), np.cumsum(number == k) - 1
     maker = np.where(problem.maker < 0, -1, number[problem.maker])
@@ -377,16 +417,19 @@ def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
     return Segment(nodes, part)
 
 
-NAT = 0.2  # live memory that weighs as much as one nat, as a share of the mean size that a node makes
-MIN_GAIN = 0.005  # share of a peak that does not justify another walk
+NAT = 0.2  # memory that counts as much as one nat of log-probability, divided by the mean size of a node's buffers
+MIN_GAIN = 0.005  # possible reduction of a peak, as a share of the peak, up to which `lowered` makes no further walk
 
 
 def probable(problem: Problem, priorities: np.ndarray, width: int) -> np.ndarray:
-    """Return an order, int64 [n], with the lowest peak among the most probable orders.
+    """Return the order, int64 [n], with the lowest peak among the orders that a beam over probable sets finds.
+
+    The beam keeps the sets with the most probable orders. Of several orders of one set, the order with the lowest peak
+    is kept.
 
     Args:
-      problem: the problem.
-      priorities: float64 [n], logits of the nodes.
+      problem: the ordering problem.
+      priorities: float64 [n], the logit of each node.
       width: the maximum number of sets per level.
     """
     return _Probable(problem, width, priorities).run().order
@@ -395,12 +438,12 @@ def probable(problem: Problem, priorities: np.ndarray, width: int) -> np.ndarray
 def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndarray) -> np.ndarray:
     """Return an order, int64 [n], whose peak is at most the peak of the given order.
 
-    The target peak is found by bisection between the best known peak and a lower bound. A target that a walk of this
-    width does not reach raises the bound.
+    A bisection between the best known peak and a lower bound chooses the target peak of each walk. If a walk does not
+    reach its target, higher targets are tried, although the target may be possible.
 
     Args:
-      problem: the problem.
-      priorities: float64 [n], logits of the nodes.
+      problem: the ordering problem.
+      priorities: float64 [n], the logit of each node.
       width: the maximum number of sets per level.
       order: int64 [n], the order to improve.
     """
@@ -418,21 +461,25 @@ def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndar
 def below(
     problem: Problem, priorities: np.ndarray, width: int, asked: int, nat: float = NAT, deadline: float | None = None
 ) -> np.ndarray | None:
-    """Return an order, int64 [n], with a peak of at most `asked`, or None if the walk finds none.
+    """Return an order, int64 [n], with a peak of at most `asked`, or None if the guided walk finds no such order.
 
     Args:
-      problem: the problem.
-      priorities: float64 [n], logits of the nodes.
+      problem: the ordering problem.
+      priorities: float64 [n], the logit of each node.
       width: the maximum number of sets per level.
       asked: the highest allowed peak.
-      nat: memory that weighs as much as one nat of log-probability, as a share of the mean size that a node makes.
-      deadline: in seconds of time.monotonic(), or None.
+      nat: the memory in use that counts as much as one nat of log-probability, divided by the mean size of the buffers
+        that a node makes.
+      deadline: the value of time.monotonic() at which the walk ends without an order; None for no deadline.
     """
     return _Lowered(problem, width, priorities, asked, nat, deadline).run().order
 
 
 class _Guided(Walker):
-    """A walker that also tracks the log-probability of each partial order under learned priorities."""
+    """A walker that also computes the log-probability of each partial order.
+
+    The probability of the next node is the softmax of the priorities over the ready nodes.
+    """
 
     def __init__(
         self, problem: Problem, width: int, priorities: np.ndarray, limit: int | None = None,
@@ -442,7 +489,10 @@ class _Guided(Walker):
         self.priorities, self.log_p = priorities, np.zeros(1)  # log_p: float64 [K], of the level's states
 
     def after(self, moves: Moves) -> np.ndarray:
-        """Return float64 [C]: the log-probability of each extended order. The moves of a state must be adjacent."""
+        """Return float64 [C]: the log-probability of the partial order after each move.
+
+        The moves of one set must be adjacent in `moves`.
+        """
         wanted, first = self.priorities[moves.node], np.flatnonzero(np.diff(moves.row, prepend=-1))
         of = np.cumsum(np.diff(moves.row, prepend=-1) > 0) - 1
         most = np.maximum.reduceat(wanted, first)
@@ -451,7 +501,7 @@ class _Guided(Walker):
 
 
 class _Probable(_Guided):
-    """A guided walker that keeps the most probable sets."""
+    """A guided walker that keeps the sets with the most probable orders and makes no safe moves."""
 
     def after_safe_moves(self, moves: Moves, states: States) -> Moves:
         return moves
@@ -466,14 +516,17 @@ class _Probable(_Guided):
 
 
 class _Lowered(_Guided):
-    """A guided walker that keeps sets with little live memory and high probability."""
+    """A guided walker that keeps the sets with the lowest memory in use minus weighted log-probability."""
 
     def __init__(self, problem, width, priorities, limit: int, nat: float, deadline: float | None):
         super().__init__(problem, width, priorities, limit, deadline)
         self.nat = nat * float(problem.made.mean())
 
     def select(self, moves: Moves) -> Moves:
-        """Return the moves of the next level; a safe move is made at once and costs no probability."""
+        """Return the moves that lead to the sets of the next level.
+
+        A safe move is the only move of its set, so it does not lower the log-probability.
+        """
         log_p = self.after(moves)
         chosen = self.best(moves.live - self.nat * log_p, moves.key)
         self.log_p = log_p[chosen]

@@ -229,9 +229,9 @@ def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
 
     Returns:
       (share, state without the group) pairs, highest gain first. A share is a dictionary: `rule` (its name, or OTHERS
-      for joined groups), `family` (of the rule, or None), `count` (number of rewrites), `gain_ps` (objective without the group
-      minus objective with it, in picoseconds), `off_ps` (the uncertainty of this gain) and `measured` (None; see
-      `measure_shares`).
+      for joined groups), `family` (of the rule, or None), `count` (number of rewrites), `gain_ps` (objective without
+      the group minus objective with it, in picoseconds), `off_ps` (the uncertainty of this gain) and `measured` (None;
+      see `measure_shares`).
     """
     rewrites, state, result = Rewrites(task, delivered.actions), delivered.state, []
     few = groups(rewrites, rewrites.without(()))[::-1]
