@@ -1,14 +1,14 @@
 """Compute the memory that ONNX Runtime allocates when it runs a model on the CPU.
 
-Two counts of the same model have different purposes. `problem_of` gives the problem whose peak an ideal allocator
-needs; best orders and proofs are about this peak. `plan` simulates to the byte where a session with its defaults puts
-results. A session reuses a freed buffer only for a result of the same shape and element size, and places buffers where
-they fit. The planned size depends on the whole order and is reported beside the peak.
+Memory is counted in two ways. `problem_of` makes the ordering problem of a model; the peak of an order is the memory of
+an ideal allocator, and best orders and proofs refer to this peak. `plan` simulates to the byte where a session with
+ONNX Runtime's defaults places results. Such a session reuses a freed buffer only for a result of the same shape and
+element size, and places each buffer in the narrowest gap that fits. The command `memory` reports both counts.
 
-The tables list the kernels that return a view of their input and the kernels that may write over it, as ONNX Runtime
-registers them. `default_order` and `priority_order` give the orders in which sessions run the nodes. For these orders
-and for `plan` the graph must be the graph that a session runs: a file that is loaded without optimisation, or the file
-that an optimising session saved. Node ids ascend in the order of the file.
+VIEWS lists the kernels that return a view of their input. OVERWRITES and ADD_TO list the kernels that may write over an
+input, as ONNX Runtime registers them. `default_order` and `priority_order` give the orders in which sessions run the
+nodes. These functions and `plan` need the graph that a session runs. This is a file that is loaded without
+optimisation, or the file that an optimising session saved. Node ids ascend in the order of the file.
 """
 
 import heapq
@@ -25,8 +25,8 @@ from rlflow.memory.problem import Problem
 
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
-# These operators may overwrite their first input with their first output. ONNX Runtime does not register sums and
-# products so, although they could.
+# These operators may overwrite their first input with their first output. Sums and products are missing, because ONNX
+# Runtime does not let them overwrite an input.
 OVERWRITES = frozenset(
     ("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign",
      "Tanh", "ThresholdedRelu")
@@ -36,22 +36,22 @@ BLOCKED = "com.microsoft.nchwc"  # domain of operators on blocked channels; the 
 # These operators add to their fourth input, if it is given, and may overwrite it with their output.
 ADD_TO = frozenset((("com.microsoft", "FusedConv"), (BLOCKED, "Conv")))
 
-Kernel = tuple[Node, ...]  # nodes that run as one kernel
+Kernel = tuple[Node, ...]  # the nodes that ONNX Runtime runs as one kernel
 
 
 def kernels_of(graph: Graph) -> list[Kernel]:
-    """Return the kernels that a session runs of a graph that it has not optimised yet, in the canonical order."""
+    """Return the kernels that a session with optimisations would make of a graph, in the canonical order."""
     groups = Groups(graph, Layout(graph))
     running = (graph.nodes[node] for node in graph.order if not graph.nodes[node].constant)
     return [kernel for node in running if (kernel := groups.of(node))]
 
 
 def view_of(node: Node, output: int) -> int | None:
-    """Return the tensor that an output of the node is a view of, or None.
+    """Return the input tensor whose memory an output of the node shares as a view; None if the output is not a view.
 
     Args:
       node: the node.
-      output: number of the output.
+      output: the index of the output.
     """
     if node.op in VIEWS and not node.domain and output == 0 and node.inputs[0] != ABSENT:
         return node.inputs[0]
@@ -59,12 +59,12 @@ def view_of(node: Node, output: int) -> int | None:
 
 
 def overwritten(graph: Graph, node: Node, output: int) -> int | None:
-    """Return the tensor that the node may overwrite with an output, or None.
+    """Return the input tensor over which the node may write an output; None if the output needs memory of its own.
 
     Args:
       graph: the graph that holds the node.
       node: the node.
-      output: number of the output.
+      output: the index of the output.
     """
     slot = _overwrites(node)
     if slot is None or output != 0 or slot >= len(node.inputs) or node.inputs[slot] == ABSENT:
@@ -73,13 +73,13 @@ def overwritten(graph: Graph, node: Node, output: int) -> int | None:
 
 
 def overwritten_by(graph: Graph, kernel: Kernel) -> int | None:
-    """Return the tensor that a kernel may overwrite with its first output, or None.
+    """Return the tensor over which a kernel may write its first output, or None.
 
-    A convolution with a sum adds to the other summand.
+    A kernel of several nodes with a convolution and a sum writes over the summand that it does not compute itself.
 
     Args:
       graph: the graph that holds the kernel.
-      kernel: the nodes that run as one.
+      kernel: the nodes of the kernel.
     """
     if len(kernel) == 1:
         return overwritten(graph, kernel[0], 0)
@@ -92,20 +92,20 @@ def overwritten_by(graph: Graph, kernel: Kernel) -> int | None:
 
 
 def _overwrites(node: Node) -> int | None:
-    """Return the number of the input that the operator may overwrite with its first output, or None."""
+    """Return the index of the input over which the operator may write its first output, or None."""
     if (node.domain, node.op) in ADD_TO:
         return 3
     return 0 if node.op in OVERWRITES and not node.domain else None
 
 
 def need_same_memory(graph: Graph, one: int, other: int) -> bool:
-    """Return whether ONNX Runtime can tell that two tensors need the same memory.
+    """Return whether ONNX Runtime can use the buffer of one tensor for the other: shapes and element sizes are equal.
 
-    ONNX Runtime compares shapes and element sizes, not numbers of elements.
+    Tensors of unknown type or shape, and tensors with equal sizes in bytes but different shapes, give False.
 
     Args:
       graph: the graph that holds the tensors.
-      one, other: tensor ids.
+      one, other: ids of the tensors.
     """
     first, second = graph.types.get(one), graph.types.get(other)
     if first is None or second is None or first.shape is None:
@@ -114,23 +114,26 @@ def need_same_memory(graph: Graph, one: int, other: int) -> bool:
 
 
 class Model(NamedTuple):
-    """A problem in bytes, and the graph's node id of each node of the problem."""
+    """The ordering problem of a graph in bytes; node k of the problem has the id `nodes[k]` in the graph."""
 
     problem: Problem
     nodes: list[int]
 
 
 def problem_of(graph: Graph) -> Model:
-    """Return the problem of a graph that a session runs, without symbols (`Graph.at`); unknown sizes count as 0."""
+    """Return the ordering problem of a graph whose nodes are the kernels that a session runs.
+
+    The graph must have no symbolic sizes (see `Graph.at`). Tensors of unknown size count as 0 bytes.
+    """
     nodes = sorted(graph.nodes)
     return Model(problem_of_kernels(graph, [(graph.nodes[node],) for node in nodes]), nodes)
 
 
 def problem_of_kernels(graph: Graph, kernels: Sequence[Kernel]) -> Problem:
-    """Return the problem whose node k is kernel k. Tensors inside a kernel need no memory.
+    """Return the ordering problem in bytes whose node k is kernel k. Tensors inside a kernel need no memory.
 
     Args:
-      graph: a graph whose sizes are numbers; unknown sizes count as 0.
+      graph: a graph without symbolic sizes; tensors of unknown size count as 0 bytes.
       kernels: the nodes of each kernel.
     """
     number = {node.id: k for k, kernel in enumerate(kernels) for node in kernel}
@@ -150,9 +153,14 @@ def problem_of_kernels(graph: Graph, kernels: Sequence[Kernel]) -> Problem:
 
 
 class _Buffers:
-    """The buffers of a graph's results; `of` maps a tensor to its buffer.
+    """The buffers that hold the results of a graph's kernels.
 
-    `number` maps the id of a node that runs to its kernel.
+    Attributes:
+      number: id of a node → index of its kernel.
+      of: id of a tensor → index of its buffer; views share the buffer of their source.
+      size: the bytes of each buffer.
+      maker: the id of the node that makes each buffer.
+      kept: for each buffer True if it holds an output of the graph.
     """
 
     def __init__(self, graph: Graph, number: dict[int, int]):
@@ -168,13 +176,24 @@ class _Buffers:
                         self.add(tensor, node_id, view_of(node, slot))
 
     def is_inside(self, node_id: int, tensor: int) -> bool:
-        """Return whether a tensor never leaves the kernel that makes it."""
+        """Return whether only nodes of the same kernel read a tensor, and the tensor is not an output of the graph.
+
+        Args:
+          node_id: the node that makes the tensor.
+          tensor: the id of the tensor.
+        """
         readers = self.graph.consumers.get(tensor, ())
         mine = all(self.number.get(reader) == self.number[node_id] for reader in readers)
         return bool(readers) and mine and tensor not in self.graph.outputs
 
     def add(self, tensor: int, maker: int, source: int | None) -> None:
-        """Add a tensor: to the buffer of `source` if the tensor is a view, else to a new buffer."""
+        """Assign a tensor to the buffer of its source if it is a view, otherwise to a new buffer.
+
+        Args:
+          tensor: the id of the tensor.
+          maker: the id of the node that makes the tensor.
+          source: the source of the view, or None. An output of the graph always gets a buffer of its own.
+        """
         kept = tensor in self.graph.outputs
         if source is not None and not kept:
             if source in self.of:  # Otherwise it is a view of the caller's memory.
@@ -187,13 +206,12 @@ class _Buffers:
         self.kept.append(kept)
 
     def may_overwrite(self, kernel: Kernel, read: Sequence[int]) -> int | None:
-        """Return the buffer that a kernel may overwrite with its result, or None.
+        """Return the index of the buffer over which a kernel may write its result, or None.
 
-        The kernel may overwrite the buffer only in an order in which no later kernel reads the buffer; this method does
-        not know the order.
+        The kernel may do so only in an order in which it is the last reader of the buffer. The order is not known here.
 
         Args:
-          kernel: the nodes that run as one.
+          kernel: the nodes of the kernel.
           read: the tensors that the kernel reads and does not make itself; a tensor that is read twice occurs twice.
         """
         source = overwritten_by(self.graph, kernel)
@@ -206,12 +224,12 @@ def _pairs(pairs: set[tuple[int, int]]) -> np.ndarray:
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)
 
 
-ALIGNMENT = 256  # bytes; the size of every buffer is a multiple of it
-RUN_FIRST = ("Shape", "Size")  # operators that run first in an order by priority
+ALIGNMENT = 256  # bytes; ONNX Runtime rounds the size of every buffer up to a multiple of it
+RUN_FIRST = ("Shape", "Size")  # operators that `priority_order` runs as soon as they are ready
 
 
 class Lifetime(NamedTuple):
-    """The first and last step at which a buffer exists, both inclusive, and its size in bytes."""
+    """The first and the last step (inclusive) at which a buffer exists, and its size in bytes."""
 
     first: int
     last: int
@@ -222,10 +240,10 @@ class Plan(NamedTuple):
     """The memory layout of a session.
 
     Attributes:
-      buffers: in the order in which they are made.
-      offsets: of each buffer, in bytes.
-      peak: bytes of the one block that holds the buffers.
-      outputs: bytes of the model's outputs, which lie outside the block.
+      buffers: the buffers in the order in which they are made.
+      offsets: the offset of each buffer in the block, in bytes.
+      peak: the size in bytes of the one block that holds all buffers.
+      outputs: the size in bytes of the model's outputs, which lie outside the block.
     """
 
     buffers: list[Lifetime]
@@ -235,9 +253,10 @@ class Plan(NamedTuple):
 
 
 def default_order(graph: Graph) -> list[int]:
-    """Return all node ids in ExecutionOrder.DEFAULT: depth first, backwards from the nodes without readers.
+    """Return all node ids in the order of ONNX Runtime's ExecutionOrder.DEFAULT, a depth-first post-order.
 
-    The order of the file breaks ties: the last node in the file comes first.
+    The search starts at the nodes whose results no node reads, and goes from a node to the nodes whose results it
+    reads. Of several nodes, the search visits the last one in the file first.
     """
     seen, order = set(), []
     stack = [(node, False) for node in sorted(graph.nodes) if not _successors(graph, node)]
@@ -253,7 +272,10 @@ def default_order(graph: Graph) -> list[int]:
 
 
 def priority_order(graph: Graph) -> list[int]:
-    """Return all node ids in ExecutionOrder.PRIORITY_BASED: of the ready nodes, the first in the file runs next."""
+    """Return all node ids in the order of ONNX Runtime's ExecutionOrder.PRIORITY_BASED.
+
+    Of the ready nodes, the first one in the file runs next; nodes of RUN_FIRST run before all others.
+    """
 
     def rank(node: int) -> tuple[bool, int]:
         return graph.nodes[node].op not in RUN_FIRST, node
@@ -281,11 +303,11 @@ def _successors(graph: Graph, node: int) -> set[int]:
 
 
 def plan(graph: Graph, order: Sequence[int]) -> Plan:
-    """Return the layout that a session with its defaults plans. A tensor of unknown shape counts as 0 bytes.
+    """Simulate the memory layout that a session with ONNX Runtime's defaults plans.
 
     Args:
-      graph: the graph that the session runs.
-      order: ids of all nodes in the order in which they run.
+      graph: the graph that the session runs; a tensor of unknown shape counts as 0 bytes.
+      order: the ids of all nodes in the order in which they run.
     """
     return _Planner(graph).run([graph.nodes[node] for node in order])
 
@@ -293,13 +315,14 @@ def plan(graph: Graph, order: Sequence[int]) -> Plan:
 class _Planner:
     """A simulation of ONNX Runtime's memory planner.
 
-    A result takes the buffer of an input if it is a view of the input or may overwrite it. Otherwise it takes the last
-    freed buffer of a tensor with the same shape and element size, or a new buffer.
+    A result takes the buffer of an input if the result is a view of the input, or if its node may write over the input
+    and is its last reader. Otherwise the result takes the free buffer that was freed last, among those made for the
+    same shape and element size. Without such a buffer, the result takes a new buffer.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.buffer: dict[int, int] = {}  # tensor → tensor that its buffer was made for
+        self.buffer: dict[int, int] = {}  # tensor → the tensor for which its buffer was made
         self.free: list[int] = []  # the buffer freed last comes first
         self.uses = Counter([*graph.inputs, *graph.constants, *graph.outputs])
         for node in graph.nodes.values():
@@ -326,7 +349,13 @@ class _Planner:
         return self.buffer.get(tensor, tensor)
 
     def reuse(self, node: Node, slot: int, tensor: int) -> bool:
-        """Give the result an existing buffer if possible, and return whether it was possible."""
+        """Assign a result to an existing buffer if possible, and return whether it was possible.
+
+        Args:
+          node: the node that makes the result.
+          slot: the index of the result among the node's outputs.
+          tensor: the id of the result.
+        """
         given = view_of(node, slot)
         if given is None and (source := overwritten(self.graph, node, slot)) is not None:
             given = source if self.uses[self.origin(source)] == 1 else None
@@ -341,22 +370,26 @@ class _Planner:
         return True
 
     def release(self, origin: int) -> None:
-        """Count one use less, and free the buffer after its last use."""
+        """Reduce the number of open uses of a buffer by one, and free the buffer after its last use.
+
+        Args:
+          origin: the tensor for which the buffer was made.
+        """
         self.uses[origin] -= 1
         if not self.uses[origin]:
             self.free.insert(0, origin)
 
 
 def aligned(kind: TensorType | None) -> int:
-    """Return the aligned size of a tensor in bytes; 0 for an unknown type."""
+    """Return the size of a tensor in bytes, rounded up to a multiple of ALIGNMENT; 0 for an unknown type."""
     return -(-kind.nbytes // ALIGNMENT) * ALIGNMENT if kind is not None else 0
 
 
 def best_fit(buffers: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Place buffers in one block: each buffer goes into the narrowest gap that is wide enough.
+    """Place buffers in one block: each buffer goes into the narrowest gap that is wide enough, or to the end.
 
     Args:
-      buffers: in the order in which they are made. A buffer is freed after its last step.
+      buffers: the buffers in the order in which they are made. A buffer is freed after its last step.
 
     Returns:
       (the offset of each buffer, the size of the block), in bytes.

@@ -1,10 +1,12 @@
-"""Write files whose nodes stand in a chosen order, and observe what real sessions do with these files.
+"""Write files whose nodes stand in a chosen order, and observe the order and the memory of real sessions.
 
-A user runs the graph that ONNX Runtime makes of a file. With optimisation on, the order of the file is lost. Therefore
-the file that an optimising session saves is reordered, and a session runs it without optimisation, by priority
-(`Setup.as_written`). The saved file has the same nodes every time, but where ONNX Runtime blocks channels, sessions may
-run them in different orders. So an order is a list of names, where a node is named after its first output, and the
-order of a session is read from its profile.
+A session with optimisations does not keep the node order of its file. Therefore the optimised model that such a session
+saves is reordered. A session then runs this file without optimisations and in the order of the file
+(`Setup.as_written`).
+
+Every optimising session of a model saves the same nodes, but if ONNX Runtime blocks channels, the orders can differ.
+Therefore an order is a list of names, where the name of a node is the name of its first output. The order in which a
+session runs its nodes is read from its profile.
 
 `added_by_runs` measures the memory that runs add to a fresh process; `same_bits` compares the results of two files.
 """
@@ -29,22 +31,23 @@ from rlflow.graph.onnx_runtime import PROVIDERS, Setup, run, session
 from rlflow.graph.onnx_writer import EXTERNAL_DATA_THRESHOLD, SMALLEST_OUTSIDE, save_model, serialised
 from rlflow.memory.allocation import BLOCKED
 
-RAN = "_kernel_time"  # suffix of a node's name in a profile
+RAN = "_kernel_time"  # suffix of the name of a profile's event that shows the run of a node
 
 
 def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[onnx.ValueInfoProto] = ()) -> list[str]:
-    """Write the model that ONNX Runtime's optimisations make of a model, and return the order of its nodes.
+    """Write the model after ONNX Runtime's optimisations, and return the order in which a session runs its nodes.
 
     Large weights go to `<name>.data` beside the file if the model has external weights or is too large for one file.
 
     Args:
       source: the path of the model.
-      path: the path to write.
-      inputs: name → array, for one run.
-      declared: declarations of inputs that replace the model's declarations.
+      path: the path of the optimised file.
+      inputs: name of an input → array, for the one run that shows the order.
+      declared: declarations of inputs, such as inputs with fixed sizes, that replace the model's declarations of the
+        same names.
 
     Returns:
-      The names of the nodes in the order in which the session runs them.
+      The names of the first outputs of the nodes, in the order in which the session runs the nodes.
 
     Raises:
       RLFlowError: if ONNX Runtime refuses the model.
@@ -63,7 +66,7 @@ def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[on
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
-    """Give a unique name to every node that has none."""
+    """Give a unique name to every node that has no name or shares its name with another node."""
     counts = Counter(node.name for node in graph.node)
     for node in graph.node:
         if not node.name or counts[node.name] > 1:
@@ -71,16 +74,16 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: dict, path: Path) -> list[str]:
-    """Return the names of the nodes that a session runs, in order, as its profile shows them.
+    """Run a session once and return the order of its nodes by its profile, as names of their first outputs.
 
     Args:
       source: a serialised model or its path.
-      options: the session's options; profiling is switched on.
-      inputs: name → array, for one run.
-      path: the file that holds the session's nodes once the session exists.
+      options: the session's options; this function switches profiling on.
+      inputs: name of an input → array.
+      path: a file with the nodes that the session runs; it is read after the run.
 
     Raises:
-      RLFlowError: if the model does not run, or as `order_shown` does.
+      RLFlowError: ONNX Runtime refuses the model, the run fails, or the order cannot be determined (`order_shown`).
     """
     options.log_severity_level = 4
     with TemporaryDirectory() as folder:
@@ -96,17 +99,17 @@ def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: 
 
 
 def order_shown(nodes: Sequence[onnx.NodeProto], ran: Sequence[str]) -> list[str]:
-    """Return the order in which nodes ran, as names of first outputs.
+    """Return the order in which nodes ran, as names of their first outputs.
 
-    Nodes that ONNX Runtime expands from functions have no name of their own, so the profile does not identify them. The
-    saved file has the order of the session. This order is used if it agrees with the order of all named nodes.
+    A profile identifies nodes by their names. Nodes that ONNX Runtime expands from functions have no unique name. With
+    such nodes the order of the file is returned, if the profile shows all other nodes in the same order.
 
     Args:
-      nodes: the nodes of the file.
-      ran: the names in the profile, including nodes of subgraphs.
+      nodes: the nodes of the file, in its order.
+      ran: the names of nodes in the order of the profile, including nodes of subgraphs.
 
     Raises:
-      RLFlowError: if the order of the file disagrees with the profile.
+      RLFlowError: there are nodes without a unique name, and the order of the file disagrees with the profile.
     """
     counts = Counter(node.name for node in nodes)
     named = {node.name: _name(node) for node in nodes if node.name and counts[node.name] == 1}
@@ -120,13 +123,13 @@ def order_shown(nodes: Sequence[onnx.NodeProto], ran: Sequence[str]) -> list[str
 
 
 def reorder(path: Path, order: Sequence[str]) -> None:
-    """Rewrite a file with its nodes in a given order; equal content gives equal bytes.
+    """Rewrite a model file with its nodes in a given order; equal models and orders give equal bytes.
 
-    Constants come first, and nodes that the order does not name come last.
+    Nodes without inputs that the order does not name come first, and other nodes that it does not name come last.
 
     Args:
       path: the file.
-      order: names of first outputs.
+      order: the names of the first outputs of the nodes.
     """
     model = onnx.load(path, load_external_data=False)
     graph, position = model.graph, {name: at for at, name in enumerate(order)}
@@ -149,31 +152,36 @@ def _name(node: onnx.NodeProto) -> str:
 
 
 def names(graph: Graph, order: Sequence[int]) -> list[str]:
-    """Return the names of the first outputs of nodes.
+    """Return the name of the first output of each node, in the given order.
 
     Args:
       graph: the graph that holds the nodes.
-      order: node ids.
+      order: ids of nodes.
     """
     outputs = (next(tensor for tensor in graph.nodes[node].outputs if tensor != ABSENT) for node in order)
     return [graph.interface.names[tensor] for tensor in outputs]
 
 
 def is_blocked(path: Path) -> bool:
-    """Return whether the file uses blocked channels, so that it suits only processors like the one that saved it."""
+    """Return whether the file has operators on blocked channels.
+
+    The width of the blocks depends on the processor, so such a file suits only processors like the one that saved it.
+    """
     return any(node.domain == BLOCKED for node in onnx.load(path, load_external_data=False).graph.node)
 
 
 def with_sizes_of_a_run(graph: Graph, path: Path, inputs: dict) -> Graph:
-    """Return the graph of a file with unknown sizes replaced by the sizes in one run.
+    """Return the graph of a file, in which tensors of unknown shape have the types and shapes that one run shows.
+
+    Values that are not tensors remain unknown.
 
     Args:
       graph: the graph of the file.
       path: the file.
-      inputs: name → array, for the run. Values that are not tensors stay unknown.
+      inputs: name of an input → array, for the run.
 
     Raises:
-      RLFlowError: if the run fails.
+      RLFlowError: the run fails.
     """
     made = [tensor for node in graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
     unknown = [tensor for tensor in made if not is_known(graph, tensor)]
@@ -193,32 +201,33 @@ def with_sizes_of_a_run(graph: Graph, path: Path, inputs: dict) -> Graph:
 
 
 def is_known(graph: Graph, tensor: int) -> bool:
-    """Return whether the shape of a tensor, given by id, is known."""
+    """Return whether the graph knows the shape of the tensor with this id."""
     kind = graph.types.get(tensor)
     return kind is not None and kind.shape is not None
 
 
-RUNS = 3  # The first run allocates; the second may place its buffers anew.
+RUNS = 3  # The first run allocates buffers, and the second run may place its buffers differently.
 
 Inputs = dict[str, np.ndarray]
 
 
 def added_by_runs(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None:
-    """Return the bytes that runs add to the resident memory of a fresh process at the peak, after the session exists.
+    """Measure by how much RUNS runs of a model raise the peak of resident memory of a fresh process with a session.
 
-    The count includes activations, outputs and the workspace of kernels. Weights are in memory before.
+    The result includes activations, outputs and the workspace of kernels. It excludes weights, which are in memory
+    before the runs.
 
     Args:
-      path: the model.
-      inputs: name → array.
-      threads: of the session.
+      path: the file of the model.
+      inputs: name of an input → array.
+      threads: the number of threads of the session.
       setup: the session's options.
 
     Returns:
-      Bytes, or None if the system does not report them (other than Linux with glibc).
+      Bytes, or None if the system does not report resident memory (it does on Linux with glibc).
 
     Raises:
-      RLFlowError: if the model cannot be run.
+      RLFlowError: the model cannot be run.
     """
     return in_a_users_process(setup, _added, path, inputs, threads, setup)
 
@@ -237,16 +246,17 @@ def _added(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None
 
 
 def in_a_users_process(setup: Setup, act: Callable, *given):
-    """Return the result of act(*given) in a fresh process, which returns freed memory at once if sessions have no
-    arena.
+    """Call a function in a fresh process, like a user's process that runs a model, and return its result.
+
+    If the setup has no arena, the process returns freed memory to the system at once.
 
     Args:
       setup: the session's options.
-      act: a function that can be pickled.
-      *given: its arguments.
+      act: the function; it and its result must be picklable.
+      *given: the arguments of the function.
 
     Raises:
-      RLFlowError: as `act` does, and if the process dies.
+      RLFlowError: `act` raises it, or the process dies.
     """
     try:
         with fresh_processes(1, None if setup.arena else return_freed_memory) as process:
@@ -257,12 +267,12 @@ def in_a_users_process(setup: Setup, act: Callable, *given):
 
 
 def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], threads: int) -> bool:
-    """Return whether two models give the same bits on all inputs. Only one session exists at a time.
+    """Return whether the outputs of two models are equal bit for bit on all inputs. Only one session exists at a time.
 
     Args:
-      sides: (path, session options) of the two models.
-      inputs: one dictionary per run.
-      threads: number of threads of each session.
+      sides: (path, session options) of each of the two models.
+      inputs: for each run a dictionary name of an input → array.
+      threads: the number of threads of each session.
     """
     results = []
     for path, setup in sides:
@@ -272,7 +282,10 @@ def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], thr
 
 
 def _bits(value) -> tuple:
-    """Return type, shape and bytes of an array, the bits of all elements of a sequence, or the text of a map."""
+    """Return a value that is equal for outputs with equal bits.
+
+    For an array it holds dtype, shape and bytes; for a sequence the same of each element; for a map its text.
+    """
     if isinstance(value, list):
         return tuple(map(_bits, value))
     return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else (repr(value),)

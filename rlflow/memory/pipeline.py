@@ -1,16 +1,17 @@
-"""The pipeline of the command `memory`: make a model need less memory, check it, and write a receipt.
+"""The pipeline of the command `memory`: lower the memory that a model needs, check the file, and write a receipt.
 
-`Optimised` holds the graph that ONNX Runtime makes of a model, with its ordering problem. `best_order` searches for an
-order. `rewrite`, on request, searches proved rewrites that lower the peak; the result is used only if its peak is below
-the peak of the model in its best order. Rewrites round differently, so the rewritten model is compared within the
-tolerance of `optimise`. `write_in_order` writes the file. It raises RLFlowError unless the file gives the same bits as
-its source in a session with the defaults, and sessions run the file in the simulated order.
+`Optimised` holds the graph that ONNX Runtime's optimisations make of a model, and its ordering problem. `best_order`
+searches for an order. If the user asks for it, `rewrite` searches for proved rewrites that lower the peak. The
+rewritten model is used only if its peak is below the peak of the original model in its best order. Rewrites round
+differently, so the rewritten model is compared with the original within the tolerance of `optimise`.
 
-`measure_setups` measures the memory that runs add with each of SETUPS, and the latency of setups that need less memory.
-`make_order_receipt` and `repeat` write and replay the receipt: the same file, byte for byte.
+`write_in_order` writes the file. It raises RLFlowError unless the outputs of the file are bit for bit the outputs of
+its source model, and sessions run the file in the simulated order. `measure_setups` measures the memory that runs add
+with each of SETUPS, and the latency of setups that need less memory. `make_order_receipt` makes a receipt, from which
+`repeat` makes the same file byte for byte.
 
-A node with subgraphs (If, Loop, Scan) is one node; the memory inside its subgraphs is not counted. The order is best at
-one size of each symbol; the file is correct at every size.
+A node with subgraphs (If, Loop, Scan) is one node; the memory inside its subgraphs is not counted. The order is
+optimised for one size of each symbol; the file is correct at every size.
 """
 
 from collections import Counter
@@ -56,32 +57,38 @@ from rlflow.optimisation.validate.findings import checks_text
 from rlflow.rules.language import load_rules
 from rlflow.search.base import Limits, run_search
 
-SETUPS = {  # from the fewest changes to the most
+SETUPS = {  # session options, in the order of the number of changed defaults
     "defaults": Setup(),
     "no pattern": Setup(pattern=False),
     "no pattern, no arena": Setup(pattern=False, arena=False),
     "no pattern, arena or reuse": Setup(pattern=False, arena=False, reuse=False),
 }
-SESSIONS_OBSERVED = 3  # sessions of the unmodified model, whose orders may differ
-SEEDS = (0, 1, 2)  # seeds of the inputs for the comparison of bits
-MIN_SHARE, MIN_BYTES = 0.02, 100_000  # smallest real difference, as a share and in bytes
+SESSIONS_OBSERVED = 3  # number of observed sessions of the original if their orders may differ
+SEEDS = (0, 1, 2)  # seeds of the inputs on which outputs are compared bit for bit
+# A difference of measured memory counts only above both limits; smaller differences are noise.
+MIN_SHARE, MIN_BYTES = 0.02, 100_000  # as a share of the larger memory, and in bytes
 SESSION_PAIRS = 6  # pairs of sessions per latency measurement
 
 
 class Optimised:
-    """The file that ONNX Runtime's optimisations make of a model, and its ordering problem.
+    """The file that ONNX Runtime's optimisations make of a model, and the ordering problem of this file.
 
-    The constructor raises RLFlowError if RLFlow or ONNX Runtime refuses the model.
+    An order is a list of names; the name of a node is the name of its first output. The constructor raises RLFlowError
+    if RLFlow or ONNX Runtime refuses the model.
 
     Attributes:
       source: the path of the model.
-      path: the path of the optimised file, whose nodes are ordered.
-      original: the model to compare with; differs from `source` if `source` is a rewritten model.
+      path: the path of the optimised file, whose nodes are to be ordered.
+      original: the path of the model with which memory is compared; `source`, or the model before the rewrites if
+        `source` is a rewritten model.
       sizes: symbol → size, used for all counts and measurements.
-      graph: the graph of the file at these sizes.
+      shapes: name of an input → shape at these sizes.
+      graph: the graph of the optimised file at these sizes.
       problem: the ordering problem of the graph, in bytes.
-      usual: the orders of several sessions of the unmodified model, as lists of names.
-      unknown: the number of tensors of unknown size; these count as 0 bytes.
+      nodes: the node ids in the graph of the problem's nodes.
+      at: name of a node → its number in the problem.
+      usual: the orders in which sessions ran the optimised model before it was reordered, at least one.
+      unknown: the number of tensors of unknown size, which count as 0 bytes.
     """
 
     def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool, original: Path | None = None):
@@ -106,11 +113,11 @@ class Optimised:
         self.unknown = sum(not is_known(self.graph, tensor) for tensor in made)
 
     def inputs(self, seed: int) -> Inputs:
-        """Return random inputs: name → array."""
+        """Return random inputs drawn from a seed, as a dictionary name of an input → array."""
         return random_inputs(self.source, seed, self.shapes)
 
     def positions(self, order: Sequence[str]) -> np.ndarray:
-        """Return an order of names as numbers of the problem, int64 [n]. Raise RLFlowError if it is not valid."""
+        """Convert an order of names to node numbers of the problem, int64 [n]. Raise RLFlowError if it is not valid."""
         if sorted(order) != sorted(self.at):
             raise RLFlowError("the order has other nodes than this ONNX Runtime makes of the model; search again")
         result = np.array([self.at[name] for name in order], np.int64)
@@ -119,26 +126,27 @@ class Optimised:
         return result
 
     def peak(self, order: Sequence[str]) -> int:
-        """Return the bytes that an ideal allocator needs for an order."""
+        """Return the peak memory of an order of names in bytes, which an ideal allocator would need."""
         return self.problem.peak(self.positions(order))
 
     def usage(self, order: Sequence[str]) -> np.ndarray:
-        """Return the bytes in use while each node of an order runs, int64 [n]."""
+        """Return the bytes in use at each step of an order of names, int64 [n]."""
         return self.problem.usage(self.positions(order)[None])[0]
 
     def block(self, order: Sequence[str]) -> int:
-        """Return the bytes that a session with its defaults plans: its one block plus the outputs."""
+        """Return the bytes that a session with ONNX Runtime's defaults plans for an order: block plus outputs."""
         planned = plan(self.graph, [self.nodes[k] for k in self.positions(order)])
         return planned.peak + planned.outputs
 
 
 class Ordered(NamedTuple):
-    """The orders of a model.
+    """The usual and the best order of a model, as lists of names.
 
     Attributes:
-      usual: of the orders in which sessions run the model, the one with the highest peak.
-      best: the best order that was found, as names.
-      bound: bytes; no order has a lower peak.
+      usual: the order in which a session runs the unmodified model. If sessions differ, it is the order with the
+        highest peak.
+      best: the best order that was found.
+      bound: a proved lower bound on the peak of every order, in bytes.
     """
 
     usual: list[str]
@@ -147,11 +155,11 @@ class Ordered(NamedTuple):
 
 
 def best_order(model: Optimised, seconds: float) -> Ordered:
-    """Return the best order that a search finds, or the usual order if no better one is found.
+    """Search for the order with the lowest peak; the result is the usual order if no better order is found.
 
     Args:
-      model: the model.
-      seconds: the time budget of the search.
+      model: the optimised model.
+      seconds: the time limit of the search.
     """
     usual = max(model.usual, key=model.peak)
     result, called = optimum(model.problem, seconds), list(model.at)
@@ -160,16 +168,16 @@ def best_order(model: Optimised, seconds: float) -> Ordered:
 
 
 def best_of(before: Optimised, by_order: Ordered, model: Optimised, seconds: float) -> Ordered:
-    """Return the better one of the original model's best order and the rewritten model's best order.
+    """Search for the best order of a rewritten model, and return the better one of this order and the original's.
 
     Args:
       before: the original model.
-      by_order: the original model's orders.
-      model: the rewritten model, or `before` again.
-      seconds: the time budget of the search for the rewritten model.
+      by_order: the orders of the original model.
+      model: the rewritten model, or `before` if nothing was rewritten.
+      seconds: the time limit of the search.
 
     Returns:
-      The orders; `usual` is always the original model's.
+      `by_order` itself, or orders whose `best` and `bound` belong to the rewritten model; `usual` is the original's.
     """
     if model is before:
         return by_order
@@ -179,19 +187,20 @@ def best_of(before: Optimised, by_order: Ordered, model: Optimised, seconds: flo
 
 
 def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list[str]:
-    """Write the file of the model in an order, and check it.
+    """Rewrite the optimised file of a model with its nodes in an order, and check the file.
 
     Args:
-      model: the model.
-      order: names of all nodes.
-      threads: of the sessions that compare results.
+      model: the optimised model.
+      order: the names of all nodes.
+      threads: the number of threads of the sessions that compare outputs.
 
     Returns:
-      The order in which sessions run the file, as names.
+      The names of the nodes in the order in which sessions run the file. The order can differ from `order`, because
+      Shape and Size run first.
 
     Raises:
-      RLFlowError: if the results differ in a bit, or if a session runs the file in another order than the simulated
-        one.
+      RLFlowError: the outputs differ from the source's in a bit, or a session does not run the file in the simulated
+        order.
     """
     reorder(model.path, order)
     graph = load_graph(model.path)
@@ -211,13 +220,13 @@ class Row(NamedTuple):
     """The measurements of one setup.
 
     Attributes:
-      setup: its name in SETUPS.
-      usual_bytes, bytes: what runs of the original model, and of the file, add to the resident memory of a fresh
-        process;
-        None if the system does not report it.
-      latency: the file with this setup against the model with the defaults, as `measure` returns it. None if both are
-        the
-        same, or if a setup with fewer changes needs as little memory.
+      setup: the name of the setup in SETUPS.
+      usual_bytes: the bytes that runs of the original model with this setup add to the resident memory of a fresh
+        process (`added_by_runs`); None if the system does not report them.
+      bytes: the same for the delivered file; equal to `usual_bytes` if no file is written.
+      latency: the comparison of the file with this setup and the original model with the defaults, as
+        `rlflow.costs.measured.measure` returns it. None if both sides are the same, or if an earlier setup needs about
+        as little memory.
     """
 
     setup: str
@@ -227,14 +236,14 @@ class Row(NamedTuple):
 
 
 def measure_setups(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
-    """Measure each of SETUPS.
+    """Measure memory with each of SETUPS, and the latency of each setup that needs less memory than all before it.
 
     Args:
-      model: the model.
-      written: True if a file in another order was written; if not, the model itself is measured with each setup.
-      threads: of the sessions.
-      seconds: the budget of all latency measurements; a slow model may exceed it.
-      progress: a bar that advances once per setup.
+      model: the model that was ordered.
+      written: True if a file in another order was written; False to measure the original model with each setup.
+      threads: the number of threads of the sessions.
+      seconds: the time limit of all latency measurements; a slow model may exceed it.
+      progress: a tqdm bar, which advances once per setup.
     """
     result, inputs, sizes = [], model.inputs(0), {"": model.shapes}
     path = model.path if written else model.original
@@ -252,20 +261,22 @@ def measure_setups(model: Optimised, written: bool, threads: int, seconds: float
 
 
 def needs_less(size: int | None, other: int | None) -> bool:
-    """Return whether a measured size is below another one by more than the noise of measurements.
+    """Return whether a measured memory is below another one by more than MIN_SHARE and MIN_BYTES.
 
     Args:
-      size, other: bytes, or None if not measured.
+      size, other: measured bytes; None if not measured, which gives False.
     """
     return size is not None and other is not None and size < other - max(MIN_SHARE * other, MIN_BYTES)
 
 
 def choose_setup(candidates: Sequence[Row], slowdown: float) -> Row:
-    """Return the setup that needs the least memory; of about equal setups the one with the fewest changes.
+    """Return the setup that needs the least memory; of about equal setups the one that changes the fewest defaults.
 
     Args:
-      candidates: in the order of SETUPS. The first one is always allowed; others only with a measured latency.
-      slowdown: the allowed growth of latency, as a share. A setup that is shown to exceed the share is excluded.
+      candidates: the measurements in the order of SETUPS. The first setup is always allowed, other setups only if their
+        latency was measured.
+      slowdown: the allowed increase of latency as a share of the original's. A setup is excluded if the whole
+        confidence interval of its latency ratio lies above 1 + slowdown.
     """
     best = candidates[0]
     for row in candidates[1:]:
@@ -276,11 +287,11 @@ def choose_setup(candidates: Sequence[Row], slowdown: float) -> Row:
 
 
 def snippet(path: Path | str, setup: Setup) -> str:
-    """Return Python code that loads a file with a setup.
+    """Return Python code, as text, that makes a session of a file with the options of a setup.
 
     Args:
-      path: the file.
-      setup: the session's options.
+      path: the file of the model.
+      setup: the session options.
     """
     lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
     if not setup.arena:
@@ -292,17 +303,19 @@ def snippet(path: Path | str, setup: Setup) -> str:
     return "\n".join(lines)
 
 
-FAMILIES = ["concat", "memory"]
-SEARCH = {"width": 4, "depth": 10, "radius": 1}  # of a beam; extracting a part may need many rewrites to pay
+FAMILIES = ["concat", "memory"]  # rule families of `rewrite`
+# Options of the beam search of `rewrite`. It is deep, because moving a part of a tensor may lower the peak only after
+# many rewrites.
+SEARCH = {"width": 4, "depth": 10, "radius": 1}
 
 
 class Rewritten(NamedTuple):
-    """A rewritten model.
+    """A rewritten model that was compared with its original.
 
     Attributes:
-      path: the file.
-      receipt: the receipt of `rlflow.optimisation.receipt`.
-      checks: the checks of equality that passed, as text.
+      path: the file of the rewritten model.
+      receipt: the receipt of the rewrites, see `rlflow.optimisation.receipt.make_receipt`.
+      checks: the number of checks that passed, as text (`checks_text`).
     """
 
     path: Path
@@ -311,26 +324,26 @@ class Rewritten(NamedTuple):
 
     @property
     def rules(self) -> dict[str, int]:
-        """Rule → how often it was applied."""
+        """Name of a rule → number of its rewrites."""
         return dict(Counter(action["rule"] for action in self.receipt["actions"]))
 
 
 def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float, threads: int) -> Rewritten | None:
-    """Search rewrites that lower the peak, and write the result.
+    """Search for rewrites that lower the peak memory of a model, and write the rewritten model.
 
     Args:
-      source: the model.
+      source: the file of the model.
       path: the file to write.
-      shapes: the sizes that the user named.
-      fix: True to freeze these sizes.
-      seconds: the time budget of the search.
-      threads: of the sessions that check equality.
+      shapes: symbol or input → the sizes that the user named.
+      fix: True to freeze these sizes, so that the result accepts no other sizes.
+      seconds: the time limit of the search.
+      threads: the number of threads of the sessions that compare outputs.
 
     Returns:
-      The rewritten model, or None if the search finds nothing that needs less.
+      The rewritten model, or None if no graph with a lower peak was found.
 
     Raises:
-      RLFlowError: if the file is not equal to the model within the tolerance of `optimise`, or cannot be read.
+      RLFlowError: the model cannot be read, or outputs differ by more than the tolerance of `optimise`.
     """
     graph, sizes = load_at(source, shapes, fix)
     task = Task(graph, load_rules(FAMILIES), MemoryCost(), sizes=sizes)
@@ -345,46 +358,52 @@ def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float,
 
 
 def repeat_rewrites(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> Rewritten:
-    """Write the file that a receipt makes of a model, with the same bytes as before.
+    """Apply the rewrites of a receipt to a model, and write the same file that `rewrite` wrote, byte for byte.
 
     Args:
-      source: the model.
+      source: the file of the model.
       path: the file to write.
-      receipt: of the rewrites.
+      receipt: the receipt of the rewrites.
       shapes, fix, threads: as for `rewrite`.
 
     Raises:
-      RLFlowError: as `rewrite` and `replay` do.
+      RLFlowError: the receipt does not fit the model or the rules (`replay`), or outputs differ.
     """
     save_graph(replay(receipt, source), path)
     return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads))
 
 
 def _passed_checks(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> str:
-    """Return the checks of equality that passed, as text. Raise RLFlowError if one fails."""
+    """Compare a rewritten model with its original by `validate`, and return the number of passed checks as text.
+
+    Raise RLFlowError if a check fails. The arguments are as for `repeat_rewrites`.
+    """
     findings = validate(source, path, shapes=shapes, threads=threads, receipt=receipt, fix=fix)
     if not findings.ok:
         raise RLFlowError(f"the rewritten model differs from the model: {findings.failures()[0].message}; not written")
     return checks_text(findings.to_dict()["findings"])
 
 
-FORMAT = 1
+FORMAT = 1  # the format of the receipts of `make_order_receipt`
 
 
 def make_order_receipt(
     before: Optimised, model: Optimised, ordered: Ordered, executed: Sequence[str], setup: Setup, shapes: Shapes,
     fix: bool, rewrites: dict | None = None,
 ) -> dict:  # fmt: skip
-    """Return the receipt of a file that was written and checked.
+    """Make the receipt of a reordered file, from which `repeat` makes the same file.
 
     Args:
       before: the original model.
-      model: the model that was ordered; `before` again without rewrites.
-      ordered: its orders.
-      executed: the order in which sessions run the file.
-      setup: the setup with which a session needs the least memory.
-      shapes, fix: as `Optimised` got them.
-      rewrites: the receipt of the rewrites, or None.
+      model: the model that was ordered: a rewritten model, or `before`.
+      ordered: the usual order of `before`, and the best order and bound of `model`.
+      executed: the names of the nodes in the order in which sessions run the file.
+      setup: the session options that were chosen for the file.
+      shapes, fix: the arguments with which `before` was made.
+      rewrites: the receipt of the rewrites; None if nothing was rewritten.
+
+    Returns:
+      A JSON-able dictionary.
     """
     return {
         "format": FORMAT,
@@ -404,11 +423,15 @@ def make_order_receipt(
 
 
 def claims(before: Optimised, model: Optimised, usual: Sequence[str], executed: Sequence[str]) -> dict[str, int]:
-    """Return the bytes that a receipt states: the ideal peak and the planned block, before and after.
+    """Return the bytes that a receipt states: `usual_peak` and `usual_block` before, `peak` and `block` after ordering.
+
+    A peak is the memory of an ideal allocator (`Optimised.peak`); ONNX Runtime plans a block (`Optimised.block`).
 
     Args:
-      before, usual: the original model and its usual order.
-      model, executed: the ordered model and the order in which sessions run it.
+      before: the original model.
+      model: the model that was ordered.
+      usual: the usual order of `before`.
+      executed: the order in which sessions run the file of `model`.
     """
     return {
         "usual_peak": before.peak(usual),
@@ -419,26 +442,29 @@ def claims(before: Optimised, model: Optimised, usual: Sequence[str], executed: 
 
 
 def named_sizes(receipt: dict) -> tuple[Shapes, bool]:
-    """Return (sizes that the user named, True if frozen). Raise RLFlowError for another kind of receipt."""
+    """Return (symbol or input → the sizes that the user named, True if these sizes are frozen).
+
+    Raise RLFlowError if the dictionary is not a receipt of `make_order_receipt`.
+    """
     if not isinstance(receipt, dict) or (receipt.get("task"), receipt.get("format")) != ("ordering", FORMAT):
         raise RLFlowError(f"not a receipt of `memory` of format {FORMAT}")
     return shapes_of(receipt), receipt.get("fix") is True
 
 
 def repeat(receipt: dict, before: Optimised, model: Optimised, threads: int) -> list[str]:
-    """Write the file of a receipt again, and check every statement of the receipt.
+    """Write the file of a receipt again, and check its hash and the bytes that the receipt states.
 
     Args:
-      receipt: as `make_order_receipt` returned it.
+      receipt: a receipt of `make_order_receipt`.
       before: the original model.
-      model: the model to order; `before` again without rewrites.
-      threads: of the sessions that compare results.
+      model: the model to order: the model after the rewrites of the receipt, or `before`.
+      threads: the number of threads of the sessions that compare outputs.
 
     Returns:
-      The order in which sessions run the file, as names.
+      The names of the nodes in the order in which sessions run the file.
 
     Raises:
-      RLFlowError: if the receipt belongs to another model, states something wrong, or leads to another file.
+      RLFlowError: the receipt belongs to another model, states other bytes, or leads to another file.
     """
     try:
         usual, order, claimed = list(receipt["usual_order"]), list(receipt["order"]), dict(receipt["bytes"])
@@ -461,10 +487,11 @@ class Improved(NamedTuple):
     """The result of `improve`.
 
     Attributes:
-      results: plain values: sizes in bytes, measured rows, what was rewritten.
-      model: the model in which the orders are counted.
-      usage: memory in use over time, before and after; None if no file is to be written.
-      receipt: the receipt of the file; None if no file is to be written.
+      results: a JSON-able dictionary with sizes in bytes, the measurements of each setup, and the rewrites.
+      model: the model that was ordered; `model.path` is the file in the new order.
+      usage: (bytes in use at each step of the usual order, at each step of the new order), int64 arrays. None if no
+        better order was found.
+      receipt: the receipt of the file; None if no better order was found.
       setup: the chosen session options.
     """
 
@@ -475,7 +502,7 @@ class Improved(NamedTuple):
     setup: Setup
 
     def code(self, path: Path | str) -> str:
-        """Return the Python code that loads the file at `path` with the chosen options."""
+        """Return Python code, as text, that makes a session of the file at `path` with the chosen options."""
         return snippet(path, self.setup)
 
 
@@ -483,15 +510,16 @@ def improve(
     before: Optimised, shapes: Shapes, fix: bool, threads: int, seconds: float, slowdown: float,
     rewrite_seconds: float | None,
 ) -> Improved:  # fmt: skip
-    """Search for the best order, rewrite where asked for, measure all session options and choose the best.
+    """Lower the memory of a model: rewrite it if requested, search for the best order, and choose session options.
 
     Args:
-      before: the model as it is.
-      shapes: typical sizes of symbolic dimensions; `fix` freezes them.
-      threads: threads of ONNX Runtime.
-      seconds: the limit of the search, and of the measurement of latencies.
-      slowdown: by how many percent the chosen options may make the model slower.
-      rewrite_seconds: the limit of rewriting; None: the graph is not rewritten.
+      before: the original model.
+      shapes: symbol or input → the sizes that the user named.
+      fix: True if these sizes are frozen.
+      threads: the number of threads of ONNX Runtime.
+      seconds: the time limit of each search for an order, and of all latency measurements together.
+      slowdown: the allowed increase of latency by the chosen session options, in percent.
+      rewrite_seconds: the time limit of the search for rewrites; None to rewrite nothing.
     """
     with progress_bar(2 + len(SETUPS), "memory", "step") as bar:
         by_order = best_order(before, seconds)
@@ -526,16 +554,19 @@ def improve(
 
 
 def make_again(before: Optimised, receipt: dict, shapes: Shapes, threads: int) -> tuple[Optimised, list[str]]:
-    """Return the model of a receipt, written in its order, and the names of its nodes in that order.
+    """Make the file of a receipt again: apply its rewrites, write the nodes in its order, and check the result.
 
     Args:
       before: the original model.
-      receipt: the receipt of `improve`.
-      shapes: the typical sizes that the receipt names.
-      threads: threads of ONNX Runtime.
+      receipt: the receipt of a result of `improve`.
+      shapes: the sizes that the receipt names (`named_sizes`).
+      threads: the number of threads of ONNX Runtime.
+
+    Returns:
+      The ordered model, and the names of its nodes in the order in which sessions run the file.
 
     Raises:
-      RLFlowError: the receipt does not fit the model, or makes a wrong claim.
+      RLFlowError: the receipt belongs to another model, states other bytes, or leads to another file.
     """
     model, fix, rewrites = before, receipt["fix"], receipt.get("rewrites")
     if rewrites is not None:
@@ -548,7 +579,7 @@ def make_again(before: Optimised, receipt: dict, shapes: Shapes, threads: int) -
 def _rewritten_model(
     before: Optimised, shapes: Shapes, fix: bool, threads: int, seconds: float | None
 ) -> tuple[Optimised, Rewritten | None]:
-    """Return the rewritten model, optimised, and its rewrites; `before` and None if nothing is rewritten."""
+    """Rewrite a model by `rewrite`; return (optimised rewritten model, rewrites), or (`before`, None) if that fails."""
     if seconds is None:
         return before, None
     rewritten = rewrite(before.source, before.path.with_name("rewritten.onnx"), shapes, fix, seconds, threads)
@@ -556,7 +587,7 @@ def _rewritten_model(
 
 
 def _optimised_rewritten(before: Optimised, rewritten: Rewritten, shapes: Shapes, fix: bool) -> Optimised:
-    """Return the graph that ONNX Runtime makes of the rewritten model."""
+    """Apply ONNX Runtime's optimisations to a rewritten model and return the result with its ordering problem."""
     folder = before.path.with_name("rewritten")
     folder.mkdir()
     return Optimised(rewritten.path, folder, {} if fix else shapes, False, original=before.source)

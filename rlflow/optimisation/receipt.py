@@ -149,8 +149,8 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
       rules: the rule set of the receipt; None to load the shipped rule families that the receipt names.
 
     Raises:
-      RLFlowError: the receipt belongs to another model or another rule set, or an action is not valid. The result is not
-        checked.
+      RLFlowError: the receipt belongs to another model or another rule set, or an action is not valid. The final graph
+        is not compared with the recorded result.
     """
     shapes, actions = shapes_of(receipt), rewrites_of(receipt)
     try:
