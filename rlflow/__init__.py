@@ -4,24 +4,25 @@
 
     result = rlflow.optimise("model.onnx", seconds=60)   # or an onnx.ModelProto, or a zoo name
     print(result)                                         # the measured gain and its confidence interval
-    result.save("faster.onnx")                            # and the receipt in the same folder
+    result.save("faster.onnx")                            # writes the model and its receipt
 
     task = rlflow.load_task("model.onnx", cost="analytic")                   # states, matches, rewrites
-    env = gymnasium.make("rlflow/GraphRewrite-v0", model="model.onnx")       # the same as an environment
+    env = gymnasium.make("rlflow/GraphRewrite-v0", model="model.onnx")       # the same task as an environment
 
-This module is the front door: it imports each name on first use. `rlflow.optimize` is another spelling. The packages
-follow from the lowest floor to the roof (docs/ARCHITECTURE.md). Below the roof none of them imports TensorFlow.
+This module imports each public name on first use. `rlflow.optimize` is another spelling of `rlflow.optimise`. The list
+below is ordered so that a package uses only packages above it (docs/ARCHITECTURE.md). No package above the last line
+imports TensorFlow.
 
   common              errors, files, messages, registries, options, the contract of a task
-  graph, zoo          the immutable graph, ONNX in and out; models without downloads
+  graph, zoo          the immutable graph with ONNX reader and writer; example models without downloads
   rules               rules as text, matches, rewrites
-  costs, proving      the cost of a graph, estimated or measured; the prover, which runs offline
+  costs, proving      the cost of a graph, estimated or measured; the prover of rules, which runs offline
   env                 states, rewards, the real environment
-  search, collect     cheaper graphs without learning; episodes for learning
-  optimisation        from a model to a checked, measured file with a receipt
-  memory              less peak memory
-  reports             pages about runs
-  tasks               one file a task
+  search, collect     search for cheaper graphs without learning; random episodes for learning
+  optimisation        the steps from a model to a checked, measured file with a receipt
+  memory              a lower peak memory by node order, rewrites and session options
+  reports             HTML and Markdown pages about runs
+  tasks               the tasks, one file each
   runs                configs, run folders, sweeps
   cli, library.py     the command line; the functions of this module
 """
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING
 from rlflow.common.errors import RLFlowError
 from rlflow.env import registration
 
-if TYPE_CHECKING:  # for editors, which do not run `__getattr__`
+if TYPE_CHECKING:  # for editors and type checkers, which do not run `__getattr__`
     from rlflow.library import Optimised, load_task, optimise
     from rlflow.library import optimise as optimize
 

@@ -1,4 +1,4 @@
-"""RLFlow as a library: `rlflow.optimise` and `rlflow.load_task`. `optimise` does what the command `optimise` does."""
+"""RLFlow as a library: `rlflow.optimise` makes a model faster, and `rlflow.load_task` opens a model for rewriting."""
 
 import shutil
 import tempfile
@@ -32,7 +32,7 @@ from rlflow.runs.folder import RunFolder
 from worldmodel.run_pages import pages
 
 Model = str | PathLike[str] | onnx.ModelProto
-PAGE = Path("eval", "report.html")  # in the folder of a run
+PAGE = Path("eval", "report.html")  # path of the HTML report in a run folder
 Shapes = Mapping[str, int | Sequence[int]]
 
 
@@ -40,11 +40,13 @@ class Optimised:
     """The result of `rlflow.optimise`.
 
     Attributes:
-      delivered: the name of the search that found the model, "controller", or "original" if nothing better was found.
-      reason: why this candidate was chosen, in words.
-      path: the file of the model, in the folder of the run, or the file of the original.
-      run: the folder of the run.
-      outcome: everything that is known of all candidates; `rlflow optimise --json` writes it under "eval".
+      delivered: the name of the search or controller that found the model, or "original" if nothing better was found.
+      reason: the reason for this choice, as text.
+      source: the file of the original.
+      path: the file of the optimised model in the run folder; the file of the original if nothing better was found.
+      run: the run folder.
+      outcome: the results of the stage `eval` for all candidates, see `rlflow.optimisation.delivery.deliver`.
+        `rlflow optimise --json` writes this dictionary under "eval".
     """
 
     def __init__(self, source: Path, run: Path, outcome: dict):
@@ -56,48 +58,51 @@ class Optimised:
 
     @property
     def is_original(self) -> bool:
-        """True if nothing better than the original was found."""
+        """True if the result is the original, because no better model was found."""
         return self.delivered == "original"
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        """The model with all its weights."""
+        """The optimised model, or the original, with all its weights in memory."""
         return onnx.load(self.path)
 
     @cached_property
     def receipt(self) -> dict | None:
-        """The receipt from which `rlflow replay` makes the same file again; None for the original."""
+        """The receipt from which `rlflow replay` makes the same file again; None if the result is the original."""
         return None if self.is_original else read_json(self.path.with_name("receipt.json"))
 
     @property
     def report(self) -> Path | None:
-        """The path of the HTML report; None if there is no report."""
+        """The path of the HTML report of the run; None if the report was not written."""
         page = self.run / PAGE
         return page if page.exists() else None
 
     @property
     def estimated_gain_percent(self) -> float:
-        """The estimated gain in percent of the original's estimated latency."""
+        """The decrease of the estimated latency in percent of the original's; 0 if the result is the original."""
         return 0.0 if self.is_original else self._chosen["estimated_improvement_percent"]
 
     @property
     def measured(self) -> dict | None:
-        """The result of `rlflow.costs.measured.measure`; None for the original or without a measurement."""
+        """The comparison with the original by `rlflow.costs.measured.measure`, as a dictionary.
+
+        None if the result is the original, or if nothing was measured.
+        """
         return None if self.is_original else self._chosen["measured"]
 
     @property
     def ratio(self) -> float | None:
-        """The measured latency relative to the original; below 1 is faster."""
+        """The measured latency divided by the original's, below 1 for a faster model; None without a measurement."""
         return self.measured and self.measured["ratio"]
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % confidence interval of the ratio."""
+        """The 95 % confidence interval (low, high) of `ratio`; None without a measurement."""
         return self.measured and tuple(self.measured["interval"])
 
     @property
     def verdict(self) -> str:
-        """The verdict of the interval: "faster", "no difference shown", "slower" or "not measured"."""
+        """The verdict of the measurement: "faster", "no difference shown", "slower" or "not measured"."""
         return self.measured["verdict"] if self.measured else "not measured"
 
     @property
@@ -105,9 +110,13 @@ class Optimised:
         return self.outcome["candidates"][self.delivered]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to `path`, and its receipt to FILE.receipt.json in the same folder.
+        """Write the model to `path`, for example m.onnx, and its receipt to m.receipt.json in the same folder.
 
-        If rewrites were left out, FILE.fault-report.md says which. Weights above 2 GB go to FILE.onnx.data.
+        If rewrites at fault were left out, m.fault-report.md lists them. The weights of a model above 2 GB go to
+        m.onnx.data.
+
+        Args:
+          path: the file to write.
 
         Raises:
           RLFlowError: the file cannot be written, or `path` is the file of the original.
@@ -150,35 +159,37 @@ def optimise(
 ) -> Optimised:
     """Make a model faster, as the command `rlflow optimise` does.
 
-    The function searches for a cheaper graph, checks that the graph computes the same, and measures it against the
-    original. It returns a model that is shown to be faster, or else the original. Ctrl-C stops the search; the best
-    result so far is then checked and measured briefly. Outside the main thread, Ctrl-C does not stop the search, and
-    the time limit does not stop training.
+    The function searches for a graph with a lower estimated latency, checks that it computes the same as the original,
+    and measures both. It returns a model that is shown to be faster, or else the original (see `accept`). Ctrl-C stops
+    the search; the best result so far is then checked and measured briefly. Outside the main thread, Ctrl-C does not
+    stop the search, and the time limit does not stop training.
 
     Args:
       model: the path of an ONNX file, a zoo name (`rlflow zoo` lists them), or a model in memory, which is not changed.
-      seconds: the time limit of the whole call; 120 by default, 900 with `learn`. A check that has begun is finished.
-      threads: threads of ONNX Runtime within an operator, for estimates and measurements. The default is the number
-        that ONNX Runtime would choose, limited to the cores that this process may use.
-      shapes: typical sizes of symbolic dimensions at which the model is measured: {"seq": 128}, several sizes
-        {"seq": (16, 128)}, or the sizes of an input's axes {"input_ids": (1, 128)}. By default 1 for a first axis, 224
-        for the sides of an image and 128 otherwise. The result accepts every size that the model accepts.
-      fix: freeze these sizes. More rules apply then, but the result may accept no other sizes.
-      exact: use only rules that keep every bit of the outputs.
-      standard_operators_only: use no operators of ONNX Runtime's own, so that the model stays portable.
+      seconds: the time limit of the whole call in seconds; 120 by default, 900 with `learn`. A check that has begun is
+        finished.
+      threads: the number of threads of ONNX Runtime within an operator, for estimates and measurements. By default
+        ONNX Runtime's own choice, limited to the cores that this process may use.
+      shapes: the typical sizes of symbolic dimensions, at which the model is estimated and measured. The values are a
+        size {"seq": 128}, several sizes {"seq": (16, 128)}, or the sizes of all axes of an input
+        {"input_ids": (1, 128)}. By default 1 for a first axis, 224 for the sides of an image and 128 otherwise. The
+        result accepts every size that the model accepts.
+      fix: True to freeze the sizes in `shapes`. More rules apply then, but the result may accept no other sizes.
+      exact: True to use only rules that keep every bit of the outputs.
+      standard_operators_only: True to use no operators of ONNX Runtime's own domains, so that the model stays portable.
       receipt: the receipt file of an earlier result, for this model at another size or with other weights. Its rewrites
-        are carried out before the searches; rewrites that no longer match are left out.
-      controller: the folder of a controller that was trained on other models. It acts on this model before the
-        searches. Needs the extra `learn`.
-      learn: after the searches, train a world model on random episodes and a controller in its dream. Neural world
-        models and controllers need the extra `learn` (pip install 'rlflow[learn]').
+        are applied before the searches; rewrites that no longer match are left out.
+      controller: the run folder of a controller that was trained on other models. The controller acts on this model
+        before the searches. Needs the extra `learn`.
+      learn: True to train, after the searches, a world model on random episodes and a controller in its dream. Neural
+        world models and controllers need the extra `learn` (pip install 'rlflow[learn]').
       accept: "faster" (the default) accepts a result that is shown to be faster, or else to need less memory or a
         smaller file; "equal" also accepts a result without a measured difference. A slower result is never accepted.
-      seed: decides every random choice; 0 by default.
+      seed: the seed of all random choices; 0 by default.
       run: a folder for the report and all other files of the run. A second call with the same folder continues the
         run. By default a temporary folder, which is deleted together with the result.
       options: further options by their names in configs/default.yaml: {"search.beam.width": 4}.
-      quiet: suppress the progress, which otherwise goes to standard error.
+      quiet: True to print no progress to standard error.
 
     Returns:
       The result: the model, its receipt and its measurements.
@@ -217,19 +228,20 @@ optimize = optimise  # the American spelling
 
 
 def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = None, **options) -> Task:
-    """Open a model as a rewriting task.
+    """Open a model as a rewriting task, the start of searches and environments of your own.
 
         state = rlflow.load_task("tiny_resnet18", cost="analytic").initial
-        match = state.matches[0]             # where a rule applies: state.task.rules[match.xfer_id]
+        match = state.matches[0]             # a place at which the rule state.task.rules[match.xfer_id] applies
         state = state.follow(match)          # the state after the rewrite; the previous state is unchanged
         state.runtime_ms, state.graph        # the estimate; rlflow.graph.onnx_writer.save_graph writes the graph
 
     Args:
       model: see `optimise`.
       shapes: see `optimise`.
-      cost: analytic (the same on every machine), roofline, profiled (operators timed on this machine; the default),
-        learned, or memory (bytes at the peak).
-      options: of `rlflow.env.graph_rewrite.EnvSpec`, e.g. rules=("fusion",), exact=True, threads=2, fix=True.
+      cost: the name of a cost model: analytic (the same on every machine), roofline, profiled (operators timed on this
+        machine; the default), learned, or memory (bytes at the peak).
+      **options: further attributes of `rlflow.env.graph_rewrite.EnvSpec`, such as rules=("fusion",), exact=True,
+        threads=2, fix=True.
 
     Raises:
       RLFlowError: the model or the cost is not valid; the message is one line.
@@ -245,7 +257,10 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
 def _say(run, outcome: dict, with_files: bool) -> None:
     """Write the report and print the result. A failure to write the report does not affect the delivered file.
 
-    with_files: whether to print paths; the files of a temporary folder are deleted soon.
+    Args:
+      run: the run folder.
+      outcome: the results of the stage `eval`.
+      with_files: True to print the paths of files; False for a temporary folder, which is deleted later.
     """
     try:
         lines = pages(run, outcome)
@@ -257,7 +272,7 @@ def _say(run, outcome: dict, with_files: bool) -> None:
 
 
 def _plain(shapes: Shapes | None) -> dict[str, int | list[int]]:
-    """Return sizes as a config states them. Raises RLFlowError for a value that is not a size."""
+    """Convert the argument `shapes` to int and list, as a config holds sizes. Raise RLFlowError for other values."""
     if not isinstance(shapes or {}, Mapping):
         raise RLFlowError(f"shapes map names to sizes, such as {{'batch': 1}}, not {type(shapes).__name__}")
     plain = {}
@@ -273,12 +288,15 @@ def _plain(shapes: Shapes | None) -> dict[str, int | list[int]]:
 
 
 def _number(value):
-    """Return a NumPy number or array as Python numbers, and any other value unchanged."""
+    """Convert a NumPy number or array to Python numbers; return any other value unchanged."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _name(model: Model, folder: Path) -> str:
-    """Return the name of a model for a config. A model in memory is written to a file named by its content."""
+    """Return the value of the option `model` for a model: a path or a zoo name.
+
+    A model in memory is first written to a file in the folder, whose name contains a hash of the model.
+    """
     if isinstance(model, str | PathLike):
         return str(model)
     if not isinstance(model, onnx.ModelProto):

@@ -1,6 +1,6 @@
-"""Tasks: the problems that RLFlow can learn on.
+"""Tasks: the optimisation problems on which RLFlow can search and learn.
 
-A new task is one file that implements the contract in rlflow/common/task.py, and one line in `TASKS`.
+To add a task, write one file that implements the contract in rlflow/common/task.py, and add one line to `TASKS`.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ TASKS = Registry(
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """The options that choose a task; the option `model` names the problem of the task."""
+    """The options `task`, which choose a task; the option `model` names the problem of this task."""
 
     name: str = option(
         "rewriting",

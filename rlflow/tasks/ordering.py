@@ -1,14 +1,14 @@
 """The task `ordering`: find an order of the nodes with a low peak of memory.
 
-The task is one-shot: a decision is an order of all nodes (`Orders`). A problem comes from an ONNX model: the peak is
-counted in bytes, and the usual order is the default order of ONNX Runtime. Or a problem is a random graph, named by a
-text such as `layered-500-0`.
+The task is one-shot: a decision is an order of all nodes (`Orders`). A problem is made from an ONNX model or from a
+text. For a model the peak is counted in bytes, and the control is the default order of ONNX Runtime. A text such as
+`layered-500-0` names a random graph, here with 500 nodes and seed 0.
 
-`layered` draws random graphs as Topoformer's authors do (Gagrani et al. 2022, appendix A). Nodes stand in layers; edges
-lead to the next layer, spread like a cone, and some skip to a later layer. All nodes of a layer have the same output
-size and the same parameter size, since many networks are split into tiles. The paper leaves some details open. Here
-numbers of edges and centres of cones are rounded half up, sizes that are not positive are drawn again, duplicate edges
-count once, and sizes are whole multiples of 1 / UNIT.
+`layered` draws random graphs as the authors of Topoformer do (Gagrani et al. 2022, appendix A). Nodes form layers. A
+node has edges to a block of neighbouring nodes in the next layer, and some edges skip to a later layer. All nodes of a
+layer have the same output size and the same parameter size. The paper leaves some details open. Here numbers of edges
+and centres of blocks are rounded half up, sizes that are not positive are drawn again, duplicate edges count once, and
+sizes are multiples of 1 / UNIT.
 """
 
 import hashlib
@@ -35,19 +35,21 @@ from rlflow.memory.problem import Problem, Rows, by_priority, depth_first
 from rlflow.tasks.plain import PlainSpec
 from rlflow.zoo import ZOO, load
 
-UNIT = 1000  # whole units per unit of size in the paper
-WIDTH = (0.25, 0.5)  # range from which W is drawn for each graph
-VARIABILITY = 0.75  # σ_N, of the number of nodes in a layer
-EDGES, SKIPS = 0.2, 0.14  # ρ_E and ρ_S, densities
+# The names in brackets are the symbols of the paper's appendix A.
+UNIT = 1000  # size of a problem that stands for a size of 1 in the paper
+WIDTH = (0.25, 0.5)  # range of the relative width of a graph (W), drawn for each graph
+VARIABILITY = 0.75  # largest deviation of a layer's number of nodes from its target, as a share of the target (σ_N)
+EDGES, SKIPS = 0.2, 0.14  # density of edges between two layers (ρ_E), and share of edges that skip layers (ρ_S)
+# Means, standard deviations and probabilities of the normal distributions whose mixture gives the sizes.
 MEANS, DEVIATIONS, WEIGHTS = (0.5, 1.0, 3.0, 5.0), (0.5, 1.0, 1.0, 1.0), (0.3, 0.3, 0.3, 0.1)
 
 
 def layered(n: int, seed: int) -> Problem:
-    """Return a layered random graph, numbered from left to right and from the first layer to the last.
+    """Draw a layered random graph. Nodes are numbered layer by layer, and in each layer from left to right.
 
     Args:
       n: the number of nodes.
-      seed: of the random numbers.
+      seed: the seed of the random numbers.
     """
     rng = np.random.default_rng([n, seed])
     layers = _layers(n, rng)
@@ -60,7 +62,7 @@ def layered(n: int, seed: int) -> Problem:
 
 
 def _layers(n: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the nodes of each layer, from left to right (the paper's algorithm 1)."""
+    """Return the node numbers of each layer, drawn by algorithm 1 of the paper, int64 [nodes of the layer] each."""
     target = n / ceil(sqrt(n * (1 / rng.uniform(*WIDTH) - 1)))
     fewest, most = ceil(target * (1 - VARIABILITY)), floor(target * (1 + VARIABILITY))
     layers, first = [], 0
@@ -72,10 +74,16 @@ def _layers(n: int, rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def _between(above: np.ndarray, below: np.ndarray, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Return the edges between two neighbouring layers (the paper's algorithm 2)."""
+    """Return (node, later node) edges between two neighbouring layers, drawn by algorithm 2 of the paper.
+
+    Args:
+      above: the nodes of the earlier layer.
+      below: the nodes of the later layer.
+      rng: the random generator.
+    """
     larger, smaller = (above, below) if len(above) >= len(below) else (below, above)
     total = _rounded(len(above) * len(below) * EDGES + (1 - EDGES) * len(larger))
-    # Each next edge goes to a random node with the fewest edges: all get the same number, and random nodes one more.
+    # The edges are divided equally among the nodes of the larger layer; random nodes get one edge of the rest.
     counts = np.full(len(larger), total // len(larger))
     counts[rng.permutation(len(larger))[: total % len(larger)]] += 1
     edges = []
@@ -88,7 +96,13 @@ def _between(above: np.ndarray, below: np.ndarray, rng: np.random.Generator) -> 
 
 
 def _skips(layers: list[np.ndarray], edges: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Return edges that skip at least one layer (the paper's algorithm 3)."""
+    """Return (node, later node) edges that skip at least one layer, drawn by algorithm 3 of the paper.
+
+    Args:
+      layers: the nodes of each layer.
+      edges: the number of edges between neighbouring layers.
+      rng: the random generator.
+    """
     if len(layers) < 3:
         return []
     result = []
@@ -103,7 +117,7 @@ def _skips(layers: list[np.ndarray], edges: int, rng: np.random.Generator) -> li
 
 
 def _size(rng: np.random.Generator) -> int:
-    """Return a positive size drawn from the mixture."""
+    """Draw a positive size, in 1 / UNIT, from the mixture of normal distributions of MEANS, DEVIATIONS and WEIGHTS."""
     while True:
         part = rng.choice(len(WEIGHTS), p=WEIGHTS)
         size = _rounded(UNIT * rng.normal(MEANS[part], DEVIATIONS[part]))
@@ -115,15 +129,15 @@ def _rounded(value: float) -> int:
     return floor(value + 0.5)
 
 
-FEATURES = 8  # see `features`
+FEATURES = 8  # number of columns of `features`
 
 
 class Orders:
-    """An instance of the task (`rlflow.common.task.Sequencing`); `drawn` returns layered graphs.
+    """An instance of the task, as `rlflow.common.task.Sequencing` describes it.
 
     Attributes:
-      problem: the nodes and buffers to order.
-      usual: int64 [n], the order without optimisation, used as the control.
+      problem: the ordering problem.
+      usual: int64 [n], the order without optimisation, which `control` returns.
     """
 
     def __init__(self, problem: Problem, usual: np.ndarray):
@@ -136,7 +150,7 @@ class Orders:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the problem's arrays."""
+        """The SHA-256 hash of all arrays of the problem, in hexadecimal digits."""
         problem = self.problem
         parts = (problem.work, problem.edges, problem.size, problem.maker, problem.kept, problem.reads, problem.inplace)
         return hashlib.sha256(repr([part.tolist() for part in parts]).encode()).hexdigest()
@@ -153,15 +167,23 @@ class Orders:
         )
 
     def evaluate(self, decisions: np.ndarray) -> Evaluation:
-        """Repair invalid decisions, int [B, n], and return peaks, orders and numbers of repaired positions."""
+        """Repair invalid decisions, and evaluate the peak of each order.
+
+        Args:
+          decisions: int [B, n], lists of nodes.
+
+        Returns:
+          The peaks in the problem's unit, the orders after repair, and the number of positions that the repair changed.
+        """
         decisions = np.asarray(decisions, np.int64)
         orders = self.repaired(decisions)
         return Evaluation(self.problem.peaks(orders), orders, (orders != decisions).sum(axis=1))
 
     def repaired(self, decisions: np.ndarray) -> np.ndarray:
-        """Return valid orders, int64 [B, n]. Valid decisions stay unchanged.
+        """Return decisions, int64 [B, n], after repair; valid orders are returned unchanged.
 
-        An invalid decision becomes the order that always runs the ready node whose name comes first in the decision.
+        An invalid decision becomes the order that always runs the ready node that comes first in the decision. Nodes
+        that the decision lacks come last.
         """
         n, wrong = self.problem.n, ~self.problem.are_orders(decisions)
         if not wrong.any():
@@ -190,10 +212,11 @@ class Orders:
 
 
 def features(problem: Problem) -> np.ndarray:
-    """Return node features, float32 [n, 8], each divided by its maximum.
+    """Return the features of the nodes, float32 [n, 8], with each column divided by its maximum.
 
-    The columns are: size that the node makes; its work; number of predecessors and of successors; fewest and most edges
-    from a first node; fewest and most edges to a last node.
+    Columns 0 to 3 are the size of the buffers that the node makes, its `work`, and its numbers of predecessors and of
+    successors. Columns 4 and 5 are the lengths, in edges, of the shortest and the longest path from a node without
+    predecessors. Columns 6 and 7 are the same lengths to a node without successors.
     """
     order = depth_first(problem)
     columns = np.stack([
@@ -204,7 +227,12 @@ def features(problem: Problem) -> np.ndarray:
 
 
 def _steps(order: np.ndarray, sources: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the fewest and the most edges from a node without sources, int64 [n] each."""
+    """Return the lengths of the shortest and the longest path to each node from a node without sources, int64 [n] each.
+
+    Args:
+      order: int64 [n], all nodes, each after its sources.
+      sources: for each node the nodes from which an edge leads to it.
+    """
     fewest, most = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
     for node in order:
         others = sources[node]
@@ -213,13 +241,13 @@ def _steps(order: np.ndarray, sources: Rows) -> tuple[np.ndarray, np.ndarray]:
     return fewest, most
 
 
-LAYERED = re.compile(r"layered-([1-9]\d{0,4})-(\d{1,9})")
-MB = 1e6
+LAYERED = re.compile(r"layered-([1-9]\d{0,4})-(\d{1,9})")  # layered-NODES-SEED
+MB = 1e6  # bytes
 
 
 @dataclass(frozen=True)
 class OrderingTask:
-    """An opened ordering problem; see `rlflow.common.task.Task`."""
+    """An ordering problem that is loaded and ready to use; `rlflow.common.task.Task` describes the attributes."""
 
     initial: Orders
     unit: str
@@ -235,8 +263,9 @@ class OrderingSpec(PlainSpec):
     """The specification of an ordering problem; see `rlflow.common.task.TaskSpec`.
 
     Attributes:
-      source: an ONNX file, or a file with a text "layered-N-SEED": a layered graph of N nodes.
-      shapes: (name, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
+      source: the path of an ONNX file, or of a file with a text "layered-N-SEED" (a layered graph of N nodes).
+      max_steps: the option `env.max_steps`; a one-shot task has no steps.
+      shapes: (symbol or input, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
     """
 
     shape: ClassVar[str] = ONE_SHOT
@@ -260,14 +289,14 @@ class OrderingSpec(PlainSpec):
         return self.of_model() if self.source.endswith(".onnx") else self.of_text()
 
     def of_model(self) -> OrderingTask:
-        """Return the problem of an ONNX file in bytes; its usual order is ONNX Runtime's default order."""
+        """Load the ordering problem of an ONNX file, in bytes; the control is the default order of ONNX Runtime."""
         graph, sizes = load_at(self.source, dict(self.shapes))
         problem, nodes = problem_of(graph.at(sizes[0]))
         position = {node: k for k, node in enumerate(nodes)}
         return OrderingTask(Orders(problem, np.array([position[node] for node in default_order(graph)])), "MB", MB)
 
     def of_text(self) -> OrderingTask:
-        """Return the problem of a layered graph."""
+        """Draw the layered graph that the text in the source file names; the control is the depth-first order."""
         named = LAYERED.fullmatch(self.problem)
         if not named:
             raise RLFlowError(f"cannot order '{self.problem}': pass an ONNX file or a graph such as layered-500-0")

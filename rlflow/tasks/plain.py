@@ -1,8 +1,8 @@
-"""The common part of tasks whose problem is named by `model` and whose result is a list of decisions.
+"""The common part of tasks whose problem is named by the option `model` and whose result is a list of decisions.
 
-`PlainSpec` implements most of the task contract. `deliver_steps` and `deliver_decisions` repeat every candidate in a
-task that is opened anew, and write the best one with its receipt. Delivering an ONNX model needs more (files,
-equality, latency): `rlflow/optimisation/delivery.py`.
+`PlainSpec` implements most of the task contract. `deliver_steps` and `deliver_decisions` evaluate every candidate again
+in a newly loaded task, and write the receipt of the best one. The delivery of an ONNX model also handles files,
+equality and latency (`rlflow/optimisation/delivery.py`).
 """
 
 import os
@@ -20,19 +20,21 @@ from rlflow.env.step import StepEnv
 from rlflow.optimisation.candidates import Candidate, Decision, follow
 from rlflow.optimisation.receipt import versions
 
-RECEIPT_FORMAT = 1
+RECEIPT_FORMAT = 1  # the format of the receipts of `deliver_steps` and `deliver_decisions`
 
 
 def deliver_steps(spec: TaskSpec, candidates: Sequence[Candidate], folder: Path) -> dict:
-    """Repeat the actions of step-by-step candidates in a newly opened task, and deliver the best one. See
-    `TaskSpec.deliver`.
+    """Repeat the actions of step-by-step candidates in a newly loaded task, and deliver the best candidate.
 
-    A candidate counts only if its actions lead to the same state again.
+    A candidate can be delivered only if its actions lead to the same state with the same objective again.
 
     Args:
-      spec: the task's specification.
+      spec: the specification of the task.
       candidates: the candidates.
-      folder: where the receipt goes.
+      folder: the folder for the receipt.
+
+    Returns:
+      The dictionary that `TaskSpec.deliver` describes.
     """
     task, result = spec.make_task(), {}
     for candidate in candidates:
@@ -47,15 +49,18 @@ def deliver_steps(spec: TaskSpec, candidates: Sequence[Candidate], folder: Path)
 
 
 def deliver_decisions(spec: TaskSpec, decisions: Sequence[Decision], folder: Path) -> dict:
-    """Evaluate one-shot decisions in a newly opened task, and deliver the best one. See `TaskSpec.deliver`.
+    """Evaluate one-shot decisions in a newly loaded task, and deliver the best decision.
 
-    A decision counts only if it needs no repair and has the same objective again. The original is the instance's
-    control.
+    A decision can be delivered only if it needs no repair and has the same objective again. The original, with which
+    decisions are compared, is the control of the instance.
 
     Args:
-      spec: the task's specification.
+      spec: the specification of the task.
       decisions: the decisions.
-      folder: where the receipt goes.
+      folder: the folder for the receipt.
+
+    Returns:
+      The dictionary that `TaskSpec.deliver` describes, and `lower_bound`, the bound of the instance or None.
     """
     task, result = spec.make_task(), {}
     instance = task.initial
@@ -70,11 +75,11 @@ def deliver_decisions(spec: TaskSpec, decisions: Sequence[Decision], folder: Pat
 
 
 def summary(task, outcome: dict) -> str:
-    """Return one line: the delivered result and its distance from the original.
+    """Return one line of text with the objective of the original, the objective of the delivered result and its name.
 
     Args:
-      task: the opened task.
-      outcome: as `deliver_steps` or `deliver_decisions` returned it.
+      task: the loaded task.
+      outcome: the result of `deliver_steps` or `deliver_decisions`.
     """
     before = outcome["original"]["objective"]
     if outcome["delivered"] == "original":
@@ -114,13 +119,13 @@ def _deliver(spec: TaskSpec, task, result: dict, actions: dict, original: int, f
 
 @dataclass(frozen=True)
 class PlainSpec:
-    """Most of `rlflow.common.task.TaskSpec`.
+    """A base class that implements most methods of `rlflow.common.task.TaskSpec`.
 
     A subclass adds `shape` and `make_task`, and `make_reward` if the task is step by step.
 
     Attributes:
-      source: a file with the text that names the problem.
-      max_steps: see `env.max_steps`.
+      source: the path of a file with the text that names the problem.
+      max_steps: the number of steps after which an episode is truncated (option `env.max_steps`).
     """
 
     shape: ClassVar[str]
@@ -130,7 +135,7 @@ class PlainSpec:
 
     @property
     def problem(self) -> str:
-        """The text of the option `model`, or the content of the file that it names."""
+        """The text in the file `source`, which names the problem; white space at both ends is removed."""
         try:
             return Path(self.source).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

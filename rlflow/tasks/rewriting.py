@@ -1,4 +1,4 @@
-"""The task `rewriting`: rewrite an ONNX model by proved rules until it is faster."""
+"""The task `rewriting`: make an ONNX model faster by proved rewrite rules."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,13 +25,25 @@ from rlflow.zoo import ZOO, load
 
 
 class RewritingSpec(EnvSpec):
-    """An ONNX model, rules, a cost and a reward; see `rlflow.common.task.TaskSpec`."""
+    """The specification of a rewriting task: an ONNX model, rules, a cost and a reward.
+
+    The methods are described at `rlflow.common.task.TaskSpec`.
+    """
 
     shape: ClassVar[str] = STEP_BY_STEP
 
     @classmethod
     def fetch(cls, model: str, seed: int, folder: Path) -> Path:
-        """Return the path of the model: a file, or a zoo model that is built and written into the folder."""
+        """Return the path of the model's file. A zoo model is built first and written to the folder.
+
+        Args:
+          model: the path of an ONNX file, or a zoo name.
+          seed: the seed of a zoo model's weights.
+          folder: the folder for the file of a zoo model.
+
+        Raises:
+          RLFlowError: there is no such file and no such zoo name.
+        """
         if model in ZOO:
             source = folder / "model.onnx"
             save_model(load(model, seed), source)
@@ -78,12 +90,12 @@ class RewritingSpec(EnvSpec):
         """Check, measure and deliver the best candidate; see `TaskSpec.deliver`.
 
         Args:
-          task: the opened task.
+          task: the rewriting task.
           candidates: the candidates.
-          folder: where the files go.
-          config: the run's configuration.
-          measure_seconds: replaces `eval.measure_seconds`, if given.
-          **options: further options of `rlflow.optimisation.delivery.deliver`.
+          folder: the folder for the delivered model, its receipt and the fault report.
+          config: the resolved config of the run.
+          measure_seconds: seconds of measurement per candidate; None for `eval.measure_seconds`.
+          **options: further arguments of `rlflow.optimisation.delivery.deliver`.
         """
         check_is_of_time(task.cost)
         checks = DeliveryOptions(
