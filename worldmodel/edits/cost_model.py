@@ -207,7 +207,7 @@ class GrownCosts(NodeCosts):
         return max(runtime + (per_element or 0.0) * (elements_here - elements_there), 0.0)
 
     def _growths(self, operator: int) -> list[Growth]:
-        """Return the `Growth` of each node signature of an operator that is known at both typical sizes."""
+        """Return a `Growth` for each node signature of an operator whose runtime is known at both typical sizes."""
         result = []
         for signature, runtime in self.known[operator].items():
             if self.there.knows(operator, signature):

@@ -162,7 +162,7 @@ class Grounding:
     # -- nodes -------------------------------------------------------------------------------------
 
     def node(self, operator: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> int:
-        """Return the number of a node; number a new node and add its possible matches.
+        """Return the number of a node. A new node gets the next number, and its possible matches are added.
 
         Args:
           operator: the operator of the node.
@@ -196,7 +196,7 @@ class Grounding:
     # -- matches -----------------------------------------------------------------------------------
 
     def match(self, xfer_id: int, nodes: tuple[int, ...], operands: tuple[int, ...]) -> int | None:
-        """Return the number of a match; number a new match. Return None if the data do not contain its pattern.
+        """Return the number of a match, and add a new match. Return None if the data do not contain its pattern.
 
         Args:
           xfer_id: the rule.

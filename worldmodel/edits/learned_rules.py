@@ -203,13 +203,13 @@ def _wiring_of_effect(effect: Effect) -> tuple:
 def _transferred(here: tuple[int, ...], cases: Cases) -> int:
     """Predict the new value that belongs to known values, from examples.
 
-    The first of these possibilities that applies gives the new value:
+    The first of these rules that applies gives the new value:
 
-    1. In all cases the new value equals the known value at one position: the known value at this position.
-    2. In all cases the known value at one position determines the new value: the new value of the case with the same
-       known value at this position, if there is one.
-    3. The new value is the same in all cases: this value.
-    4. A hash, which equals no other value.
+    1. If the new value equals the known value at one position in all cases, return `here` at this position.
+    2. If the known value at one position determines the new value in all cases, and a case agrees with `here` at this
+       position, return the new value of this case.
+    3. If the new value is the same in all cases, return this value.
+    4. Otherwise return a hash, which equals no other value.
 
     Args:
       here: the known values of the match.
