@@ -1,4 +1,4 @@
-"""The time budget of one command, and the signals that stop it."""
+"""The time budget of the command `optimise`, and the signals and timer that stop the command."""
 
 import signal
 import threading

@@ -35,7 +35,11 @@ ABLATION_RUNS = ABLATION_SESSIONS * (MIN_PAIRS + 3)
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """The options of a delivery: see `eval`, `cost.threads`, `env.exact` and `fix` in configs/default.yaml."""
+    """The options of `deliver`.
+
+    The attributes are the options `eval.seeds`, `eval.tolerance`, `eval.measure_seconds`, `eval.sessions`,
+    `cost.threads`, `seed`, `env.exact`, `fix` and `eval.accept` of configs/default.yaml.
+    """
 
     seeds: Sequence[int]
     tolerance: float

@@ -10,7 +10,7 @@ shows the difference. A candidate is not run if the ONNX checker refuses it, or 
 because ONNX Runtime may end the process.
 
 With symbolic sizes, equality at one size shows little, because a rewrite may be right only for one size of a symbol.
-Both models are therefore run at the named sizes and at five more sizes, and the candidate must run at every size at
+Both models are therefore run at the named sizes and at up to five more, and the candidate must run at every size at
 which the original runs. Sizes at which the original does not run, or that need too much time or memory, are reported
 as not compared.
 """
