@@ -4,10 +4,10 @@ A page groups rewrites into regions. A step needs the earlier steps that made a 
 and the step after which its match first appeared. Steps that need one another form a region. Each removed or added node
 belongs to one region, so the gains of regions add up to the whole. Regions of equal appearance are drawn once.
 
-Names come from unknown models: elements are built by calls that escape every text, and the page's policy forbids the
-network and every script.
+The names of operators come from untrusted models. HTML elements are therefore built by `markup.tag`, which escapes
+every text. The Content-Security-Policy of a page forbids network access and scripts.
 
-Runs are compared only if their estimates are comparable: all runs of one model must agree in environment, cost and
-shapes. Means are over runs of one model and controller, with Student's intervals. Estimated and measured gains are
-never mixed, and each table states how many runs were measured.
+Runs are compared only if their estimates are comparable: all runs of one model must have equal options of environment
+and cost, and equal shapes. Means are over the runs of one model and controller, with confidence intervals by Student's
+t. Estimated and measured gains are never mixed, and each table states how many runs were measured.
 """

@@ -1,8 +1,9 @@
-"""Draw the change of a graph: similar regions form one kind, and each kind is drawn once, before and after.
+"""Draw the regions of a graph that rewrites changed, as SVG pictures before and after.
 
-Both pictures of a region share one layered layout, so the same operator has the same position in both. A node that
-exists only before may share its position with a node that exists only after. Red operators were removed, green
-operators were added, grey operators stayed.
+Regions whose pictures would differ only in costs and names form one kind, and only the first region of a kind is drawn.
+Both pictures of a region share one layered layout, so an operator has the same position in both. A node that exists
+only before may share its position with a node that exists only after. Red operators were removed, green operators were
+added, grey operators stayed.
 """
 
 from collections import Counter
@@ -16,19 +17,19 @@ from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.regions import Edge, Region, Step, edges, regions, shown
 
 WIDE, HIGH = 136, 36  # pixels of an operator's box
-COLUMN, ROW = WIDE + 24, HIGH + 26  # pixels between neighbours
+COLUMN, ROW = WIDE + 24, HIGH + 26  # pixels from a box to the next one in its row, and in its column
 MARGIN = 10
-SWEEPS = 4  # passes over the layers that move neighbours above each other
-CHARACTERS = 19  # of an operator's name that fit into a box
+SWEEPS = 4  # passes over the layers, in which each node moves towards the mean column of its neighbours
+CHARACTERS = 19  # number of characters that fit into a box
 
 
 class Drawing(NamedTuple):
-    """The content of a region's pictures.
+    """The content of the two pictures of a region.
 
     Attributes:
-      kinds: node id → removed, added, kept, or elsewhere (changed by another region).
-      before, after: edges.
-      positions: node id → (column, a multiple of one half; row).
+      kinds: node id → "removed", "added", "kept", or "elsewhere" (removed or added by another region).
+      before, after: the edges in the picture before, and in the picture after the change.
+      positions: node id → (column, row), from 0; a column is a multiple of one half.
     """
 
     kinds: dict[int, str]
@@ -38,7 +39,7 @@ class Drawing(NamedTuple):
 
     @property
     def size(self) -> tuple[float, int]:
-        """(columns, rows)."""
+        """The size of a picture, as (number of columns, number of rows)."""
         columns, rows = (max(position[axis] for position in self.positions.values()) for axis in (0, 1))
         return columns + 1, rows + 1
 
@@ -84,12 +85,13 @@ def _node(before: Graph, after: Graph, node_id: int) -> Node:
 
 
 def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int]) -> dict[int, tuple[float, int]]:
-    """Return node id → (column, row), with every edge leading down.
+    """Return node id → (column, row). Edges lead down, except that at least one edge of a cycle leads up.
 
     Args:
-      node_ids: the nodes.
-      links: the edges before and after.
-      gone, new: the nodes that exist only before, and only after; one node of each set may share a position.
+      node_ids: the nodes to place.
+      links: the edges between these nodes, before and after the change.
+      gone: the nodes that exist only before the change.
+      new: the nodes that exist only after the change; each may share the position of a node in `gone`.
     """
     row = _rows(node_ids, links)
     near: dict[int, list[int]] = {node_id: [] for node_id in node_ids}
@@ -110,8 +112,9 @@ def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int])
 
 
 def _rows(node_ids, links: list[Edge]) -> dict[int, int]:
-    """Return the row of each node: the length of the longest path to it. If there is a cycle, one of its edges leads
-    up.
+    """Return node id → row: the number of edges on the longest path that ends at the node.
+
+    While only nodes in and below cycles remain, the one with the smallest id is placed next; edges into it may lead up.
     """
     row, left = {}, {n: {e.source for e in links if e.target == n and e.source != n} for n in sorted(node_ids)}
     while left:
@@ -124,14 +127,17 @@ def _rows(node_ids, links: list[Edge]) -> dict[int, int]:
 
 
 def _slots(node_ids: list[int], gone: Set[int], new: Set[int]) -> list[list[int]]:
-    """Return the nodes of a layer, with a node that exists only before paired with a node that exists only after."""
+    """Return the slots of a layer: lists of the node ids that share one position.
+
+    A node in `gone` shares its slot with a node in `new` as long as both sets last. Every other node has its own slot.
+    """
     was, now = ([n for n in node_ids if n in some] for some in (gone, new))
     pairs = [[n for n in pair if n is not None] for pair in zip_longest(was, now)]
     return [[n] for n in node_ids if n not in gone and n not in new] + pairs
 
 
 def _columns(layers: list[list[list[int]]]) -> dict[int, float]:
-    """Return the column of each node, with every layer centred."""
+    """Return node id → column. The slots of every layer have successive columns, centred around column 0."""
     return {n: k - (len(layer) - 1) / 2 for layer in layers for k, slot in enumerate(layer) for n in slot}
 
 
@@ -144,11 +150,11 @@ def _mean_or(values: list[float], otherwise: float) -> float:
 
 
 def picture(before: RewriteState, after: RewriteState, drawing: Drawing) -> Safe:
-    """Return the pictures before and after, side by side.
+    """Return two pictures of a region, before and after the change, side by side.
 
     Args:
       before, after: the states before and after all steps.
-      drawing: of the region.
+      drawing: the drawing of the region.
     """
     columns, rows = drawing.size
     is_bent = any(_has_box_between(drawing.positions, edge) for edge in [*drawing.before, *drawing.after])
@@ -193,14 +199,17 @@ def _corner(position: tuple[float, int]) -> tuple[int, int]:
 
 
 def _has_box_between(positions: Mapping[int, tuple[float, int]], edge: Edge) -> bool:
-    """Return whether a box lies between the ends of an edge."""
+    """Return whether a straight line for an edge would cross a box in one of the rows between the edge's ends."""
     (column, first), (last_column, last) = positions[edge.source], positions[edge.target]
     middle = (column + last_column) / 2
     return any(first < row < last and abs(column - middle) < 0.5 for column, row in positions.values())
 
 
 def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
-    """Return the arrow from the foot of a box to the head of another box, bent around a box between them."""
+    """Return the arrow of an edge, from the bottom of its source's box to the top of its target's box.
+
+    The arrow is bent around a box between them. An edge with hidden operators is dotted and shows their number.
+    """
     (x, y), (end, below) = _corner(positions[edge.source]), _corner(positions[edge.target])
     x, y, end = x + WIDE // 2, y + HIGH, end + WIDE // 2
     aside, bend = (COLUMN, (below - y) // 3) if _has_box_between(positions, edge) else (0, (below - y) // 2)
@@ -221,16 +230,16 @@ def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
     return tag("g", drawn)
 
 
-BOXES = 2500  # maximum number of operators in all pictures
-UNFOLDED = 3  # kinds that are unfolded at first
-FIRST_COLUMNS, FIRST_ROWS = 2, 6  # largest drawing that is readable on the first screen
-FIRST_BOXES = 36  # largest drawing on the first screen if none is readable at once
-NUMBERS = 12  # numbers of steps under a drawing
-OPERATORS = 4  # operators with their counts on the first screen
+BOXES = 2500  # maximum number of operators in all drawings of a page
+UNFOLDED = 3  # number of kinds whose drawings are visible when the page is opened
+FIRST_COLUMNS, FIRST_ROWS = 2, 6  # size of the largest drawing that is readable on the first screen
+FIRST_BOXES = 36  # maximum number of operators in the drawing of the first screen if no drawing is readable there
+NUMBERS = 12  # maximum number of step numbers listed under a drawing
+OPERATORS = 4  # maximum number of operators that the first screen lists with the change of their number
 
 
 class Kind(NamedTuple):
-    """Regions of equal appearance, and the drawing of the first region."""
+    """Regions whose pictures differ only in costs and names, and the drawing of the first of these regions."""
 
     regions: list[Region]
     drawing: Drawing
@@ -241,12 +250,12 @@ class Kind(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A graph before and after some steps.
+    """The change of a graph by a sequence of steps.
 
     Attributes:
-      before, after: the two states.
-      steps: the steps between them.
-      kinds: of all regions with a removed or added operator, highest gain first.
+      before, after: the states before the first step and after the last step.
+      steps: the steps.
+      kinds: the kinds of all regions that removed or added an operator, with the highest gain first.
     """
 
     before: RewriteState
@@ -256,11 +265,11 @@ class Change(NamedTuple):
 
 
 def change(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> Change:
-    """Return the change between two states, with regions of equal appearance grouped.
+    """Return the change of a graph, with its regions grouped by appearance.
 
     Args:
-      before, after: the two states.
-      steps: as `trace` returns them.
+      before, after: the states before the first step and after the last step.
+      steps: the steps from `before` to `after`, as `trace` returns them.
     """
     kinds: dict[tuple, Kind] = {}
     for region in regions(before, after, steps):
@@ -271,7 +280,7 @@ def change(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> 
 
 
 def operators(state: RewriteState) -> Counter:
-    """Return operator → its number of nodes, without folded nodes."""
+    """Return operator → number of its nodes in the state's graph, without constant nodes."""
     return Counter(node.op for node_id, node in state.graph.nodes.items() if shown(state.graph, node_id))
 
 
@@ -279,7 +288,10 @@ def operators(state: RewriteState) -> Counter:
 
 
 def operators_text(what: Change) -> str:
-    """Return the numbers of operators before and after, and the largest differences."""
+    """Return the numbers of operators before and after a change, such as "Operators 120 → 98: Add −12, Mul −10".
+
+    The operators whose numbers changed most are listed, at most OPERATORS of them.
+    """
     before, after = operators(what.before), operators(what.after)
     differences = {op: after[op] - before[op] for op in before | after if after[op] != before[op]}
     most = sorted(differences, key=lambda op: (-abs(differences[op]), op))[:OPERATORS]
@@ -290,10 +302,10 @@ def operators_text(what: Change) -> str:
 
 
 def first_drawing(what: Change) -> Safe | None:
-    """Return the drawing for the first screen: of the kinds that are readable at once, the one with the highest gain.
+    """Return the drawing for the first screen, or None if no operator was removed or added.
 
-    If no kind is readable at once, the smallest kind is drawn; if that kind is too large, a sentence replaces the
-    drawing.
+    The drawing shows the kind with the highest gain among the kinds of at most FIRST_COLUMNS × FIRST_ROWS. If no kind
+    is that small, it shows the kind with the fewest operators; if these are more than FIRST_BOXES, a sentence instead.
     """
     if not what.kinds:
         return None
@@ -319,11 +331,11 @@ def _fits(drawing: Drawing) -> bool:
 
 
 def summary(what: Change, kind: Kind) -> str:
-    """Return the rules of a kind, its gain and its number of regions.
+    """Return one line about a kind of regions: its rules, its total gain and, if above 1, its number of regions.
 
     Args:
-      what: the change.
-      kind: the kind.
+      what: the change that the kind belongs to.
+      kind: the kind of regions.
     """
     rules = list(dict.fromkeys(what.steps[number].rule for number in kind.regions[0].steps))
     places = f" in {len(kind.regions)} similar regions" if len(kind.regions) > 1 else ""
@@ -331,7 +343,7 @@ def summary(what: Change, kind: Kind) -> str:
 
 
 def pictures(what: Change) -> list[Safe]:
-    """Return an introduction and one foldable element per kind of region, with its drawing."""
+    """Return a paragraph that explains the drawings, then one foldable element with a drawing per kind of regions."""
     gone = sum(len(region.removed) for kind in what.kinds for region in kind.regions)
     new = sum(len(region.added) for kind in what.kinds for region in kind.regions)
     about = (

@@ -1,7 +1,8 @@
 """Draw all charts with matplotlib: as PNG files beside a Markdown page, and as SVG inside an HTML page.
 
-In an HTML page a chart takes the page's colours, light or dark, and its texts are texts. Its elements are rebuilt by
-`markup.tag`, so names from unknown models are escaped there as everywhere. Equal figures give equal bytes.
+An SVG chart refers to the colours of the page by CSS variables, so it follows the light and the dark mode. Its labels
+stay text and are not converted to outlines. Its elements are rebuilt by `markup.tag`, which escapes the names from
+untrusted models. Equal figures give equal bytes.
 """
 
 import io
@@ -16,24 +17,24 @@ from xml.etree import ElementTree
 from rlflow.common.files import write_bytes
 from rlflow.reports.markup import LIGHT, SERIES, Safe, short, tag
 
-WIDTH = 5.6  # inches of 72 SVG units; letters of 9 units are then readable on a phone
-ROW = 0.24  # inches between bars, intervals or rows of a heatmap
-MAGNIFIED = 1.5  # pixels per unit on a wide screen
-POINTS = 400  # points per line
-NAMES = 12  # names in a legend
-LONGEST = 40  # characters of a name beside an axis
+WIDTH = 5.6  # width of a figure in inches of 72 SVG units; letters of 9 units are then readable on a phone
+ROW = 0.24  # inches from one bar, interval or row of a heatmap to the next
+MAGNIFIED = 1.5  # pixels per SVG unit on a wide screen
+POINTS = 400  # number of points to which a line is thinned
+NAMES = 12  # maximum number of names in a legend
+LONGEST = 40  # maximum number of characters of a name beside an axis
 COLOURS = [LIGHT[f"s{number}"] for number in range(SERIES)]
-VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.items()}  # colour → the page's variable
+VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.items()}  # colour → CSS variable of the page
 DRAWING = RLock()  # One chart is drawn at a time; styled functions may call each other.
-DROPPED = {"metadata", "style"}  # SVG elements: a date, and a style for the whole page
+DROPPED = {"metadata", "style"}  # SVG elements that are left out: a date, and a style that would affect the whole page
 
 
 @contextmanager
 def styled():
-    """A context manager and decorator that draws in this module's style and changes nothing outside.
+    """Apply this module's matplotlib style inside a `with` block or a decorated function, then restore the old style.
 
-    Matplotlib has one style per process, so threads draw one after the other. Other code that draws in another thread
-    may get this style meanwhile.
+    Matplotlib has one style per process, so a lock lets only one thread draw in this style. Code that draws without
+    this lock in another thread may get the style, too.
     """
     import matplotlib
 
@@ -49,10 +50,10 @@ def styled():
 
 
 def new_figure(width: float, height: float):
-    """Return an empty figure.
+    """Return an empty matplotlib figure.
 
     Args:
-      width, height: in inches.
+      width, height: the size in inches.
     """
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
@@ -60,7 +61,9 @@ def new_figure(width: float, height: float):
 
 
 def label(text: str, longest: int = LONGEST) -> str:
-    """Return a foreign text for a figure: short, without formulas, and with characters that an SVG may hold.
+    """Return a text from an untrusted model as a label of a figure.
+
+    The text is cut, characters that are not printable are replaced, and `$` is escaped, since it would begin a formula.
 
     Args:
       text: the text.
@@ -75,10 +78,10 @@ def label(text: str, longest: int = LONGEST) -> str:
 
 @styled()
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str):
-    """Return a figure of named lines.
+    """Return a figure of lines, with a legend if there are several.
 
     Args:
-      series: name → (x, y) points; points that are not finite are left out.
+      series: name of a line → its (x, y) points; points whose y is not finite are left out.
       x_label, y_label: the titles of the axes.
     """
     legend = min(len(series), NAMES + 1) if len(series) > 1 else 0
@@ -100,8 +103,9 @@ def curve(named: Mapping[str, Sequence[tuple[float, float]]], title: str):
     """Return a figure of training curves.
 
     Args:
-      named: name → (step, value) points.
-      title: "name (unit) by what"; the title stands beside the figure, and the axes show the unit and "what".
+      named: name of a curve → its (step, value) points.
+      title: the title of the figure, "NAME (UNIT) by X". UNIT becomes the title of the y axis (NAME if there is no
+        unit) and X the title of the x axis ("step" if missing). The figure itself does not contain the title.
     """
     name, _, along = title.partition(" by ")
     unit = name.partition(" (")[2].removesuffix(")")
@@ -109,7 +113,7 @@ def curve(named: Mapping[str, Sequence[tuple[float, float]]], title: str):
 
 
 def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most about POINTS of the points, including the first and the last."""
+    """Return at most POINTS of the points of a line at equal strides, and in addition the last point."""
     stride = max(1, -(-len(line) // POINTS))
     kept = list(line[::stride])
     return kept if not line or kept[-1] == line[-1] else [*kept, line[-1]]
@@ -117,11 +121,11 @@ def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 @styled()
 def bars(values: Mapping[str, float], x_label: str):
-    """Return a figure with one named bar and its number per value.
+    """Return a figure of horizontal bars, each with its name and its value as a number.
 
     Args:
-      values: name → value.
-      x_label: the title of the axis.
+      values: name of a bar → its value.
+      x_label: the title of the axis of values.
     """
     figure = new_figure(WIDTH, ROW * len(values) + 0.7)
     axes = figure.subplots()
@@ -137,11 +141,12 @@ def bars(values: Mapping[str, float], x_label: str):
 
 @styled()
 def intervals(rows: Sequence[tuple[str, Sequence[Mapping]]], x_labels: Sequence[str]):
-    """Return a figure with one panel per label, each with a dot for every mean and a line for its interval.
+    """Return a figure of confidence intervals: each is a dot at the mean and a line from `low` to `high`.
 
     Args:
-      rows: (name, one {mean, low, high} per panel) pairs; None is not drawn.
-      x_labels: the titles of the panels' axes.
+      rows: (name of the row, results) pairs; `results` holds one {mean, low, high} per panel. A mean or an interval of
+        None is not drawn.
+      x_labels: the titles of the panels' x axes; each title makes one panel.
     """
     figure = new_figure(1.2 * WIDTH, ROW * len(rows) + 0.8)
     planes = figure.subplots(1, len(x_labels), sharey=True, squeeze=False)[0]
@@ -161,10 +166,10 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mapping]]], x_labels: Sequence[
 
 @styled()
 def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[str, str], float]):
-    """Return a figure of counts; higher counts are darker.
+    """Return a heatmap of counts, in which higher counts are darker.
 
     Args:
-      rows, columns: the names.
+      rows, columns: the names of the rows and of the columns.
       counts: (row, column) → count; a missing count is 0.
     """
     from matplotlib.patches import Rectangle
@@ -209,7 +214,7 @@ def svg(figure, name: str, about: str) -> Safe:
 
     Args:
       figure: a matplotlib figure.
-      name: a name that no other chart of the page has.
+      name: a name that no other chart of the page has; the ids in the SVG depend on it.
       about: a description for people who cannot see the chart.
     """
     import matplotlib
@@ -224,7 +229,8 @@ def svg(figure, name: str, about: str) -> Safe:
 
 
 def _element(node) -> Safe | None:
-    """Return a matplotlib element, rebuilt without the names of groups, or None for a dropped element."""
+    """Return an SVG element of matplotlib, rebuilt by `tag` without the ids of groups; None for an element in DROPPED.
+    """
     name = _local(node.tag)
     if name in DROPPED:
         return None
@@ -243,6 +249,6 @@ def _local(name: str) -> str:
 
 
 def _in_page_colours(style: str) -> str:
-    """Return a style with the page's colour variables and font."""
+    """Return an inline CSS style in which colours are replaced by the page's variables, and the font by the page's."""
     named = re.sub(r"#[0-9a-f]{6}", lambda colour: VARIABLES.get(colour.group(), colour.group()), style)
     return named.replace("'DejaVu Sans'", "system-ui")

@@ -1,4 +1,4 @@
-"""Write the report of a run as one HTML page: the answer first, then its reasons, and the conditions last.
+"""Write the report of a run as one HTML page: the result first, then its reasons, and the conditions last.
 
 The first screen states how much faster the model is, how certain that is, whether the outputs are equal, and what was
 changed. The page is one file without scripts, and needs no network.
@@ -31,16 +31,16 @@ from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time
 from rlflow.reports.regions import RuleGain, Step, by_rule, opened_gains, trace
 from rlflow.zoo import ZOO
 
-FIRST_RULES = 5  # rules on the first screen
+FIRST_RULES = 5  # maximum number of rules that the first screen lists
 
 
 def answer(model: str, outcome: dict, name: str) -> Safe:
-    """Return the head of the page: the answer and three cards.
+    """Return the head of the page: the gain in one line, and cards for certainty, equality and estimated gain.
 
     Args:
       model: the name of the model.
-      outcome: the result of `eval`.
-      name: the shown candidate, as `shown_candidate` returns it.
+      outcome: the result of the stage `eval` (`rlflow.optimisation.delivery.deliver`).
+      name: the name of the candidate that the page describes, see `shown_candidate`.
     """
     candidate = outcome["candidates"][name]
     cards = [
@@ -60,7 +60,7 @@ def answer(model: str, outcome: dict, name: str) -> Safe:
 
 
 def _answer_line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
-    """Return (the answer in a few words, a sentence about it, its CSS class)."""
+    """Return (the result in a few words, a sentence with its evidence, its CSS class)."""
     measured = candidate["measured"]
     if outcome["delivered"] == "original":
         whose = f" The figures below belong to {name}, which was not delivered."
@@ -80,7 +80,7 @@ def _answer_line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, s
 
 
 def _one_thread_note(outcome: dict) -> Safe | None:
-    """Return a sentence about the latency with one thread, or None."""
+    """Return a sentence about the latency of the delivered file with one thread, or None if it was not measured."""
     text = one_thread_text(outcome)
     if text is None:
         return None
@@ -89,7 +89,7 @@ def _one_thread_note(outcome: dict) -> Safe | None:
 
 
 def _certainty_card(candidate: dict) -> tuple[str, str, str | None]:
-    """Return (saved time as a 95 % interval, its explanation, its CSS class)."""
+    """Return (the 95 % interval of the saved time in percent, as text; its explanation; its CSS class or None)."""
     measured = candidate["measured"]
     if not measured:
         return "–", "not measured", None
@@ -120,7 +120,7 @@ def _estimate_card(candidate: dict) -> tuple[str, str, None]:
 
 
 def at_a_glance(what: Change) -> Safe:
-    """Return the section with the rewrites by rule and one drawing."""
+    """Return the section "What was changed": numbers of operators, the rules that gained most, and one drawing."""
     if not what.steps:
         return tag("section", tag("h2", "What was changed"), tag("p", "No rewrite."), class_="glance", id="rewrites")
     groups = by_rule(what.steps)
@@ -154,11 +154,11 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     """Write report.html into the folder and return its path. The file needs no other file, no network and no script.
 
     Args:
-      folder: where the file goes.
-      results: as `rlflow.reports.markdown.write_report` takes them, plus `curves` (name → title → list of (step,
-        value)), and `shapes`, `fix` and `threads` for the commands at the end of the page. `eval` must hold `actions`:
-        candidate → (xfer_id, location) pairs.
-      task: the task that the actions belong to.
+      folder: the folder for the file.
+      results: the results that `rlflow.reports.markdown.write_report` takes, and four more entries: `curves` (name of a
+        training → title → list of (step, value)), and `shapes`, `fix` and `threads` for the commands at the end of the
+        page. The entry `eval` must hold `actions`: candidate → (xfer_id, location) pairs.
+      task: the task in which these actions are replayed.
     """
     outcome, model = results["eval"], Path(results["model"]).name
     traces = {name: trace(task, actions) for name, actions in outcome["actions"].items()}
@@ -181,7 +181,10 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
 
 
 def shown_candidate(outcome: dict) -> str:
-    """Return the delivered candidate, or the candidate with the lowest estimate if the original is delivered."""
+    """Return the name of the candidate that the page describes.
+
+    This is the delivered candidate, or the candidate with the lowest estimated runtime if the original is delivered.
+    """
     candidates = outcome["candidates"]
     if outcome["delivered"] in candidates:
         return outcome["delivered"]
@@ -196,7 +199,7 @@ def _section(title: str, *content) -> Safe:
 
 
 def _gains(name: str, steps: Sequence[Step]) -> Safe:
-    """Return the steps of the shown candidate by rule, and one by one in an element that unfolds."""
+    """Return a table of a candidate's gains by rule, and a foldable table of its steps one by one."""
     if not steps:
         return tag("p", "No rewrite.")
     rows = [
@@ -234,7 +237,12 @@ def _one_by_one(steps: Sequence[Step]) -> Safe:
 
 
 def _loss(later: list[int], gain_ps: int) -> Safe:
-    """Return a sentence about the later gains that a losing step made possible."""
+    """Return a sentence about a step that made the graph slower: which later steps needed it, and their total gain.
+
+    Args:
+      later: numbers of these later steps, counted from 0.
+      gain_ps: the sum of their gains in ps.
+    """
     named = ", ".join(str(number + 1) for number in later[:8]) + (" …" if len(later) > 8 else "")
     text = (
         f"slower first; the steps that needed it ({named}) gained {time_text(gain_ps, '+')}"
@@ -269,7 +277,7 @@ def _candidates(outcome: dict) -> list[Safe | None]:
 
 
 def _measurement_cells(candidate: dict) -> tuple[str, str]:
-    """Return (the verdict, the measured ratio with its interval)."""
+    """Return (the verdict of a candidate's measurement, the latency ratio with its interval), both as text."""
     measured = candidate["measured"]
     if not measured:
         return "the original" if candidate["same_as"] == "original" else "not measured", ""
@@ -300,7 +308,7 @@ def _paths(candidates: dict) -> Safe:
 
 
 def _rules(candidates: dict) -> Safe | None:
-    """Return a chart of how often each candidate applied each rule, or None."""
+    """Return a chart of how often each candidate applied each rule, or None if no candidate applied a rule."""
     counts = rule_counts(candidates)
     if not counts:
         return None
@@ -312,7 +320,11 @@ def _rules(candidates: dict) -> Safe | None:
 
 
 def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
-    """Return (name, title, curve) of all curves with at least two points."""
+    """Return (name of the training, title, curve) for each curve with at least two points.
+
+    Args:
+      curves: name of a training → title → curve, a list of (step, value).
+    """
     return [(name, title, curve) for name, of in curves.items() for title, curve in of.items() if len(curve) > 1]
 
 
@@ -359,7 +371,10 @@ def _conditions(results: dict) -> Safe:
 
 
 def _next_commands(results: dict) -> list[Safe]:
-    """Return commands for the next steps. ORIGINAL.onnx stands for the model's path, which differs elsewhere."""
+    """Return the suggested next commands, each with a heading.
+
+    ORIGINAL.onnx replaces the path of a model that is not in the zoo, since the page may be read on another machine.
+    """
     name = results["model"] if results["model"] in ZOO else "ORIGINAL.onnx"
     sizes = shape_words(results["shapes"], results["fix"])
     model = shlex.join([name, *sizes])

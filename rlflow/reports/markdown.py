@@ -1,8 +1,8 @@
 """Write the report of a run as Markdown with plots, and the sentences and tables that the HTML page shares with it.
 
-`write_report` writes report.md from the results of the stages. `summary_line` and `certainty_line` are also the last
-lines of the commands. The tables show the candidates that competed end to end, and the estimated and measured gain of
-each group of rewrites.
+`write_report` writes report.md from the results of the stages. The commands print `summary_line` and `certainty_line`
+among their last lines. The tables show the candidates that were compared end to end, and the estimated and measured
+gain of each group of rewrites.
 """
 
 import csv
@@ -26,7 +26,7 @@ CONTEST_NOTE = (
 
 
 def contest_table(outcome: Mapping) -> Safe | None:
-    """Return the table of candidates that competed end to end, or None."""
+    """Return an HTML table of the candidates that were compared end to end, or None if there was no contest."""
     rows = _contest_rows(outcome)
     if not rows:
         return None
@@ -39,7 +39,10 @@ def contest_table(outcome: Mapping) -> Safe | None:
 
 
 def contest_markdown(outcome: Mapping) -> str:
-    """Return the table of candidates that competed, after an empty line, or an empty text if none did."""
+    """Return a Markdown table of the candidates that were compared end to end; an empty text if there was no contest.
+
+    An empty line precedes the table.
+    """
     rows = [f"| {' | '.join(row)} |" for row in _contest_rows(outcome)]
     head = [
         f"{CONTEST_NOTE}{_earlier_measurements(outcome)}",
@@ -55,9 +58,9 @@ def _contest_rows(outcome: Mapping) -> list[tuple[str, str, str]]:
 
 
 def _earlier_measurements(outcome: Mapping) -> str:
-    """Return a sentence about earlier measurements of rule families, or an empty text.
+    """Return sentences with the latency ratios of rule families that earlier runs measured, or an empty text.
 
-    These measurements are the only way in which one run depends on earlier runs.
+    The report states these ratios because the choice of the candidates depends on them.
     """
     known = [f"{family} {ratio:.3f}" for family, ratio in outcome.get("known_families", {}).items()]
     if not known:
@@ -76,7 +79,7 @@ SHARES_NOTE = (
 
 
 def shares_table(outcome: Mapping) -> Safe | None:
-    """Return the table of gains per group of rewrites, or None."""
+    """Return an HTML table with the gain of each group of batched rewrites, or None if no group was examined."""
     rows = [[tag("code", name), *rest] for name, *rest in _share_rows(outcome)]
     if not rows:
         return None
@@ -84,7 +87,10 @@ def shares_table(outcome: Mapping) -> Safe | None:
 
 
 def shares_markdown(outcome: Mapping) -> str:
-    """Return the table of gains per group of rewrites, after an empty line, or an empty text if none is known."""
+    """Return a Markdown table with the gain of each group of batched rewrites; an empty text if no group was examined.
+
+    An empty line precedes the table.
+    """
     rows = [f"| `{name}` | {' | '.join(rest)} |" for name, *rest in _share_rows(outcome)]
     return (
         "\n".join(["", "", SHARES_NOTE, "", f"| {' | '.join(SHARES_HEAD)} |", "| --- | ---: | --- |", *rows])
@@ -103,16 +109,16 @@ def _share_rows(outcome: Mapping) -> Iterator[tuple[str, str, str]]:
 
 
 SAME = "it is the original: nothing to compare"
-RETURNS_PICTURE = "returns.png"  # of dreamt and real returns, in the folder of the report
+RETURNS_PICTURE = "returns.png"  # file with the chart of dreamt and real returns, in the folder of the report
 FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "counts_exact")
 
 
 def write_report(folder: Path, results: dict) -> Path:
-    """Write report.md and its plots into the folder, and return the path.
+    """Write report.md and its plots, and return the path of report.md.
 
     Args:
-      folder: where the files go.
-      results: `stages` (name → JSON results of collect, train-wm, train-controller), `eval` (the result of
+      folder: the folder for the files.
+      results: a dict of `stages` (name of a stage before eval → its results), `eval` (the result of
         `rlflow.optimisation.delivery.deliver`), `model`, `seed`, `machine` and `versions`.
     """
     outcome = results["eval"]
@@ -141,7 +147,10 @@ def write_report(folder: Path, results: dict) -> Path:
 
 
 def summary_line(outcome: dict) -> str:
-    """Return one sentence with the measured and the estimated gain."""
+    """Return one sentence with the measured and the estimated gain of the delivered candidate.
+
+    If the original is delivered, the sentence states the reason.
+    """
     if outcome["delivered"] == "original":
         return f"No gain: {outcome['reason']}; the original is returned."
     result = outcome["candidates"][outcome["delivered"]]
@@ -156,7 +165,7 @@ def summary_line(outcome: dict) -> str:
 
 
 def measured_text(measured: dict) -> str:
-    """Return a candidate's measured gain, with the interval of the latency ratio."""
+    """Return a measurement in words: the gain, the latency ratio with its interval, and both latencies in ms."""
     (low, high), verdict, ratio = measured["interval"], verdict_text(measured), measured["ratio"]
     gain = f" {100 * abs(1 - ratio):.1f} % {verdict}" if verdict in ("faster", "slower") else f", {verdict}"
     mean_of = at_sizes_text(measured)
@@ -170,9 +179,10 @@ def measured_text(measured: dict) -> str:
 
 
 def verdict_text(measured: dict) -> str:
-    """Return the verdict in words.
+    """Return the verdict of a measurement in words.
 
-    An interval above 1 by less than a measurement's margin gives "if anything slower"; such a result is not delivered.
+    The verdict "no difference shown" becomes "if anything slower" if an interval of the latency ratio, over all sizes
+    or at one size, lies wholly above 1.
     """
     if measured["verdict"] == "no difference shown" and losses(measured):
         return "if anything slower"
@@ -180,7 +190,10 @@ def verdict_text(measured: dict) -> str:
 
 
 def at_sizes_text(measured: dict) -> str:
-    """Return the ratios that a mean over several sizes consists of, or an empty text for one size."""
+    """Return the latency ratio at each typical size, as text for a ratio that is their geometric mean.
+
+    The text is empty if only one size was measured.
+    """
     at = measured.get("at", {})  # older results lack it
     if len(at) < 2:
         return ""
@@ -189,7 +202,10 @@ def at_sizes_text(measured: dict) -> str:
 
 
 def certainty_line(outcome: dict) -> str:
-    """Return one sentence with the evidence for the result, or the evidence against the best candidate."""
+    """Return one sentence with the checks and measurements of the delivered candidate.
+
+    If the original is delivered, the sentence states the measurement of the candidate with the lowest estimate.
+    """
     candidates, name = outcome["candidates"], outcome["delivered"]
     if name == "original":
         best = min(candidates, key=lambda each: candidates[each]["estimated_ms"], default=None)
@@ -212,7 +228,10 @@ def certainty_line(outcome: dict) -> str:
 
 
 def one_thread_text(outcome: dict) -> str | None:
-    """Return the delivered file's latency with one thread if it was chosen with more, or None if not measured."""
+    """Return the measurement of the delivered file with one thread in words, or None if it was not measured so.
+
+    Only files that were chosen by measurements with several threads are also measured with one thread.
+    """
     measured = outcome.get("measured_one_thread")  # older results lack it
     if not measured:
         return None
@@ -230,7 +249,7 @@ def _summary(outcome: dict) -> str:
 
 
 def _rewrites(outcome: dict) -> str:
-    """Return the delivered candidate's rewrites by rule, most frequent first."""
+    """Return the rules that the delivered candidate applied with their counts, the most frequent rule first."""
     if outcome["delivered"] == "original":
         return "Nothing: the original is returned unchanged."
     rules = outcome["candidates"][outcome["delivered"]]["rules"]
@@ -274,7 +293,10 @@ def _controls_note(outcome: dict) -> str:
 
 
 def compared_returns(outcome: dict) -> dict[str, float]:
-    """Return the returns of the trained controller, dreamt and real, and of its controls, by the name of a bar."""
+    """Return the bars of the chart of returns: name of a bar → return of one episode.
+
+    The bars show the trained controller, in the dream and on the real graph at each temperature, and its controls.
+    """
     names = {"untrained": "untrained policy", "greedy": "greedy search", "random": "random play"}
     returns = {}
     for dreamt in outcome["dreamt"]:
@@ -295,7 +317,7 @@ def _dream(outcome: dict) -> str:
 
 
 def _fidelity(fidelity: dict) -> str:
-    """Return a table of the world model's accuracy on held-out episodes."""
+    """Return a table of the world model's accuracy on held-out episodes, by number of steps, beside two baselines."""
     rows = [
         "Open loop on held-out random episodes, compared with trivial baselines (`no_change`: nothing happens; "
         "`rule_mean`: each rule's mean reward):",
@@ -321,7 +343,10 @@ def _equality(outcome: dict) -> str:
 
 
 def left_out_text(outcome: dict) -> str:
-    """Return a sentence about rewrites that were left out, or an empty text."""
+    """Return a sentence with the number of rewrites left out of each candidate because outputs differ after them.
+
+    The text is empty if no rewrite was left out.
+    """
     counts = [
         f"{len(result['left_out'])} of {name}" for name, result in outcome["candidates"].items() if result["left_out"]
     ]
@@ -344,7 +369,7 @@ def _conditions(results: dict) -> str:
 
 
 def rule_counts(candidates: Mapping[str, Mapping]) -> dict[tuple[str, str], int]:
-    """Return (rule, candidate) → number of applications."""
+    """Return (rule, candidate) → how often the candidate applied the rule."""
     return {(rule, name): count for name, result in candidates.items() for rule, count in result["rules"].items()}
 
 
@@ -362,7 +387,11 @@ def _plot_rules(folder: Path, outcome: dict) -> Path | None:
 
 
 def as_csv(table: Sequence[Mapping]) -> str:
-    """Return a table as CSV with a header; None becomes an empty cell."""
+    """Return a table as CSV.
+
+    Args:
+      table: the rows; the keys of the first row are the header, and a value of None becomes an empty cell.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(table[0]) if table else [], lineterminator="\n")
     writer.writeheader()

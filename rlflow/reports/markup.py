@@ -1,14 +1,14 @@
 """Build HTML and SVG from nested calls, and define the look of pages: light and dark colours, and the style sheet.
 
-`tag` escapes every text that is not `Safe`, since the names of operators come from unknown models. The page's policy
-forbids the network and every script. Nothing on a page is wider than the screen: drawings scale down, columns move
-below each other, and on a phone the rows of a wide table become cards.
+`tag` escapes every text that is not `Safe`, since the names of operators come from untrusted models. The
+Content-Security-Policy of a page forbids network access and scripts. Nothing on a page is wider than the screen:
+drawings scale down, columns move below each other, and on a phone the rows of a wide table become cards.
 """
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
 
-SERIES = 6  # colours of lines: s0, s1, …
+SERIES = 6  # number of colours for lines in charts; they are named s0, s1, …
 LIGHT = {
     "page": "#ffffff", "text": "#1d2430", "faint": "#667085", "line": "#d7dce3", "card": "#f5f7fa",
     "gone": "#c0362c", "gone-fill": "#fdeceb", "new": "#1a7f43", "new-fill": "#e6f6ec", "kept-fill": "#eceff3",
@@ -84,22 +84,23 @@ svg { display: block; max-width: 100%; height: auto; } svg .faint { fill: var(--
 
 
 VOID = {"meta"}  # elements without an end tag
-LONGEST = 80  # characters of a displayed name
-WORD = 24  # characters of the longest word that is not broken
-NARROW = 3  # columns of a table that fits on a phone
+LONGEST = 80  # maximum number of characters of a displayed name
+WORD = 24  # number of characters above which a word in a table may be broken
+NARROW = 3  # maximum number of columns of a table that fits on a phone
 
 
 class Safe(str):
-    """Markup that may stand in a page unchanged; every other text is escaped."""
+    """Text that is HTML or SVG markup; `tag` and `join` insert it unchanged, and escape every other text."""
 
 
 def tag(name: str, /, *children, **attributes) -> Safe:
-    """Return one element.
+    """Return one HTML or SVG element.
 
     Args:
       name: the element's name.
       *children: texts (escaped unless Safe), numbers, or iterables of these; None is skipped.
-      **attributes: `class_` stands for class and `stroke_width` for stroke-width; None is skipped.
+      **attributes: the element's attributes, in which `class_` stands for class and `stroke_width` for stroke-width; an
+        attribute of None is left out.
     """
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
@@ -110,7 +111,11 @@ def tag(name: str, /, *children, **attributes) -> Safe:
 
 
 def join(children) -> Safe:
-    """Return the markup of nested children."""
+    """Return children as one markup text.
+
+    Args:
+      children: a text (escaped unless Safe), a number, an iterable of children, or None for an empty text.
+    """
     if isinstance(children, Safe):
         return children
     if isinstance(children, Iterable) and not isinstance(children, str):
@@ -119,7 +124,7 @@ def join(children) -> Safe:
 
 
 def short(text: str, longest: int = LONGEST) -> str:
-    """Return a text from an unknown model, cut to a length that fits a page.
+    """Return a text, cut to a maximum length; names in an untrusted model can be arbitrarily long.
 
     Args:
       text: the text.
@@ -129,11 +134,11 @@ def short(text: str, longest: int = LONGEST) -> str:
 
 
 def time_text(picoseconds: int, sign: str = "") -> str:
-    """Return a time in ms or µs.
+    """Return a time as text, in ms from 1 ms on and otherwise in µs.
 
     Args:
       picoseconds: the time.
-      sign: "+" to show the sign of gains, too.
+      sign: "+" to write a plus sign before positive times.
     """
     milliseconds = abs(picoseconds) >= 10**9
     return f"{picoseconds / 1e9:{sign}.3f} ms" if milliseconds else f"{picoseconds / 1e6:{sign}.3g} µs"
@@ -144,8 +149,8 @@ def table(head: Iterable[str], rows: Iterable[Iterable], numbers: Iterable[int] 
 
     Args:
       head: the titles of the columns.
-      rows: iterables of cells, or finished elements (`row`).
-      numbers: the columns that are aligned right.
+      rows: the rows, each an iterable of cells or a result of `row`.
+      numbers: positions of the columns that are aligned right.
     """
     head, numbers = list(head), set(numbers)
     heads = [tag("th", title, class_="n" if k in numbers else None) for k, title in enumerate(head)]
@@ -155,13 +160,16 @@ def table(head: Iterable[str], rows: Iterable[Iterable], numbers: Iterable[int] 
 
 
 def row(head: Sequence[str], cells: Iterable, numbers: Iterable[int] = (), **attributes) -> Safe:
-    """Return one row of a table. Each cell stores its title, which precedes the cell where rows become cards.
+    """Return one row of a table.
+
+    Each cell also stores the title of its column. A phone shows the rows of wide tables as cards, with this title
+    before each cell.
 
     Args:
       head: the titles of the columns.
-      cells: the contents.
-      numbers: the columns that are aligned right.
-      **attributes: of the row.
+      cells: the contents of the cells.
+      numbers: positions of the columns that are aligned right.
+      **attributes: attributes of the `tr` element.
     """
     drawn = []
     for k, (title, cell) in enumerate(zip(head, cells, strict=True)):
@@ -171,11 +179,13 @@ def row(head: Sequence[str], cells: Iterable, numbers: Iterable[int] = (), **att
 
 
 def page(title: str, *sections) -> str:
-    """Return a whole document that needs no other file. Its policy forbids the network and every script.
+    """Return a whole HTML document that needs no other file.
+
+    Its Content-Security-Policy forbids network access and scripts.
 
     Args:
       title: the title of the document.
-      *sections: the content.
+      *sections: the elements of the page's body.
     """
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     head = tag(

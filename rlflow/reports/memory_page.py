@@ -1,4 +1,8 @@
-"""The HTML page of the command `memory`: live memory over time, before and after, and all figures."""
+"""The HTML page of the command `memory`.
+
+The page shows a chart of the memory in use while each node runs, in the original and in the new order of the nodes, and
+a table of all sizes in MB.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,8 +28,8 @@ def write_page(path: Path, results: dict, usage: Sequence[np.ndarray], code: str
     Args:
       path: the file to write.
       results: the result of the command `memory`.
-      usage: int64 [n] each, the bytes in use while each node runs, for both orders.
-      code: Python code that loads the file.
+      usage: two arrays, int64 [n]: the bytes in use while each node runs, in the original and in the new order.
+      code: Python code that loads the optimised model.
     """
     names = names_of(results)
     series = {name: stretches(one) for name, one in zip(names, usage, strict=True)}
@@ -42,18 +46,29 @@ def write_page(path: Path, results: dict, usage: Sequence[np.ndarray], code: str
 
 
 def names_of(results: Mapping) -> tuple[str, str]:
-    """Return the names of the two compared orders."""
+    """Return the names of the original and of the optimised model, as the page shows them."""
     return "as it is", "rewritten" if results["rewritten"] else "best order"
 
 
 def stretches(usage: np.ndarray) -> list[tuple[float, float]]:
-    """Return (nodes run, MB) points for a chart: the maximum of each stretch of nodes, at most POINTS in all."""
+    """Return at most POINTS points (number of nodes run before, MB) for a chart of memory in use.
+
+    Each point is the maximum over a number of successive nodes.
+
+    Args:
+      usage: int64 [n], the bytes in use while each node runs.
+    """
     size = -(-len(usage) // charts.POINTS)
     return [(first, float(usage[first : first + size].max()) / MB) for first in range(0, len(usage), size)]
 
 
 def figures(results: Mapping) -> list[tuple[str, str, str, str]]:
-    """Return rows of (figure, MB as it is, MB in the best order, latency as a share of the original's)."""
+    """Return the rows of the table of sizes, as texts.
+
+    Returns:
+      (name of the quantity, MB of the original, MB of the optimised model, latency relative to the original), in which
+        an unknown size is "not known" and a latency that was not measured is empty.
+    """
     sizes = results["bytes"]
     result = [
         ("peak of activations", _megabytes(sizes["usual_peak"]), _megabytes(sizes["peak"]), ""),

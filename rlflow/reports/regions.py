@@ -1,9 +1,9 @@
 """Find the effect of each rewrite, and group rewrites that need one another into regions.
 
 `trace` replays the actions and records the effect of each step and the earlier steps that it needs. `opened_gains`
-returns the later gains that a losing step made possible. A `Region` is a group of steps that need one another, with the
-surrounding operators. A removed or added node belongs to exactly one region, so the gains of the regions add up to the
-whole. Constant operators are folded at export, cost nothing, and are not shown.
+finds the later gains that a step with a loss made possible. A `Region` is a group of steps that need one another, with
+the surrounding operators. Each step belongs to exactly one region, so the gains of the regions add up to the total
+gain. Constant operators are folded at export, cost nothing, and are not shown.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,16 +15,15 @@ from rlflow.rules.match import Match
 
 
 class Step(NamedTuple):
-    """One rewrite.
+    """One rewrite of a sequence.
 
     Attributes:
       rule, why: the rule's name and purpose.
-      position: the model's name of the first matched operator.
-      before_ps, after_ps: estimated runtime of the whole graph.
-      removed, added: ids of nodes.
-      needs: earlier steps, numbered from 0, without which this step would not exist. Such a step made a node that this
-        step
-        matches or removes, or the match of this step first appeared after it.
+      position: the name of the first matched operator, see `position_of`.
+      before_ps, after_ps: estimated runtime of the whole graph before and after the rewrite, in ps.
+      removed, added: ids of the nodes that the rewrite removed and added.
+      needs: numbers, from 0, of the earlier steps without which this step would not be possible. Such a step added a
+        node that this step matches or removes, or made the match of this step appear.
     """
 
     rule: str
@@ -42,11 +41,11 @@ class Step(NamedTuple):
 
 
 def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState, list[Step]]:
-    """Replay valid actions.
+    """Replay actions from the initial state of a task, and record the effect of each.
 
     Args:
       task: the rewriting task.
-      actions: (xfer_id, location) pairs.
+      actions: valid (xfer_id, location) pairs, without NO-OP.
 
     Returns:
       (the final state, one Step per action).
@@ -80,10 +79,10 @@ def _key(match: Match) -> tuple:
 
 
 def position_of(graph: Graph, nodes: Sequence[int]) -> str:
-    """Return the name of the first matched node, or of its output if the node has no name.
+    """Return the name of the first matched node, or the names of its outputs if the node has no name.
 
     Args:
-      graph: the graph of the match.
+      graph: the graph before the rewrite.
       nodes: ids of the matched nodes.
     """
     node = graph.nodes[nodes[0]]
@@ -91,12 +90,11 @@ def position_of(graph: Graph, nodes: Sequence[int]) -> str:
 
 
 def opened_gains(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
-    """Find the later steps that each losing step made possible.
+    """Find the later steps that each step with a loss made possible.
 
     Returns:
-      Number of each step that made the graph slower → (later steps that need it directly or indirectly, their total
-        gain in
-      ps).
+      Number of a step that made the graph slower → (numbers of the later steps that need it directly or indirectly,
+        their total gain in ps).
     """
     result = {}
     for number, step in enumerate(steps):
@@ -111,7 +109,11 @@ def opened_gains(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
 
 
 def groups(steps: Sequence[Step]) -> list[list[int]]:
-    """Return the steps in groups that need one another, in order."""
+    """Partition the steps into groups whose steps need one another, directly or through other steps of the group.
+
+    Returns:
+      For each group the numbers of its steps, ascending; the groups are ordered by their first steps.
+    """
     group = list(range(len(steps)))  # step → first step of its group
     for number, step in enumerate(steps):
         for need in step.needs:
@@ -121,12 +123,12 @@ def groups(steps: Sequence[Step]) -> list[list[int]]:
 
 
 class RuleGain(NamedTuple):
-    """All steps of one rule together.
+    """The total gain of all steps of one rule.
 
     Attributes:
       rule, why: the rule's name and purpose.
-      count: the number of steps.
-      gain_ps: the sum of the steps' gains; another rule may have made a gain possible.
+      count: the number of steps that apply the rule.
+      gain_ps: the sum of the gains of these steps, in ps. Steps of other rules may have made the gains possible.
     """
 
     rule: str
@@ -136,7 +138,7 @@ class RuleGain(NamedTuple):
 
 
 def by_rule(steps: Sequence[Step]) -> list[RuleGain]:
-    """Group the steps by rule, highest gain first. The gains add up to the total gain."""
+    """Group the steps by rule, with the highest gain first. The gains of the rules add up to the gain of all steps."""
     result: dict[str, RuleGain] = {}
     for step in steps:
         known = result.get(step.rule, RuleGain(step.rule, step.why, 0, 0))
@@ -144,19 +146,19 @@ def by_rule(steps: Sequence[Step]) -> list[RuleGain]:
     return sorted(result.values(), key=lambda one: (-one.gain_ps, one.rule))
 
 
-AROUND = 12  # shown neighbours of a region
-FOLDED = 200  # maximum number of hidden operators on an edge
+AROUND = 12  # maximum number of neighbours that are drawn with a region
+FOLDED = 200  # a chain of this many hidden operators or more is not drawn as an edge
 
 
 class Region(NamedTuple):
     """A group of rewrites that need one another, and the part of the graph that they changed.
 
     Attributes:
-      steps: the rewrites, numbered from 0.
-      gain_ps: the sum of their gains.
-      removed, added: ids of nodes of the graph before, and of the graph after.
-      around: ids of neighbours that no step of the region changed.
-      hidden: the number of further neighbours.
+      steps: numbers of the rewrites, from 0.
+      gain_ps: the sum of the gains of these rewrites, in ps.
+      removed, added: ids of the nodes that exist only before, and only after all steps; constant nodes are left out.
+      around: ids of at most AROUND neighbours that the region's steps neither removed nor added.
+      hidden: the number of such neighbours that are not in `around`.
     """
 
     steps: tuple[int, ...]
@@ -168,7 +170,7 @@ class Region(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An edge between two shown nodes, with `folded` hidden operators on it."""
+    """An edge between two drawn nodes, which stands for a chain of `folded` operators that are not drawn."""
 
     source: int
     target: int
@@ -176,13 +178,14 @@ class Edge(NamedTuple):
 
 
 def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> list[Region]:
-    """Return the regions in which something changed, highest gain first.
+    """Return the regions of a sequence of steps, with the highest gain first.
 
-    Each node of `before` that `after` lacks is in `removed` of exactly one region; the same holds for `added`.
+    Each node that exists in only one of the two graphs and is not constant is in `removed` or `added` of exactly one
+    region. Both sets are empty if a region changed only constant nodes.
 
     Args:
-      before, after: the states before and after the steps.
-      steps: as `trace` returns them.
+      before, after: the states before and after all steps.
+      steps: the steps, as `trace` returns them.
     """
     result = []
     for numbers in groups(steps):
@@ -198,43 +201,43 @@ def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) ->
 
 
 def shown(graph: Graph, node_id: int) -> bool:
-    """Return whether a node exists and is not constant.
+    """Return whether a graph contains a node and the node is not constant. Pages show only such nodes.
 
     Args:
       graph: the graph.
-      node_id: the node.
+      node_id: id of the node.
     """
     return node_id in graph.nodes and not graph.nodes[node_id].constant
 
 
 def neighbours(graph: Graph, node_ids: Iterable[int]) -> set[int]:
-    """Return the shown nodes that read from the given nodes or give an input to them.
+    """Return the ids of the non-constant nodes that read from the given nodes or give an input to them.
 
     Args:
       graph: the graph.
-      node_ids: the given nodes.
+      node_ids: ids of the given nodes.
     """
     return {n for node_id in node_ids for n in (*sources(graph, node_id), *readers(graph, node_id))}
 
 
 def sources(graph: Graph, node_id: int) -> list[int]:
-    """Return the shown nodes that give an input to a node, given by id."""
+    """Return the ids of the non-constant nodes that give an input to a node."""
     result = dict.fromkeys(graph.producers[t] for t in graph.nodes[node_id].reads() if t in graph.producers)
     return [n for n in result if shown(graph, n)]
 
 
 def readers(graph: Graph, node_id: int) -> list[int]:
-    """Return the shown nodes that read an output of a node, given by id."""
+    """Return the ids of the non-constant nodes that read an output of a node."""
     result = dict.fromkeys(c for t in graph.nodes[node_id].outputs for c in graph.consumers.get(t, ()))
     return [n for n in result if shown(graph, n)]
 
 
 def edges(graph: Graph, node_ids: frozenset[int]) -> list[Edge]:
-    """Return the edges between the given nodes, and the unbranched chains that lead from one of them to another.
+    """Return the edges between given nodes. An unbranched chain of other nodes from one to another counts as an edge.
 
     Args:
       graph: the graph.
-      node_ids: the given nodes.
+      node_ids: ids of the given nodes; ids that the graph lacks are ignored.
     """
     result = []
     for node_id in sorted(node_ids & graph.nodes.keys()):
@@ -246,7 +249,12 @@ def edges(graph: Graph, node_ids: frozenset[int]) -> list[Edge]:
 
 
 def _chain_end(graph: Graph, node_id: int, ends: frozenset[int]) -> tuple[int | None, int]:
-    """Return (the first of `ends` down an unbranched chain or None, the number of operators on the chain)."""
+    """Follow the readers from a node down an unbranched chain until it reaches a node in `ends`.
+
+    Returns:
+      (id of the reached node, number of operators on the chain). If the chain branches, stops or is too long, the
+        result is (None, 0).
+    """
     for folded in range(1, FOLDED):
         following = readers(graph, node_id)
         if len(following) != 1 or len(sources(graph, node_id)) != 1:

@@ -1,8 +1,8 @@
-"""Compare finished runs: means with 95 % intervals over the runs of one model and controller.
+"""Compare finished runs: means with 95 % confidence intervals over the runs of one model and controller.
 
-`read_runs` reads the run folders and refuses runs of one model whose environment, cost or shapes differ, since their
-estimates are not comparable. `write_comparison` writes report.md with plots, report.html, and tables as CSV and JSON.
-Estimated and measured gains are never mixed.
+`read_runs` reads the run folders. It refuses runs of one model with different options of environment or cost or
+different shapes, since their estimates are not comparable. `write_comparison` writes report.md with plots, report.html,
+and tables as CSV and JSON. Estimated and measured gains are never mixed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ from rlflow.reports.markdown import as_csv
 from rlflow.reports.markup import page, short, table, tag
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
-NONE = "none"  # name of the controller in a run without one
-FIGURES = (  # of a candidate
+NONE = "none"  # name of the controller for a run without a controller
+FIGURES = (  # the columns of `candidate_rows` whose means over runs are reported
     "estimated_percent", "measured_percent", "interactions", "seconds", "measurement_seconds", "substitutions",
 )  # fmt: skip
 
@@ -37,11 +37,11 @@ class Run:
       folder: the run folder.
       model: the file name of the model, without folders.
       controller: the name of the controller, or NONE.
-      seed: of the run.
-      task: the options of the environment and the cost, which estimates depend on.
-      outcome: the result of `eval`.
-      stage_seconds: stage → seconds, for the stages that were run.
-      curves: name → title → list of (step, value).
+      seed: the seed of the run.
+      task: the options that estimates depend on: `env`, `cost`, `shapes` and `fix`.
+      outcome: the result of the stage `eval`.
+      stage_seconds: stage → duration in seconds, for the stages that were run.
+      curves: name of a training → title → list of (step, value).
     """
 
     folder: Path
@@ -55,18 +55,22 @@ class Run:
 
     @property
     def shown(self) -> str:
-        """The candidate whose rules are shown: the learned controller's, else the delivered one, else the cheapest."""
+        """The name of the candidate whose rules are shown.
+
+        This is the learned controller's candidate; without it, the delivered candidate; if the original was delivered,
+        the candidate with the lowest estimated runtime.
+        """
         result = self.outcome["candidates"]
         chosen = [name for name in ("controller", self.outcome["delivered"]) if name in result]
         return chosen[0] if chosen else min(result, key=lambda name: result[name]["estimated_ms"])
 
 
 def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
-    """Return the content of a run folder.
+    """Read a run folder.
 
     Args:
       folder: the run folder.
-      read_curves: a function from a TensorBoard folder to curves.
+      read_curves: a function that reads a TensorBoard folder and returns `Run.curves`.
 
     Raises:
       RLFlowError: if the folder has no finished `eval` or is damaged.
@@ -95,11 +99,11 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
 
 
 def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -> list[Run]:
-    """Return the runs, sorted by model, controller and seed.
+    """Read run folders, and return the runs sorted by model, controller and seed.
 
     Args:
       folders: the run folders.
-      read_curves: a function from a TensorBoard folder to curves.
+      read_curves: a function that reads a TensorBoard folder and returns `Run.curves`.
 
     Raises:
       RLFlowError: if a folder is named twice, or if runs of one model differ in options that estimates depend on.
@@ -118,7 +122,7 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
 
 
 def candidate_rows(run: Run) -> list[dict]:
-    """Return one dictionary per candidate of a run, with None for figures that were not measured."""
+    """Return one row of the table of runs per candidate of a run, as a dictionary; measured columns may be None."""
     rows = []
     for name, result in run.outcome["candidates"].items():
         measured = result["measured"] or {}
@@ -138,10 +142,12 @@ def candidate_rows(run: Run) -> list[dict]:
 
 
 def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | None]:
-    """Return `n`, `mean`, and `low` and `high` of the 95 % interval (Student's t) over the values that are not None.
+    """Return the mean of the values that are not None, with its 95 % confidence interval (Student's t).
 
-    Without values `mean` is None; with fewer than two values `low` and `high` are None. Above ten degrees of freedom
-    the interval is as wide as with ten, so it is never too narrow.
+    For more than 11 values the interval uses the larger t of 11 values, so it is never too narrow.
+
+    Returns:
+      A dict of `n` (the number of values), `mean` (None if n = 0), and `low` and `high` (None if n < 2).
     """
     there = [value for value in values if value is not None]
     n, mean = len(there), float(np.mean(there)) if there else None
@@ -152,7 +158,12 @@ def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | Non
 
 
 def summary(rows: Sequence[Mapping]) -> list[dict]:
-    """Return the summary's rows by model, controller and candidate: `runs`, `verdicts` and intervals of FIGURES."""
+    """Summarise the rows of `candidate_rows` over the runs of each model and controller.
+
+    Returns:
+      One dict for each model, controller and candidate. It also holds `runs` (their number), `verdicts` (verdict →
+        number of runs) and, for each name in FIGURES, the result of `mean_interval`.
+    """
     result: dict[tuple, list[Mapping]] = {}
     for row in rows:
         result.setdefault((row["model"], row["controller"], row["candidate"]), []).append(row)
@@ -166,7 +177,7 @@ def summary(rows: Sequence[Mapping]) -> list[dict]:
 
 
 def times(runs: Sequence[Run]) -> list[dict]:
-    """Return the `mean_interval` of the seconds for each model, controller and stage."""
+    """Return one row for each model, controller and stage: the `mean_interval` of the stage's seconds over the runs."""
     result: dict[tuple, list[float]] = {}
     for run in runs:
         for stage, seconds in run.stage_seconds.items():
@@ -178,7 +189,7 @@ def times(runs: Sequence[Run]) -> list[dict]:
 
 
 def rule_counts(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
-    """Return (rule, model) → how often a run's shown candidate applies the rule, as the mean over the model's runs."""
+    """Return (rule, model) → how often `Run.shown` applies the rule, as the mean over the runs of the model."""
     totals: dict[tuple[str, str], int] = {}
     for run in runs:
         for rule, count in run.outcome["candidates"][run.shown]["rules"].items():
@@ -196,7 +207,7 @@ RULES = (
     "How often the learned controller (without training: the delivered candidate) applies each rule, as the mean over "
     "the runs of a model."
 )
-SHORTEST = 8  # characters that remain of a model's name
+SHORTEST = 8  # minimum number of characters to which a model's name is cut in a chart
 TIME_HEAD = ("model", "controller", "stage", "runs", "seconds")
 HEAD = (
     "model", "controller of the runs", "candidate", "runs", "estimated %", "measured %", "runs measured", "verdicts",
@@ -206,11 +217,11 @@ HEAD = (
 
 
 def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
-    """Write all pages and tables of the comparison.
+    """Write report.md, report.html, the charts, and the tables as CSV and JSON.
 
     Args:
-      folder: where the files go.
-      runs: the runs.
+      folder: the folder for the files.
+      runs: the runs to compare.
 
     Returns:
       The content of comparison.json: `runs`, `summary`, `times` and `rules`.
@@ -234,7 +245,7 @@ def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
 
 
 def flat(entry: Mapping) -> dict:
-    """Return a row of the summary without nested dictionaries: `estimated_percent.mean`, …"""
+    """Return a row of the summary without nested dictionaries, with keys such as `estimated_percent.mean`."""
     result = {}
     for key, value in entry.items():
         result |= (
@@ -246,12 +257,12 @@ def flat(entry: Mapping) -> dict:
 
 
 def verdicts(entry: Mapping) -> str:
-    """Return the verdicts of a row with their counts."""
+    """Return the verdicts in a row of the summary with their counts, such as "2 faster, 1 no difference shown"."""
     return ", ".join(f"{count} {verdict}" for verdict, count in entry["verdicts"].items())
 
 
 def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
-    """Return (model, title) → name of the run's curve → curve, so that all runs of a model share a figure."""
+    """Return (model, title) → name of a training and its seed → curve. Each (model, title) becomes one figure."""
     result: dict[tuple[str, str], dict[str, list]] = {}
     for run in runs:
         for name, key, curve in learning_curves(run.curves):
@@ -264,11 +275,11 @@ def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
 
 
 def interval_text(result: Mapping, digits: int = 2) -> str:
-    """Return a mean with its interval, as far as both are known.
+    """Return a mean with its interval as text: "1.50 (1.20 – 1.80)", "1.50" without an interval, "–" without a mean.
 
     Args:
-      result: as `mean_interval` returns it.
-      digits: after the decimal point.
+      result: a result of `mean_interval`.
+      digits: number of digits after the decimal point.
     """
     if result["mean"] is None:
         return "–"
@@ -277,10 +288,10 @@ def interval_text(result: Mapping, digits: int = 2) -> str:
 
 
 def name_of(entry: Mapping) -> str:
-    """Return a chart's name for an entry: the model and the candidate.
+    """Return the name of a summary row in a chart: the model and the candidate.
 
-    The learned candidate is named after its controller; a control also names the controller of its run. If the name is
-    too long for a chart, the model's name is cut, so that the candidates of a model stay distinct.
+    The candidate of a learned controller has the controller's name. The name of another candidate also contains the
+    controller of its run. If the whole is too long for a chart, the model's name is cut, so that names stay distinct.
     """
     result = entry["controller"] if entry["candidate"] == "controller" else entry["candidate"]
     beside = (
@@ -291,7 +302,7 @@ def name_of(entry: Mapping) -> str:
 
 
 def cells(entry: Mapping) -> list[str]:
-    """Return a row of the summary with the columns of HEAD."""
+    """Return the cells of a summary row as texts, for the columns of HEAD."""
     return [
         short(entry["model"]), entry["controller"], entry["candidate"], str(entry["runs"]),
         interval_text(entry["estimated_percent"]),
@@ -302,7 +313,7 @@ def cells(entry: Mapping) -> list[str]:
 
 
 def time_cells(entry: Mapping) -> list[str]:
-    """Return a row of the times with the columns of TIME_HEAD."""
+    """Return the cells of a row of `times` as texts, for the columns of TIME_HEAD."""
     return [short(entry["model"]), entry["controller"], entry["stage"], str(entry["n"]), interval_text(entry, 1)]
 
 
@@ -310,13 +321,14 @@ def time_cells(entry: Mapping) -> list[str]:
 
 
 def figures_of(result: Mapping, counts: Mapping, curves: Mapping) -> dict:
-    """Return name → (title, figure): `gains`, `rules` if any were applied, and `curve-0`, `curve-1`, … of the
-    trainings.
+    """Return name → (title, figure) of all charts.
+
+    The names are `gains`, `rules` (only if rules were applied), and `curve-0`, `curve-1`, … for the training curves.
 
     Args:
       result: the content of comparison.json.
-      counts: as `rule_counts` returns them.
-      curves: as `curves_of` returns them.
+      counts: the result of `rule_counts`.
+      curves: the result of `curves_of`.
     """
     figures = {"gains": ("improvement of each candidate of each model", _gains(result["summary"]))}
     if counts:
