@@ -1,13 +1,14 @@
-"""The database of timings: one row for each signature, machine, number of threads and version of ONNX Runtime.
+"""The database of kernel timings and of end-to-end measurements, a SQLite file that several processes may share.
 
-The database is a SQLite file that several processes may share. Other tables hold end-to-end measurements: the effect of
-rule families on whole files (`rlflow.optimisation.contest`), the latencies of graphs, and the graphs themselves as the
-learned cost needs them (`rlflow.costs.measurements`). Timings are a cache. If the file has an older format, timings and
-stored graphs are dropped, because the graphs hold estimates made of timings; end-to-end measurements stay.
+The table of timings has one row for each signature, machine, number of threads and version of ONNX Runtime. Other
+tables hold end-to-end measurements: the effect of rule families on whole files (`rlflow.optimisation.contest`), the
+latencies of graphs, and the graphs themselves as the learned cost needs them (`rlflow.costs.measurements`). Timings are
+a cache. If the file has an older format, timings and stored graphs are deleted, because the estimates in the stored
+graphs come from timings. Other end-to-end measurements stay.
 
-A database answers with the timings of one machine. This is the present machine, or the machine whose timings were
-imported (`rlflow.costs.target`). After an import the database belongs to that machine, and nothing is timed into it
-elsewhere.
+Look-ups return the timings of one machine. This is the present machine, or the machine whose timings were imported
+(`rlflow.costs.target`). After such an import the database belongs to that other machine, and the present machine adds
+no timings to it.
 """
 
 import contextlib
@@ -30,13 +31,13 @@ from rlflow.costs.measured import Latency
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
-VERSION = 4  # of the format below and of the meaning of a signature
+VERSION = 4  # version of the tables below and of the meaning of a signature
 COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")
 TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     median_ns REAL, low_ns REAL, high_ns REAL, repeats INTEGER,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
-# Measured effects of rule families: the latency of a file with the rewrites of a family / without these rewrites.
+# Measured effects of rule families: the latency of a file with a family's rewrites / its latency without them.
 FAMILIES = """CREATE TABLE IF NOT EXISTS families (
     family TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, ratio REAL, low REAL, high REAL)"""
 # Measured latencies of graphs, relative to their originals: one row for each graph.
@@ -53,14 +54,14 @@ GRAPHS = """CREATE TABLE IF NOT EXISTS graphs (
     graph TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernels BLOB,
     PRIMARY KEY (graph, sizes, threads, machine, onnxruntime))"""
 MEASURED = ("families", "latencies", "measurements", "graphs")  # tables that `clear` empties beside the timings
-TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # one row if the database belongs to another machine
-OURS = {"signature", "median_ns"}  # columns of the timings in all formats so far
-LEAST_WIDTH = 0.005  # log width: a narrower interval counts as this wide
+TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row if the timings are of another machine
+OURS = {"signature", "median_ns"}  # columns that the table of timings has in all formats so far
+LEAST_WIDTH = 0.005  # smallest value used for the width log(high / low) of a 95 % interval of a ratio
 INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
 
 
 class Pair(NamedTuple):
-    """The hashes of a measured graph and its original, and the sizes of their symbols as text."""
+    """The hashes of a measured graph and its original, and the sizes of their symbols (`measurements.sizes_text`)."""
 
     graph: str
     original: str
@@ -71,7 +72,7 @@ class MeasuredPair(NamedTuple):
     """A measurement of a graph beside its original.
 
     Attributes:
-      pair: the two graphs.
+      pair: the hashes of the two graphs and their sizes.
       ratio, low, high: latency of the graph divided by the latency of the original, with its 95 % interval.
       original_ms: latency of the original; None if it is not known.
     """
@@ -90,12 +91,12 @@ def default_path() -> Path:
 class TimingDatabase:
     """A database of timings and measurements.
 
-    Every method may raise RLFlowError: the file is damaged, has a newer format, is another database or cannot be
+    Every method raises RLFlowError if the file is damaged, has a newer format, is another database or cannot be
     written.
 
     Attributes:
       path: the SQLite file.
-      machine: the machine whose timings it answers with.
+      machine: name of the machine whose timings and measurements the look-ups return.
     """
 
     def __init__(self, path: Path | str | None = None):
@@ -122,7 +123,7 @@ class TimingDatabase:
 
     @property
     def is_foreign(self) -> bool:
-        """True if the database belongs to another machine."""
+        """True if the timings were imported from another machine."""
         return self.machine != machine()
 
     def _renew(self, used: bool) -> None:
@@ -142,10 +143,10 @@ class TimingDatabase:
             )
 
     def check_here(self) -> None:
-        """Check that this machine may add timings.
+        """Check that this machine may add timings and measurements.
 
         Raises:
-          RLFlowError: the database belongs to another machine.
+          RLFlowError: the timings were imported from another machine.
         """
         if self.is_foreign:
             raise RLFlowError(
@@ -154,7 +155,12 @@ class TimingDatabase:
             )
 
     def look_up(self, signature: str, threads: int) -> Timing | None:
-        """Return the timing of a kernel with this number of threads; None if it was never timed."""
+        """Return the timing of a kernel on `self.machine` with the installed ONNX Runtime; None if it was never timed.
+
+        Args:
+          signature: signature of the kernel as text.
+          threads: threads of ONNX Runtime.
+        """
         query = (
             "SELECT median_ns, low_ns, high_ns, repeats FROM timings"
             " WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
@@ -167,17 +173,17 @@ class TimingDatabase:
         """Add the timing of a kernel.
 
         Args:
-          signature: of the kernel.
+          signature: signature of the kernel as text.
           threads: threads of ONNX Runtime.
           timing: the timing.
 
         Raises:
-          RLFlowError: the kernel has a timing already.
+          RLFlowError: the kernel has a timing already, or the timings were imported from another machine.
         """
         self._insert("INSERT", signature, threads, timing)
 
     def replace(self, signature: str, threads: int, timing: Timing) -> None:
-        """Add the timing of a kernel, or replace the one that is stored."""
+        """Add the timing of a kernel, or replace its stored timing; the arguments are as in `store`."""
         self._insert("INSERT OR REPLACE", signature, threads, timing)
 
     def _insert(self, verb: str, signature: str, threads: int, timing: Timing) -> None:
@@ -188,16 +194,17 @@ class TimingDatabase:
             connection.execute(f"{verb} {INSERT}", dict(zip(COLUMNS, row, strict=True)))
 
     def import_rows(self, machine: str, rows: Sequence[Mapping]) -> None:
-        """Add the timings of a machine, replacing timings of the same kernels.
+        """Add the timings of a machine, and replace timings of the same kernels.
 
-        An empty database then belongs to that machine.
+        If the database is empty and `machine` is not its machine, the database belongs to `machine` afterwards.
 
         Args:
           machine: name of the machine.
-          rows: one mapping of COLUMNS to values for each timing.
+          rows: for each timing, a mapping from the names in COLUMNS to values.
 
         Raises:
-          RLFlowError: the timings are of another machine, and the database holds timings or is the user's default one.
+          RLFlowError: `machine` is not the machine of the database, and the database holds timings, was imported from
+            another machine, or is the user's default database.
         """
         with self.lock(), self.connected() as connection:
             (held,) = connection.execute("SELECT count(*) FROM timings").fetchone()
@@ -212,11 +219,11 @@ class TimingDatabase:
         self.machine = machine
 
     def rows(self, threads: int | None = None, machine: str | None = None) -> list[dict]:
-        """Return the timings as mappings of COLUMNS to values.
+        """Return all timings that meet the conditions, each as a mapping from the names in COLUMNS to values.
 
         Args:
-          threads: number of threads; None for any.
-          machine: text that the name of the machine contains; None for any.
+          threads: number of threads; None for any number.
+          machine: text that the name of the machine contains, in upper or lower case; None for any machine.
         """
         where, values = _where(threads, machine)
         with self.connected() as connection:
@@ -226,7 +233,11 @@ class TimingDatabase:
         return [dict(zip(COLUMNS, row, strict=True)) for row in result]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
-        """Delete the timings that `rows` returns and the measurements of the same choice; return the number of timings.
+        """Delete timings and end-to-end measurements, and return the number of deleted timings.
+
+        Args:
+          threads: number of threads; None for any number.
+          machine: text that the name of the machine contains, in upper or lower case; None for any machine.
         """
         where, values = _where(threads, machine)
         with self.lock(), self.connected() as connection:
@@ -240,7 +251,8 @@ class TimingDatabase:
         Args:
           family: name of the family.
           threads: threads of ONNX Runtime.
-          ratio, low, high: latency with the rewrites of the family / without them, and its 95 % interval.
+          ratio: latency of the file with the rewrites of the family / latency without these rewrites.
+          low, high: the 95 % interval of the ratio.
         """
         self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -249,9 +261,15 @@ class TimingDatabase:
             connection.execute(f"INSERT INTO families VALUES ({','.join('?' * len(row))})", row)
 
     def families(self, threads: int) -> dict[str, float]:
-        """Return the mean effect of each rule family, averaged over files.
+        """Return the mean latency ratio of each rule family over all files for which `keep_family` stored a ratio.
 
-        The mean is geometric and weighted by the inverse square of the interval's log width.
+        The mean is geometric. A ratio with the 95 % interval [low, high] has the weight 1 / log(high / low)².
+
+        Args:
+          threads: threads of ONNX Runtime in the measurements.
+
+        Returns:
+          name of the family → ratio; below 1, the family makes files faster.
         """
         query = "SELECT family, ratio, low, high FROM families WHERE threads=? AND machine=? AND onnxruntime=?"
         with self.connected() as connection:
@@ -264,16 +282,16 @@ class TimingDatabase:
         return {family: math.exp(total / weights) for family, (total, weights) in sorted(sums.items())}
 
     def keep_latency(self, graph: str, original: str, sizes: str, threads: int, latency: Latency) -> None:
-        """Store the latency of a graph.
+        """Store the latency of a graph relative to its original.
 
         Args:
           graph, original: hashes of the graph and its original.
-          sizes: sizes of the symbols as text.
+          sizes: sizes of the symbols as text (`measurements.sizes_text`).
           threads: threads of ONNX Runtime.
           latency: the latency.
 
         Raises:
-          RLFlowError: a latency is stored already.
+          RLFlowError: a latency is stored already for these arguments.
         """
         self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -296,9 +314,9 @@ class TimingDatabase:
         """Store a measurement of a graph beside its original.
 
         Args:
-          pair: the two graphs.
+          pair: the hashes of the two graphs and their sizes.
           threads: threads of ONNX Runtime.
-          ratio: the ratio of the latencies and its 95 % interval: ratio, low, high.
+          ratio: (ratio, low, high): latency of the graph / latency of the original, and its 95 % interval.
           original_ms: latency of the original; None if it is not known.
         """
         self.check_here()
@@ -318,13 +336,13 @@ class TimingDatabase:
         return [MeasuredPair(Pair(*row[:3]), *row[3:]) for row in rows]
 
     def keep_graph(self, graph: str, sizes: str, threads: int, kernels: bytes) -> None:
-        """Store a measured graph, replacing an earlier version.
+        """Store the operators of a measured graph with their estimated costs; replace an earlier version.
 
         Args:
           graph: hash of the graph.
-          sizes: sizes of the symbols as text.
+          sizes: sizes of the symbols as text (`measurements.sizes_text`).
           threads: threads of ONNX Runtime, on which the estimates of its operators depend.
-          kernels: the graph as `rlflow.costs.measurements.to_bytes` writes it.
+          kernels: the kernel graphs as `rlflow.costs.measurements.to_bytes` writes them.
         """
         self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -333,7 +351,7 @@ class TimingDatabase:
             connection.execute(f"INSERT OR REPLACE INTO graphs VALUES ({','.join('?' * len(row))})", row)
 
     def graphs(self, threads: int) -> dict[tuple[str, str], bytes]:
-        """Return the bytes of each stored graph by (hash, sizes)."""
+        """Return the kernel graphs that `keep_graph` stored: (hash of the graph, sizes as text) → bytes."""
         query = "SELECT graph, sizes, kernels FROM graphs WHERE threads=? AND machine=? AND onnxruntime=?"
         with self.connected() as connection:
             rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
@@ -352,7 +370,7 @@ class TimingDatabase:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the lock of the database, so that only one process at a time runs timings.
+        """Hold the lock file of the database within the block, so that only one process at a time measures.
 
         Raises:
           RLFlowError: the lock file cannot be used. Errors of the block are passed on unchanged.
@@ -364,9 +382,10 @@ class TimingDatabase:
 
     @contextlib.contextmanager
     def _sqlite_errors(self) -> Iterator[None]:
-        """Turn errors of SQLite and the file system into RLFlowError.
+        """Raise errors of SQLite and of the file system within the block as RLFlowError.
 
-        SQLite raises DatabaseError itself, and none of its subclasses, for a damaged file or for no database.
+        For a damaged file or a file of another kind, SQLite raises DatabaseError itself instead of one of its
+        subclasses.
         """
         try:
             yield
@@ -385,7 +404,14 @@ def _where(threads: int | None, machine: str | None) -> tuple[str, list]:
 
 
 def summary(rows: list[dict]) -> list[dict]:
-    """Summarise timings by kind of kernel, threads, machine and version: count, median in µs, first and last date."""
+    """Summarise timings in groups with equal operators, threads, machine and version of ONNX Runtime.
+
+    Args:
+      rows: timings as `TimingDatabase.rows` returns them.
+
+    Returns:
+      for each group, a mapping with operator, threads, machine, onnxruntime, count, median_us, first and last date.
+    """
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         groups.setdefault((operators(row["signature"]), row["threads"], row["machine"], row["onnxruntime"]), []).append(
@@ -404,13 +430,13 @@ def summary(rows: list[dict]) -> list[dict]:
 
 
 def operators(signature: str) -> str:
-    """Return the operators of a signature, e.g. 'Conv + Relu', or the name of a row that is no kernel."""
+    """Return the operators in a signature, e.g. 'Conv + Relu'; for another stored value its name, e.g. 'session'."""
     result = re.findall(r"\('[^']*','([^']+)',\d+,", signature)
     return " + ".join(result) or re.sub(r"\W*(\w[\w: ]*).*", r"\1", signature)
 
 
 def summary_table(result: list[dict]) -> str:
-    """Return a summary as a Markdown table."""
+    """Return the result of `summary` as a Markdown table."""
     lines = [
         "| operator | threads | machine | onnxruntime | timings | median, µs | from | to |",
         "| --- |" + " --- |" * 7,

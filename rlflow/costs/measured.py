@@ -1,14 +1,15 @@
 """End-to-end latency of two models as a user runs them.
 
 `measure` compares two models within seconds to minutes and gives a verdict: faster, slower or no difference shown. It
-makes sessions in pairs, in both orders, and bootstraps over these session pairs (`ratio_of`). With one thread the clock
-is the processor time of the thread, and runs that the system interrupted are left out. A busy machine therefore widens
-the interval and does not move it. A model with symbolic sizes is measured at several sizes in the same sessions. The
-ratio is the geometric mean over the sizes, and one size at which the candidate is slower makes the verdict slower.
+makes ONNX Runtime sessions of both models several times, alternately in either order, and bootstraps over these
+session pairs (`ratio_of`). With one thread the clock is the processor time of the thread, and runs that the system
+interrupted are left out. A busy machine therefore widens the confidence interval of the latency ratio and does not move
+the interval. A model with symbolic sizes is measured at several sizes in the same sessions. The ratio is the geometric
+mean over the sizes. If the candidate is slower at one size, the verdict is slower.
 
 `Probe` measures one graph beside its original within tenths of a second, for rewards. A worker process keeps the
-session of the original. Both run in turns, and the median of their ratios is the result. A crash or a hang loses one
-measurement, and the worker is replaced.
+session of the original. Original and graph run in turns, and the result is the median ratio of their latencies. After a
+crash or a hang, one measurement is lost and the worker is replaced.
 """
 
 import math
@@ -33,19 +34,26 @@ from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import Setup, machine, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_graph, save_model
 
-MIN_PAIRS, MAX_PAIRS = 3, 100  # pairs of runs in a session
-SESSION_PAIR = 2  # sessions in a session pair: the original's is made first in one, the candidate's in the other
+MIN_PAIRS, MAX_PAIRS = 3, 100  # pairs of runs (one run of each model) at one size with one session of each model
+# The number of sessions of each model in a session pair. The original's session is made first at one time, the
+# candidate's session at the other.
+SESSION_PAIR = 2
 MIN_SESSION_PAIRS = 3  # session pairs before an early stop, because the interval of fewer pairs is unreliable
-TOGETHER = 2_000_000_000  # bytes of two models up to which both have a session at once
-MARGIN = 0.01  # smallest difference that is claimed, since two copies of one file sometimes differ by about as much
-RESAMPLES = 1000  # of the bootstrap
+TOGETHER = 2_000_000_000  # largest size in bytes of two models together whose sessions exist at the same time
+# The smallest relative difference of two latencies that counts as faster or slower. Two copies of one file sometimes
+# differ by about as much.
+MARGIN = 0.01
+RESAMPLES = 1000  # number of resamples of the bootstrap
 # 97.5 % quantiles of the normal distribution, and of Student's t with 1, 2, … degrees of freedom.
 NORMAL = 1.96
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
 class Ratio(NamedTuple):
-    """The ratio candidate / original of latencies with its 95 % interval; below 1 the candidate is faster."""
+    """The candidate's latency divided by the original's latency, with the 95 % confidence interval [low, high].
+
+    Below 1 the candidate is faster.
+    """
 
     ratio: float
     low: float
@@ -59,22 +67,24 @@ class Ratio(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """True if more sessions would hardly change the verdict."""
+        """True if the verdict is faster or slower, or if the whole interval lies within 1 ± MARGIN."""
         return self.verdict != "no difference shown" or (self.low > 1 - MARGIN and self.high < 1 + MARGIN)
 
 
 def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
     """Return the geometric mean of the sessions' median ratios, with an interval by bootstrap over session pairs.
 
-    Two sessions of one file can differ for as long as they live, so pairs of runs of one session are not independent.
-    Moreover the session that was made second is often 2 % faster or slower, whichever file it holds. Therefore a
-    session and the next session, made in the other order, are one session pair, and the bootstrap draws session pairs.
-    (It draws sessions if there is a single pair.) For few pairs plain percentiles are too narrow. The deviations are
-    widened by sqrt(n / (n - 1)) · t / 1.96 with Student's t: Hesterberg's expanded percentile interval.
+    Two sessions of one file can differ in latency for as long as they exist, so pairs of runs in one session are not
+    independent. Moreover, of two sessions, the session that was made second is often 2 % faster or slower, whichever
+    file it holds. Therefore two consecutive sessions, which were made in different orders, form one session pair, and
+    the bootstrap draws session pairs. If there is a single session pair, the bootstrap draws sessions. With n session
+    pairs, the interval [middle + d, middle + e] of plain percentiles is too narrow for small n. The deviations d and e
+    are multiplied by sqrt(n / (n - 1)) · t / 1.96 with Student's t: Hesterberg's expanded percentile interval.
 
     Args:
-      sessions: for each of at least two sessions the ratios candidate / original of its pairs of runs.
-      seed: of the bootstrap.
+      sessions: for each of at least two sessions, the ratio of the candidate's to the original's latency in each pair
+        of runs.
+      seed: random seed of the bootstrap.
     """
     medians = [np.log(np.median(ratios)) for ratios in sessions]
     session_pairs = [np.mean(medians[k : k + SESSION_PAIR]) for k in range(0, len(medians), SESSION_PAIR)]
@@ -99,34 +109,35 @@ def measure(
 ) -> dict:
     """Measure the end-to-end latency of two models on this machine, with all of ONNX Runtime's optimisations.
 
-    One session of each model lives at a time. The two run in turns, the first side alternating, and every turn gives
-    one ratio. Models that are large together (TOGETHER) have their sessions one after the other instead. The
-    measurement stops early, after a session pair, when the verdict is clear.
+    One session of each model exists at a time. The two sessions run in turns, with alternating first model, and every
+    pair of runs gives one ratio. If both models together exceed TOGETHER bytes, the sessions exist one after the other
+    instead. The measurement stops early, after a session pair, if the verdict is clear (`Ratio.is_clear`).
 
     Args:
       original, candidate: the models or their files.
       threads: threads inside one operator.
-      seconds: time for all runs; making sessions and the MIN_PAIRS of a slow model take additional time.
+      seconds: time for all runs. Making sessions takes additional time, and so do the MIN_PAIRS runs of a slow model.
       sessions: number of sessions of each model; an odd number is rounded up.
-      seed: of the inputs and of the bootstrap.
-      sizes: by name, the sizes of symbolic dimensions to measure at, as `bind_shapes` takes them; None for a model
-        without symbolic dimensions.
+      seed: random seed of the inputs and of the bootstrap.
+      sizes: name of each point to measure at → sizes of the symbolic dimensions there, as `bind_shapes` takes them;
+        None for a model without symbolic dimensions.
       memory: also measure `run_memory` of both models at the largest size, which takes about a second for each.
       setups: session options of the original and of the candidate.
 
     Returns:
       a JSON-able mapping:
-        original_ms, candidate_ms: medians; over several sizes their geometric mean
-        ratio, interval: of candidate / original within pairs of runs
+        original_ms, candidate_ms: median latency of each model; geometric mean of the medians at several sizes
+        ratio, interval: candidate's latency / original's latency within pairs of runs, and its 95 % interval
         verdict: faster, slower or no difference shown
-        at: original_ms, candidate_ms, ratio, interval and verdict for each name of sizes
-        slower_at: names of the sizes at which the candidate is slower
-        pairs, sessions, session_ratios: number of pairs and of sessions, and the median ratio of each session
-        calm: share of runs without interruption; None if the system does not report interruptions
-        side_by_side: false if the sessions lived one after the other
+        at: key of `sizes` → original_ms, candidate_ms, ratio, interval and verdict at this point
+        slower_at: keys of `sizes` at which the candidate is slower
+        pairs, sessions: number of pairs of runs, and number of sessions of each model
+        session_ratios: median ratio of each session
+        calm: fraction of the runs without interruption; None if the system does not report interruptions
+        side_by_side: false if the sessions existed one after the other
         stopped: why the measurement ended
-        original_memory_bytes, candidate_memory_bytes: None if not measured
-        threads, seed, machine, onnxruntime: the setting
+        original_memory_bytes, candidate_memory_bytes: result of `run_memory`; None if not measured
+        threads, seed, machine, onnxruntime: threads and seed as given, name of the machine, ONNX Runtime's version
 
     Raises:
       RLFlowError: ONNX Runtime refuses a model, or its inputs cannot be made.
@@ -137,7 +148,7 @@ def measure(
     sides = ((original, setups[0]), (candidate, setups[1]))
     session_pairs = max(-(-sessions // SESSION_PAIR), 1)
     within = seconds / (SESSION_PAIR * session_pairs * len(inputs))
-    times: list[list[np.ndarray]] = []  # of each session, at each of the sizes: seconds, [pairs, 2]
+    times: list[list[np.ndarray]] = []  # for each session and each size, run times in seconds, [pairs, 2]
     calm: list[bool | None] = []
     stopped = "all sessions measured"
     for done in range(1, session_pairs + 1):
@@ -184,18 +195,19 @@ def ratios_in_turns(
     seconds: float,
     first: int,
 ) -> list[float]:
-    """Measure the latency of several candidates relative to the original, with one session of each at once.
+    """Measure the latency of several candidates relative to the original, with one session of each model at once.
 
     Args:
       original: file of the original.
       candidates: files of the candidates.
-      inputs: one set of inputs for each size; the ratios are geometric means over the sizes.
+      inputs: for each size, the input arrays by name; the ratios are geometric means over the sizes.
       threads: threads inside one operator.
       seconds: time for the runs at each size.
-      first: position of the session that is made and run first, where 0 is the original; the others follow in turn.
+      first: position in [original, *candidates] of the model whose session is made and run first; the next models
+        follow in cyclic order.
 
     Returns:
-      the ratio candidate / original of each candidate.
+      for each candidate, its latency divided by the latency of the original.
 
     Raises:
       RLFlowError: ONNX Runtime refuses a model.
@@ -213,17 +225,17 @@ def pairs_beside(
     threads: int,
     seconds: float,
 ) -> list[np.ndarray]:
-    """Run an existing session and a new session of a candidate in turns.
+    """Measure the run times of an existing session of the original and a new session of a candidate, run in turns.
 
     Args:
       original: the existing session.
-      candidate: the model or its file.
-      inputs: one set of inputs for each size.
+      candidate: the candidate's model or its file.
+      inputs: for each size, the input arrays by name.
       threads: threads inside one operator.
       seconds: time for the runs at all sizes together.
 
     Returns:
-      seconds of the runs at each size, float64 [pairs, 2].
+      for each size, the run times in seconds, float64 [pairs, 2]: original, candidate.
 
     Raises:
       RLFlowError: ONNX Runtime refuses the candidate.
@@ -233,18 +245,32 @@ def pairs_beside(
 
 
 def _ratios(times: list[list[np.ndarray]], seed: int) -> tuple[Ratio, list[Ratio]]:
-    """Return the ratio over all sizes and the ratio at each size."""
+    """Return the latency ratio candidate / original over all sizes, and the ratio at each size.
+
+    Args:
+      times: for each session and each size, run times in seconds, [pairs, 2].
+      seed: random seed of the bootstrap.
+    """
     there = [ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in one_size], seed) for one_size in zip(*times, strict=True)]
     return ratio_of([[_session_ratio(session_times)] for session_times in times], seed), there
 
 
 def _session_ratio(session_times: list[np.ndarray]) -> float:
-    """Return the median ratio of a session's pairs, as the geometric mean over the sizes."""
+    """Return the median ratio candidate / original of a session's pairs of runs, averaged geometrically over the sizes.
+
+    Args:
+      session_times: for each size, run times in seconds, [pairs, 2].
+    """
     return float(np.exp(np.mean([np.log(np.median(pairs[:, 1] / pairs[:, 0])) for pairs in session_times])))
 
 
 def _figures(latencies_ms: np.ndarray, ratio: Ratio) -> dict:
-    """Return the figures of `measure` at one size, from the latencies of original and candidate, float64 [2]."""
+    """Return the entries original_ms, candidate_ms, ratio, interval and verdict of the result of `measure`.
+
+    Args:
+      latencies_ms: float64 [2], latency of the original and of the candidate.
+      ratio: the ratio of these latencies.
+    """
     original_ms, candidate_ms = latencies_ms.tolist()
     return {
         "original_ms": original_ms,
@@ -258,19 +284,19 @@ def _figures(latencies_ms: np.ndarray, ratio: Ratio) -> dict:
 def run_memory(
     model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray], threads: int = 1, setup: Setup = Setup()
 ) -> int | None:
-    """Measure the peak of the bytes that a model adds to the resident memory of a fresh process during its runs.
+    """Measure by how many bytes a model raises the resident memory of a fresh process at the peak of its runs.
 
-    The bytes are weights, the packed copies that kernels make of weights, activations, outputs and ONNX Runtime's own
-    memory. The content of the file while it is read is not counted.
+    The bytes include weights, the packed copies that kernels make of weights, activations, outputs and ONNX Runtime's
+    own memory. Memory that only the reading of the file needs is not counted.
 
     Args:
       model: the model or its file.
-      inputs: inputs of the runs by name.
+      inputs: input arrays of the runs by name.
       threads: threads inside one operator.
       setup: session options.
 
     Returns:
-      the bytes; None if the system does not report them (anything but Linux with glibc).
+      the number of bytes; None on a system other than Linux with glibc, which does not report the peak.
 
     Raises:
       RLFlowError: the model cannot be run, or the process dies.
@@ -287,7 +313,7 @@ def run_memory(
 
 
 def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:
-    """Return `run_memory`, or None if it fails, so that the measured latency is not lost."""
+    """Return the result of `run_memory`. If it fails, show the reason and return None, to keep the measured latency."""
     try:
         return run_memory(model, inputs, threads, setup)
     except RLFlowError as error:
@@ -296,7 +322,7 @@ def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Se
 
 
 def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:
-    """Measure `run_memory` in the present process, which must be fresh."""
+    """Return the result of `run_memory` for a model file, measured in the present process, which must be fresh."""
     before = resident_memory()
     running = session(path, threads, setup=setup)
 
@@ -315,10 +341,10 @@ def _bytes(model: onnx.ModelProto | Path | str) -> int:
 
 
 class Run(NamedTuple):
-    """One run of a model.
+    """One timed run of a model.
 
     Attributes:
-      seconds: its time.
+      seconds: duration of the run; with one thread, processor time of the thread.
       calm: False if the system took a core away during the run; None if the system does not report this.
     """
 
@@ -329,9 +355,17 @@ class Run(NamedTuple):
 def _side_by_side(
     sides, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
 ) -> list[list[list[Run]]]:
-    """Run all sides, (model, setup), in turns with one session of each: runs by inputs and side.
+    """Run several models in turns, with one session of each model.
 
-    The session of side `first` is made and run first. The time holds for each of the inputs.
+    Args:
+      sides: (model, setup) for each model.
+      inputs: for each size, the input arrays by name.
+      threads: threads inside one operator.
+      seconds: time for the runs at each size.
+      first: index in `sides` of the model whose session is made and run first.
+
+    Returns:
+      the runs by size, model and turn.
     """
     running = [None] * len(sides)
     for side in _in_order(first, len(sides)):
@@ -350,14 +384,14 @@ def _in_turns(running, inputs: dict[str, np.ndarray], threads: int, seconds: flo
 
 
 def _in_order(first: int, count: int) -> list[int]:
-    """Return the positions of all sides, beginning with `first` and wrapping around."""
+    """Return the positions 0 … count − 1 in cyclic order from `first` modulo count, e.g. [1, 2, 0] for 1 and 3."""
     return [(first + k) % count for k in range(count)]
 
 
 def _one_after_the_other(
     sides, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
 ) -> list[list[list[Run]]]:
-    """Do the same as `_side_by_side` for two sides, with one session alive at a time."""
+    """Do the same as `_side_by_side` for two models, but finish all runs of one session before the other is made."""
     runs: list[list[list[Run]]] = [[[], []] for _ in inputs]
     running = _warm(sides[first], inputs, threads)
     for one, both in zip(inputs, runs, strict=True):
@@ -372,7 +406,16 @@ def _one_after_the_other(
 
 
 def _pairs(runs: list[list[Run]]) -> np.ndarray:
-    """Pair the k-th calm runs of all sides, or the k-th runs if too few are calm: seconds, [pairs, sides]."""
+    """Pair the k-th calm run of each model with the k-th calm runs of the other models.
+
+    If a model has fewer than MIN_PAIRS calm runs, all runs are paired.
+
+    Args:
+      runs: for each model, its runs.
+
+    Returns:
+      run times in seconds, float64 [pairs, models].
+    """
     kept = [[run.seconds for run in side if run.calm] for side in runs]
     if min(map(len, kept)) < MIN_PAIRS:
         kept = [[run.seconds for run in side] for side in runs]
@@ -387,11 +430,11 @@ def _warm(side, inputs: Sequence[dict[str, np.ndarray]], threads: int) -> onnxru
 def warm_session(
     model: onnx.ModelProto | Path | str, inputs: Sequence[dict[str, np.ndarray]], threads: int, setup: Setup = Setup()
 ) -> onnxruntime.InferenceSession:
-    """Make a session and run it at each of the inputs, so that it has allocated its memory.
+    """Make a session and run it twice at each size, so that it has allocated its memory.
 
     Args:
       model: the model or its file.
-      inputs: one set of inputs for each size.
+      inputs: for each size, the input arrays by name.
       threads: threads inside one operator.
       setup: session options.
 
@@ -420,11 +463,11 @@ def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], t
     return Run(seconds, None if interrupted is None else interruptions() == interrupted)
 
 
-SEED = 0  # of the random inputs
+SEED = 0  # seed of the random inputs of a `Probe`
 
 
 class Latency(NamedTuple):
-    """The latency of a graph relative to its original. A lost measurement has NaN ratios and 0 pairs.
+    """The latency of a graph relative to its original. A lost measurement has NaN latencies and 0 pairs.
 
     Attributes:
       ratio, low, high: latency of the graph / latency of the original with its 95 % interval; geometric means over
@@ -451,11 +494,11 @@ class Latency(NamedTuple):
 
     @classmethod
     def of(cls, times: Sequence[np.ndarray], seconds: float) -> "Latency":
-        """Return the latency that follows from runs of the original and the graph.
+        """Compute the latency from the times of runs of the original and the graph.
 
         Args:
-          times: seconds of both at each size, float64 [pairs, 2].
-          seconds: duration of the measurement.
+          times: for each size, run times in seconds, float64 [pairs, 2]: original, graph.
+          seconds: duration of the measurement, including the time to make sessions.
         """
         ratios = np.array([median_with_interval(pairs[:, 1] / pairs[:, 0]) for pairs in times])
         ratio, low, high = (ratios.prod(axis=0) ** (1 / len(times))).tolist()
@@ -468,7 +511,9 @@ class LostMeasurement(Exception):
 
 
 class Probe:
-    """A quick measurement of graphs on this machine, with all of ONNX Runtime's optimisations.
+    """A function that measures the latency of a graph beside its original within tenths of a second.
+
+    ONNX Runtime runs both on this machine with all of its optimisations.
 
     Args:
       threads: threads inside one operator.
@@ -487,7 +532,7 @@ class Probe:
         Args:
           original: the graph before all rewrites.
           graph: the graph to measure.
-          sizes: size of each symbol, once for every size to measure at.
+          sizes: for each point to measure at, symbol → size.
 
         Raises:
           LostMeasurement: the graph could not be measured.
@@ -508,7 +553,7 @@ class Probe:
         return Latency.of(times, time.monotonic() - started)
 
     def _times(self, graph: Graph, path: Path) -> list[np.ndarray]:
-        """Run the graph beside the original in the worker; see `pairs_beside`."""
+        """Save the graph to `path` and return its run times beside the original in the worker (`pairs_beside`)."""
         try:
             save_graph(graph, path)
             return self._worker.run(_run_beside_original, path, self.threads, self.seconds, limit=self.limit)
@@ -528,12 +573,12 @@ _kept: _Kept | None = None
 
 
 def _open(path: Path, sizes: list[dict[str, int]], threads: int) -> None:
-    """Make and keep the session of the original."""
+    """Make a session of the original, run it at each size, and keep session and inputs in `_kept` of the worker."""
     global _kept
     inputs = [random_inputs(path, SEED, one) for one in sizes]
     _kept = _Kept(warm_session(path, inputs, threads), inputs)
 
 
 def _run_beside_original(path: Path, threads: int, seconds: float) -> list[np.ndarray]:
-    """Run a candidate beside the kept original; see `pairs_beside`."""
+    """Return the run times of the kept session of the original and of a candidate (`pairs_beside`)."""
     return pairs_beside(_kept.original, path, _kept.inputs, threads, seconds)

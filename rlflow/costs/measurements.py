@@ -1,14 +1,14 @@
-"""Measurements of whole graphs, kept in the timing database for later runs and for the learned cost.
+"""Measured latencies of whole graphs, stored in the timing database for later runs and for the learned cost.
 
-`Measurements.keep` stores every end-to-end measurement, whatever its purpose: a reward, two files of a user, a contest,
-a delivery. With it each graph is stored as a `KernelGraph`, the kinds and estimates of its operators without names, ids
-and weights. The learned cost needs nothing else. No kernel is timed for this purpose: if a timing is missing, the
-measurement is stored alone, and the graph is stored with its next measurement.
+`Measurements.keep` stores every end-to-end measurement, whatever its purpose: a reward, a comparison of two files of a
+user, a contest, a delivery. It also stores both measured graphs as `KernelGraph`s: the kinds and estimated costs of
+their operators without names, ids and weights. The learned cost needs nothing else. No kernel is timed for this
+purpose. If a kernel of a graph was never timed, the graph is not stored now, but with its next measurement.
 
-`Latencies` gives an agent the latency of a graph and counts the seconds of its measurements. A graph that is known from
-an earlier run is looked up, but its seconds count at the first request all the same. Agents are therefore compared at
-equal seconds on any machine. A lost measurement stays lost for the run, so that the reward of a step is reproducible.
-It is not stored, and another run tries again.
+`Latencies` returns latencies of graphs to an agent and sums the duration of all measurements. If an earlier run has
+measured a graph, its latency is looked up, but its duration counts all the same. Agents can therefore be compared at
+equal measurement time. A lost measurement stays lost for the run, so that the reward of a step is reproducible. Lost
+measurements are not stored, so another run measures the graph again.
 """
 
 import io
@@ -31,10 +31,10 @@ from rlflow.costs.timing import Timing
 from rlflow.graph import contrib
 from rlflow.graph.ir import Graph, Node
 
-FORMAT = 1  # of the bytes and of the meaning of the numbers
+FORMAT = 1  # version of the bytes of `to_bytes` and of the meaning of `KernelGraph.numbers`
 NUMBERS = len(NodeCost._fields)
-ESTIMATE, LAUNCHES = NodeCost._fields.index("runtime_ps"), NodeCost._fields.index("launches")  # columns of the numbers
-MOST_NODES = 50_000  # operators of all views of a graph together: larger graphs are not stored
+ESTIMATE, LAUNCHES = NodeCost._fields.index("runtime_ps"), NodeCost._fields.index("launches")  # columns of `numbers`
+MOST_NODES = 50_000  # largest number of operators of a stored graph, summed over its typical sizes
 
 
 class DamagedGraph(Exception):
@@ -42,10 +42,10 @@ class DamagedGraph(Exception):
 
 
 class KernelGraph(NamedTuple):
-    """The operators of one graph at one size of its symbols, without its constants.
+    """The kinds and costs of the n non-constant operators of one graph at one size of its symbols.
 
     Attributes:
-      kinds: the kind of each of n operators (`kind_of`).
+      kinds: the kind of each operator (`kind_of`).
       numbers: float64 [n, NUMBERS], the `NodeCost` of each operator.
     """
 
@@ -54,14 +54,19 @@ class KernelGraph(NamedTuple):
 
     @classmethod
     def of(cls, cost: CostModel, graph: Graph) -> Self:
-        """Return the kernel graph of a graph without symbols, with the estimates of a cost model."""
+        """Return the kernel graph of a graph.
+
+        Args:
+          cost: the cost model that estimates the costs of the operators.
+          graph: a graph whose sizes are numbers.
+        """
         running = [node for node in (graph.nodes[node_id] for node_id in graph.order) if not node.constant]
         numbers = np.array([cost.node_cost(graph, node) for node in running], float)
         return cls(tuple(kind_of(graph, node) for node in running), numbers.reshape(-1, NUMBERS))
 
     @property
     def parts_ps(self) -> dict[str, int]:
-        """The estimate in picoseconds by kind of operator, kinds in alphabetical order."""
+        """Kind of operator → estimated picoseconds of all operators of this kind, kinds in alphabetical order."""
         result: dict[str, int] = {}
         for kind, ps in zip(self.kinds, self.numbers[:, ESTIMATE].tolist(), strict=True):
             if ps:
@@ -74,9 +79,14 @@ class KernelGraph(NamedTuple):
 
 
 def kind_of(graph: Graph, node: Node) -> str:
-    """Return the operator's name; for a convolution also whether it is pointwise, grouped, depthwise or spatial.
+    """Return the kind of an operator: its name, e.g. "MatMul"; for a convolution also its form, e.g. "Conv pointwise".
 
-    A fused operator has the kind of the plain operator, because ONNX Runtime often fuses the plain one by itself.
+    The forms are pointwise, spatial, grouped and depthwise. A fused operator (FusedConv) has the kind of the plain
+    operator (Conv), because ONNX Runtime often fuses the plain operator by itself.
+
+    Args:
+      graph: the graph.
+      node: a node of the graph.
     """
     known = node.domain in ("", contrib.DOMAIN)
     name = node.op.removeprefix("Fused") if known else f"{node.domain}.{node.op}"
@@ -93,7 +103,7 @@ def kind_of(graph: Graph, node: Node) -> str:
 
 
 def to_bytes(views: list[KernelGraph]) -> bytes | None:
-    """Serialise a graph at every size; return None if the graph is too large to be stored."""
+    """Serialise the kernel graphs of one graph at its typical sizes; return None for more than MOST_NODES operators."""
     if sum(len(view.kinds) for view in views) > MOST_NODES:
         return None
     arrays = {"format": np.array(FORMAT), "views": np.array(len(views))}
@@ -107,7 +117,7 @@ def to_bytes(views: list[KernelGraph]) -> bytes | None:
 
 
 def from_bytes(data: bytes) -> list[KernelGraph]:
-    """Read a graph that `to_bytes` wrote.
+    """Return the kernel graphs that `to_bytes` serialised.
 
     Raises:
       DamagedGraph: the bytes hold something else.
@@ -132,7 +142,7 @@ def _view(arrays: dict[str, np.ndarray], number: int) -> KernelGraph:
     return KernelGraph(tuple(names[kinds].tolist()), numbers)
 
 
-Sizes = Sequence[Mapping[str, int]]  # size of each symbol, once for every typical size
+Sizes = Sequence[Mapping[str, int]]  # for each typical size, symbol → size
 
 
 class NotTimed(Exception):
@@ -140,7 +150,7 @@ class NotTimed(Exception):
 
 
 class KnownTimings(ProfiledCost):
-    """The profiled cost without timing: `node_cost` raises NotTimed for a kernel without a stored timing."""
+    """The profiled cost from stored timings alone; `node_cost` raises NotTimed for a kernel without a stored timing."""
 
     def _timing(self, name, build) -> Timing:
         result = self.database.look_up(name, self.threads)
@@ -151,7 +161,7 @@ class KnownTimings(ProfiledCost):
 
 
 class Measurements:
-    """The store of measurements of whole graphs."""
+    """A writer of measurements of whole graphs into a timing database."""
 
     def __init__(self, database: TimingDatabase, threads: int):
         self.database, self.threads = database, threads
@@ -161,13 +171,13 @@ class Measurements:
     def keep(
         self, original: Graph, graph: Graph, sizes: Sizes, ratio: Sequence[float], original_ms: float | None = None
     ) -> None:
-        """Store a measurement of a graph beside its original.
+        """Store a measurement of a graph beside its original, and the operators of both graphs.
 
         Args:
           original: the graph before all rewrites.
           graph: the measured graph.
-          sizes: sizes of the symbols at which both were measured.
-          ratio: latency of the graph divided by the latency of the original, and its 95 % interval (ratio, low, high).
+          sizes: for each size at which both graphs were measured, symbol → size.
+          ratio: (ratio, low, high): latency of the graph / latency of the original, and its 95 % interval.
           original_ms: latency of the original; None if it is not known.
 
         Raises:
@@ -192,13 +202,13 @@ def sizes_text(sizes: Sizes) -> str:
 
 
 class Known(NamedTuple):
-    """The measurements that a cost can be learned from.
+    """The stored measurements and graphs from which a cost can be learned.
 
     Attributes:
       pairs: measurements whose two graphs are stored.
-      graphs: by (hash, sizes), the graph at every size.
+      graphs: (hash of a graph, sizes as text) → its kernel graph at each size.
       damaged: number of stored graphs that cannot be read.
-      unseen: number of measurements with a graph that is not stored.
+      unseen: number of measurements that `pairs` lacks because one of their graphs is not stored or damaged.
     """
 
     pairs: list[MeasuredPair]
@@ -208,7 +218,12 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, database: TimingDatabase, threads: int) -> "Known":
-        """Read all measurements with this number of threads from a database."""
+        """Read measurements and graphs from a database.
+
+        Args:
+          database: the database.
+          threads: threads of ONNX Runtime in the measurements.
+        """
         graphs, damaged = {}, 0
         for key, kernels in database.graphs(threads).items():
             try:
@@ -220,7 +235,7 @@ class Known(NamedTuple):
         return cls(pairs, graphs, damaged, len(taken) - len(pairs))
 
     def original_ms(self) -> dict[tuple[str, str], float]:
-        """Return the median latency in ms of each original, by (hash, sizes)."""
+        """Return (hash of an original, sizes as text) → the median of its measured latencies in ms."""
         taken: dict[tuple[str, str], list[float]] = {}
         for measured in self.pairs:
             if measured.original_ms is not None and math.isfinite(log_ratio_deviation(measured)):
@@ -229,24 +244,26 @@ class Known(NamedTuple):
 
 
 def log_ratio_deviation(measured: MeasuredPair) -> float:
-    """Return the standard deviation of the log ratio of a measurement; infinity for an unusable interval."""
+    """Return the standard deviation of log(ratio) that the 95 % interval implies; infinity for an invalid interval."""
     if not 0 < measured.low <= measured.high < math.inf:
         return math.inf
     return math.log(measured.high / measured.low) / (2 * NORMAL)
 
 
-MOST_LOST = 5  # lost measurements in a row: the machine or the model is then at fault, not the graph
+# The number of consecutive lost measurements after which `Latencies` gives up, because then the machine or the model is
+# at fault, not one graph.
+MOST_LOST = 5
 
 Measure = Callable[[Graph, Graph, Sequence[Mapping[str, int]]], Latency]  # see `rlflow.costs.measured.Probe`
 
 
 class Latencies:
-    """Latencies of graphs, measured at their first request.
+    """A cache of latencies; a graph whose latency is not stored is measured at its first request.
 
     Every method may raise RLFlowError if the database cannot be used or belongs to another machine.
 
     Attributes:
-      seconds: measurement time of all requested graphs, lost measurements included.
+      seconds: total duration of the measurements of all requested graphs, lost and stored measurements included.
     """
 
     def __init__(self, database: TimingDatabase, threads: int, measure: Measure):
@@ -257,12 +274,12 @@ class Latencies:
         self._lost_in_a_row = 0
 
     def of(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
-        """Return the latency of a graph beside its original, which may be lost (`Latency.lost`).
+        """Return the latency of a graph relative to its original; the measurement may be lost (`Latency.lost`).
 
         Args:
           original: the graph before all rewrites.
           graph: the graph to measure.
-          sizes: size of each symbol, once for every size to measure at.
+          sizes: for each size to measure at, symbol → size.
 
         Raises:
           RLFlowError: MOST_LOST measurements in a row were lost, or ONNX Runtime refuses the original.

@@ -5,11 +5,12 @@
                     rlflow optimise MODEL.onnx --out FASTER.onnx cost.database=target.sqlite
 
 This machine neither times nor measures anything for the target. A kernel that was not recorded gets a cost of one
-second, so that no search uses it. All kernels of the model itself must have been recorded (`check_recorded`).
+second, so that no search uses it. All kernels of the original model must have been recorded (`check_recorded`).
 
 `costs export` writes a .json file for `costs import`, with the timings of one machine and one version of ONNX Runtime,
-or a .csv table of all timings. The version of ONNX Runtime, the format and the number of channels in a block must be
-equal on both machines. Imported files are untrusted: every value is checked, and sizes are bounded.
+or a .csv table of all timings. The version of ONNX Runtime, the version of the database's format and the number of
+channels in a block must be equal on both machines. Imported files are untrusted: every value is checked, and sizes are
+bounded.
 """
 
 import csv
@@ -29,18 +30,18 @@ from rlflow.costs.kernel_layout import NoTimingOfItsOwn, block
 from rlflow.costs.timing import Timed, Timing
 from rlflow.graph.onnx_runtime import session
 
-UNRECORDED = Timing(1e9, 1e9, 1e9, 1)  # one second
+UNRECORDED = Timing(1e9, 1e9, 1e9, 1)  # one second; the timing of a kernel that was not recorded
 
 
 @dataclass
 class Target:
-    """The other machine that a cost model estimates for.
+    """Another machine for which a cost model estimates costs.
 
     Attributes:
-      machine: its name.
-      threads: threads of ONNX Runtime there.
-      database: the file with its timings.
-      missing: signatures that were looked up and not found.
+      machine: name of the machine.
+      threads: threads of ONNX Runtime in its timings.
+      database: the database file with its timings.
+      missing: signatures of the kernels that were looked up and not found.
     """
 
     machine: str
@@ -50,15 +51,20 @@ class Target:
 
     @classmethod
     def of(cls, database: TimingDatabase, threads: int) -> "Target | None":
-        """Return the machine whose timings a database holds; None if it is this machine."""
+        """Return the other machine whose timings a database holds; None if the timings are of this machine.
+
+        Args:
+          database: the database of timings.
+          threads: threads of ONNX Runtime.
+        """
         return cls(database.machine, threads, database.path) if database.is_foreign else None
 
     def unrecorded(self, name: str, build: Callable[[], Timed]) -> Timing:
-        """Return the stand-in timing of a kernel that was not recorded, and note its signature as missing.
+        """Add the signature of a kernel that was not recorded to `missing`, and return the timing UNRECORDED.
 
         Args:
-          name: signature of the kernel.
-          build: makes its model.
+          name: signature of the kernel as text.
+          build: function that makes the model of the kernel.
 
         Raises:
           NoTimingOfItsOwn: the kernel cannot be timed by itself on any machine.
@@ -73,15 +79,17 @@ class Target:
 
 
 def target_of(cost) -> Target | None:
-    """Return the other machine that a cost model estimates for; None if it estimates for this or for every machine."""
+    """Return the target of a cost model; None if the model estimates costs for this machine or for every machine."""
     return getattr(cost, "target", None)
 
 
 def check_recorded(cost) -> None:
-    """Check that all kernels of a model were recorded; call this after the cost of the model was computed.
+    """Check that the target of a cost model has recorded all kernels whose cost was computed so far.
+
+    Call this function after the cost of the original model was computed.
 
     Raises:
-      RLFlowError: a timing was not recorded.
+      RLFlowError: the target has not recorded a kernel.
     """
     target = target_of(cost)
     if target is not None and target.missing:
@@ -92,25 +100,26 @@ def check_recorded(cost) -> None:
         )
 
 
-FORMAT = "rlflow timings"
-FILE_COLUMNS = ("machine", "onnxruntime")  # columns that are equal in all rows of a file
+FORMAT = "rlflow timings"  # the entry "format" of every file
+FILE_COLUMNS = ("machine", "onnxruntime")  # columns of a timing that a file states once for all rows
 ROW_COLUMNS = tuple(name for name in COLUMNS if name not in FILE_COLUMNS)
-MOST_BYTES = 200_000_000
-LONGEST = {"machine": 200, "signature": 100_000}  # characters
+MOST_BYTES = 200_000_000  # largest size of an imported file
+LONGEST = {"machine": 200, "signature": 100_000}  # largest numbers of characters
 MOST_THREADS, MOST_NS = 4096, 1e15
 
 
 def export_timings(database: TimingDatabase, path: Path | str, threads: int | None, machine: str | None) -> int:
-    """Write timings to a file and return their number.
+    """Write timings of a database to a file and return the number of timings written.
 
     Args:
-      database: where the timings are.
-      path: NAME.csv for all chosen timings; NAME.json for the timings of the database's machine with the
-        installed ONNX Runtime.
-      threads, machine: the chosen timings, as in `TimingDatabase.rows`.
+      database: the database.
+      path: NAME.csv for a table of all timings that meet the conditions below; NAME.json for the subset of them that
+        was taken on the database's machine with the installed version of ONNX Runtime.
+      threads: number of threads; None for any number.
+      machine: text that the name of the machine contains, in upper or lower case; None for any machine.
 
     Raises:
-      RLFlowError: the name has another suffix, or no timing is left for a .json file.
+      RLFlowError: the path has another suffix, or there are no timings for a .json file.
     """
     rows, suffix = database.rows(threads, machine), Path(path).suffix
     if suffix == ".csv":
@@ -134,7 +143,10 @@ def export_timings(database: TimingDatabase, path: Path | str, threads: int | No
 
 
 def read_timings(path: Path | str) -> tuple[str, list[dict]]:
-    """Read a .json file of `export_timings`: the name of the machine, and rows for `TimingDatabase.import_rows`.
+    """Read a .json file of `export_timings`.
+
+    Returns:
+      (machine, rows), the arguments of `TimingDatabase.import_rows`.
 
     Raises:
       RLFlowError: the file holds something else or is damaged, or `_required_values` differ.
@@ -168,7 +180,7 @@ def _required_values() -> dict[str, object]:
 
 
 def _row_error(row: object) -> str | None:
-    """Return the reason why a row of a file is not a timing; None for a valid row."""
+    """Return the reason why an element of the list `timings` in a file is invalid; None for a valid timing."""
     if not isinstance(row, Mapping) or set(row) != set(ROW_COLUMNS):
         return f"it does not have exactly {', '.join(ROW_COLUMNS)}"
     if not _is_text(row["signature"], LONGEST["signature"]) or not _is_date(row["date"]):
