@@ -1,8 +1,9 @@
 """Groups of operators that ONNX Runtime fuses into one kernel when it loads a graph.
 
-Every group has an anchor, an operator that determines the kind of the group: a Conv, a MatMul, the Erf of a Gelu, the
-Sqrt of a normalisation. The other operators of a group are at most `INNER` edges away from the anchor. Fusions without
-such a bound are not modelled: transposes that move through a graph, and equal expressions that are computed once.
+Every group has an anchor, an operator that determines which fusion forms the group: a Conv, a MatMul, the Erf of a
+Gelu, the Sqrt of a normalisation. `INNER` limits the number of edges from each other operator of a group to the anchor.
+Optimisations without such a limit are not modelled: transposes that ONNX Runtime moves through a graph, and equal
+expressions that it computes once.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ from rlflow.costs.kernel_layout import (
 )
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
-BLOCKED_ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "HardSigmoid"))  # also fused behind a blocked sum
+# Activations that a convolution in blocks of channels also computes if it has added another tensor to its result.
+BLOCKED_ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "HardSigmoid"))
 CONV_ACTIVATIONS = BLOCKED_ACTIVATIONS | {"LeakyRelu", "Clip"}
 GEMM_ACTIVATIONS = BLOCKED_ACTIVATIONS | {"LeakyRelu", "Elu"}
 PRODUCTS = frozenset(("MatMul", "FusedMatMul"))
@@ -35,14 +37,22 @@ INNER = {
 
 
 class Groups:
-    """The groups of one graph, computed on demand and cached."""
+    """The groups of one graph, which are computed on demand and cached.
+
+    Attributes:
+      graph: the graph.
+      layout: the layouts of the graph's operators.
+    """
 
     def __init__(self, graph: Graph, layout: Layout):
         self.graph, self.layout = graph, layout
         self._anchored: dict[int, tuple[Node, ...]] = {}
 
     def of(self, node: Node) -> tuple[Node, ...]:
-        """Return the group of an anchor in topological order; empty for a node in the group of another anchor."""
+        """Return the group whose anchor is `node`, in topological order.
+
+        The result is empty if the node belongs to the group of another anchor.
+        """
         if node.op == "Slice" and node.domain == "":
             parts = self._slices(node)
             return parts if node in parts[:1] else ()
@@ -53,14 +63,18 @@ class Groups:
         return self._group(node)
 
     def blocked_inputs(self, group: tuple[Node, ...]) -> frozenset[int]:
-        """Return the tensors from outside that the group reads in blocks of channels."""
+        """Return the ids of the tensors that the group reads in blocks of channels and does not compute itself."""
         return frozenset(
             tensor for node in group if self.layout.reads_blocked(node) for tensor in varying(self.graph, node)
             if not any(tensor in other.outputs for other in group)
         )  # fmt: skip
 
     def reorders(self, group: tuple[Node, ...]) -> list[tuple[str, TensorType]]:
-        """Return the reorders of the group's outputs, and of graph inputs for which the group is charged."""
+        """Return the reorders for which a group is charged: reorders of its outputs, and of graph inputs that it reads.
+
+        Returns:
+          (ReorderInput or ReorderOutput, type of the tensor) for each reorder.
+        """
         inner = {tensor for node in group for tensor in node.inputs} if len(group) > 1 else ()
         return [reorder for node in group for reorder in self.layout.reorders(node, inner)]
 
@@ -73,7 +87,7 @@ class Groups:
         return result
 
     def _anchors_near(self, node: Node) -> Iterator[Node]:
-        """Yield all other anchors whose group may hold the node, judging by the number of edges (`INNER`)."""
+        """Yield the anchors other than the node that are near enough (`INNER`) for their group to contain the node."""
         graph, seen, frontier = self.graph, {node.id}, [node]
         up_single = node.op in BEHIND
         for _ in range(INNER[node.op]):
@@ -95,7 +109,11 @@ class Groups:
     # -- convolutions and poolings -----------------------------------------------------------------
 
     def _convolution(self, node: Node) -> list[Node]:
-        """Return [Pad] Conv [folded operators] [sum] [activation]; a blocked scale runs as a convolution, too."""
+        """Return the group of a convolution: [Pad] Conv [folded operators] [sum] [activation].
+
+        A BatchNormalization or Mul in blocks of channels runs as a convolution, too, and has a group of the same form.
+        Outside blocks, or if it folds into a convolution or has several varying inputs, the result is the node alone.
+        """
         graph, blocked = self.graph, self.layout.runs_blocked(node)
         if node.op in ("BatchNormalization", "Mul") and (
             not blocked or self.layout.folds_into(node) or len(varying(graph, node)) > 1
@@ -133,7 +151,10 @@ class Groups:
         return [reader] if fits else []
 
     def _is_summand(self, node: Node, total: Node) -> bool:
-        """Check if the convolution that ends in `node` also computes a sum; of two candidates the first one does."""
+        """Check if the kernel of the convolution whose last operator is `node` also computes the sum `total`.
+
+        If the kernels of both summands could compute the sum, the kernel of the first summand does.
+        """
         if total.op not in ("Add", "Sum") or total.domain != "" or len(set(varying(self.graph, total))) != 2:
             return False
         if not have_same_type(self.graph, (*total.inputs, *total.outputs)):
@@ -143,9 +164,10 @@ class Groups:
         return bool(able) and able[0] is node
 
     def _can_add(self, node: Node, total: Node) -> bool:
-        """Check if the node ends a convolution whose kernel can add another tensor to its result.
+        """Check if `node` is the last operator of a convolution whose kernel can add another tensor to its result.
 
-        In a blocked region both summands must be blocked. Elsewhere the convolution must have a bias.
+        If the convolution runs in blocks of channels, the sum `total` must run in blocks, too. Otherwise the
+        convolution must have a bias (or a folded offset), and `total` must be an Add.
         """
         convolution, offset = node, False
         while (before := self.layout.folds_into(convolution)) is not None:
@@ -159,7 +181,10 @@ class Groups:
     # -- products ----------------------------------------------------------------------------------
 
     def _product(self, node: Node) -> list[Node]:
-        """Return a MatMul with its bias and activation (a Gemm), or with scales and transposes (a FusedMatMul)."""
+        """Return the group of a matrix product with the scales and transposes of its inputs (a FusedMatMul).
+
+        The product also computes the bias and activation behind it (as a Gemm), or the scale behind it.
+        """
         graph = self.graph
         reader = only_reader(graph, node.outputs[0])
         before = [producer(graph, tensor) for tensor in dict.fromkeys(node.inputs[:2])]
@@ -182,7 +207,11 @@ class Groups:
         return self.graph.types[bias].shape in ([width, (1, *width)] if self._rank(product.inputs[0]) == 2 else [width])
 
     def _is_inside_product(self, node: Node) -> bool:
-        """Check if a node in front of a product is part of it: a transpose of the last two axes, or a factor."""
+        """Check if the products that read the node compute it themselves.
+
+        The node must be a transpose of the last two axes that only products read, or a constant scale that belongs to
+        no other group.
+        """
         if node.op == "Transpose" and node.domain == "":
             rank = self._rank(node.inputs[0])
             swaps = rank is not None and node.attribute("perm") == (*range(rank - 2), rank - 1, rank - 2)
@@ -198,12 +227,12 @@ class Groups:
         return not self._is_result_scale(node) and not any(node in self._group(near) for near in elsewhere)
 
     def _is_result_scale(self, node: Node) -> bool:
-        """Check if the factor belongs to the product in front of it."""
+        """Check if the input of a scale is a matrix product that no other node reads."""
         before = producer(self.graph, varying(self.graph, node)[0])
         return before is not None and before.op in PRODUCTS and only_reader(self.graph, before.outputs[0]) is node
 
     def _is_scale(self, node: Node | None) -> bool:
-        """Check if the node multiplies or divides by one constant number."""
+        """Check if the node multiplies its varying input by one constant number, or divides it by such a number."""
         if node is None or node.op not in ("Mul", "Div") or node.domain != "":
             return False
         return self._number(node, (1,) if node.op == "Div" else (0, 1)) is not None
@@ -214,7 +243,11 @@ class Groups:
     # -- activations and normalisations made of several operators -----------------------------------
 
     def _gelu(self, erf: Node) -> list[Node]:
-        """Return x / √2 → Erf → + 1 → · x · ½; ONNX Runtime fuses two of the three orders of the last products."""
+        """Return the group of a Gelu, ½ · x · (1 + erf(x / √2)), written as separate operators; else the Erf alone.
+
+        Of the three orders in which the products can be computed, ONNX Runtime fuses (x · (1 + erf)) · ½ and
+        (½ · x) · (1 + erf). The group also holds an Add in front that adds one constant per feature.
+        """
         graph = self.graph
         inside, plus = producer(graph, erf.inputs[0]), only_reader(graph, erf.outputs[0])
         if not (self._is(inside, "Div") and self._is(plus, "Add") and only_reader(graph, inside.outputs[0]) is erf):
@@ -244,7 +277,7 @@ class Groups:
         return [*self._feature_bias(node.inputs[0], [node]), node] if node.domain == "" else [node]
 
     def _quick_gelu(self, sigmoid: Node) -> list[Node]:
-        """Return x · sigmoid(x) or x · sigmoid(a · x)."""
+        """Return the group of x · sigmoid(x) or x · sigmoid(a · x) for a constant number a; else the Sigmoid alone."""
         x, times = sigmoid.inputs[0], only_reader(self.graph, sigmoid.outputs[0])
         if not self._is(times, "Mul"):
             return [sigmoid]
@@ -261,7 +294,11 @@ class Groups:
         return [scale, sigmoid, times] if fits else [sigmoid]
 
     def _written_normalisation(self, root: Node) -> list[Node]:
-        """Return (x - mean) / sqrt(mean of squares + ε) · scale + offset."""
+        """Return the group of a normalisation d / sqrt(mean(d²) + ε) · scale that is written as separate operators.
+
+        If d is x − mean(x) and an offset follows, the group is a whole LayerNormalization (`_centred`). If the
+        operators do not form this pattern, the result is the Sqrt alone.
+        """
         graph = self.graph
         epsilon, over = producer(graph, root.inputs[0]), only_reader(graph, root.outputs[0])
         variance = self._before(epsilon, "Add")
@@ -280,12 +317,12 @@ class Groups:
     def _centred(self, deviation: Node | None, nodes: list[Node]) -> list[Node]:
         """Return the nodes of a LayerNormalization that is written as separate operators.
 
-        The result holds the mean, the difference, `nodes`, the offset and, if there is one, the residual sum before
-        the mean. The result is empty if the operators do not form this pattern.
+        The nodes are mean = ReduceMean(x), x − mean, `nodes`, the addition of the offset and, if there is one, the
+        residual sum that computes x. The result is empty if the operators do not form this pattern.
 
         Args:
-          deviation: the operator that subtracts the mean.
-          nodes: the operators between the difference and the offset.
+          deviation: the candidate for the operator that computes x − mean.
+          nodes: the operators that follow x − mean up to the product with the scale.
         """
         if not self._is(deviation, "Sub") or not self._read_by(deviation.outputs[0], nodes):
             return []
@@ -306,7 +343,14 @@ class Groups:
         return [*self._residual_sum(node.inputs[0], [node]), node] if last and node.domain == "" else [node]
 
     def _residual_sum(self, x: int, nodes: list[Node]) -> list[Node]:
-        """Return the residual sum that a normalisation of three axes computes itself, and the offset of a summand."""
+        """Return the Add of a residual connection that a normalisation computes itself; else an empty list.
+
+        If an Add of one constant per feature computes a summand, the kernel computes that Add, too.
+
+        Args:
+          x: the normalised tensor, which must have three axes.
+          nodes: the operators of the normalisation, which must be the only readers of `x`.
+        """
         total = producer(self.graph, x)
         if not self._is(total, "Add") or self._rank(x) != 3 or not self._read_by(x, nodes):
             return []
@@ -319,7 +363,11 @@ class Groups:
         ]
 
     def _feature_bias(self, x: int, nodes: list[Node]) -> list[Node]:
-        """Return the Add of one constant per feature that computes x, if only `nodes` read x."""
+        """Return [the Add of one constant per feature that computes x], or an empty list.
+
+        The list is also empty if a node outside `nodes` reads x, or if the Add belongs to the group of the operator
+        before it.
+        """
         add = producer(self.graph, x)
         if not self._is(add, "Add") or not self._read_by(x, nodes) or len(varying(self.graph, add)) != 1:
             return []
@@ -333,7 +381,10 @@ class Groups:
     # -- slices ------------------------------------------------------------------------------------
 
     def _slices(self, node: Node) -> tuple[Node, ...]:
-        """Return the slices that partition a tensor, in order, which run as one Split; else the node alone."""
+        """Return all Slices that partition the input of this Slice along one axis, in order of their position.
+
+        ONNX Runtime runs such Slices as one Split. If they do not partition the tensor, the result is the node alone.
+        """
         graph, x = self.graph, node.inputs[0]
         parts = [
             (self._extent(reader), reader)
@@ -352,7 +403,11 @@ class Groups:
         return tuple(part for *_, part in ordered) if whole else (node,)
 
     def _extent(self, node: Node) -> tuple[int, int, int] | None:
-        """Return (axis, first, last + 1) of a Slice of one axis, all counted from 0; None if they are not known."""
+        """Return (axis, first index, last index + 1) of a Slice along one axis, all counted from 0.
+
+        The result is None if the Slice has several axes or another step than 1, or if its axis, its bounds or the shape
+        of its input are not known.
+        """
         kind, slots = (
             self.graph.types.get(node.inputs[0]),
             [self.graph.constants.get(tensor) for tensor in node.inputs[1:]],
@@ -376,7 +431,7 @@ class Groups:
         return node is not None and node.op == op and node.domain == ""
 
     def _before(self, node: Node | None, op: str) -> Node | None:
-        """Return the producer of the node's only varying input, if `node` is an `op`."""
+        """Return the producer of the node's only varying input if the node is the ONNX operator `op`, else None."""
         data = varying(self.graph, node) if self._is(node, op) else ()
         return producer(self.graph, data[0]) if len(data) == 1 else None
 
@@ -385,7 +440,12 @@ class Groups:
         return None if kind is None or kind.shape is None else len(kind.shape)
 
     def _number(self, node: Node, slots: tuple[int, ...]) -> int | None:
-        """Return the constant input among `slots` that is one number, if the node has just one varying input."""
+        """Return the id of a constant input of one element, if the node has exactly one varying input; else None.
+
+        Args:
+          node: the node.
+          slots: positions of the inputs that may be this constant.
+        """
         result = [
             node.inputs[k]
             for k in slots
@@ -398,7 +458,7 @@ class Groups:
         return tensor not in self.graph.outputs and ids.issuperset(self.graph.consumers.get(tensor, ()))
 
     def _are_inner(self, nodes: list[Node]) -> bool:
-        """Check if no other node reads a result of the nodes, except results of the last node."""
+        """Check if only `nodes` read the outputs of `nodes`; the outputs of the last node may have any readers."""
         return all(self._read_by(tensor, nodes) for node in nodes[:-1] for tensor in node.outputs if tensor != ABSENT)
 
 
@@ -413,5 +473,6 @@ _GROW = {
     "Sqrt": Groups._written_normalisation,
     "LayerNormalization": Groups._normalisation,
 }  # fmt: skip
-# A group or a layout may depend on nodes behind these operators, because groups hold them or they carry a layout.
+# Operators through which a group or a layout may depend on further nodes: operators inside groups, and operators whose
+# layout is the layout of their inputs.
 PASSES = CARRIERS | INNER.keys() | frozenset(("Erf", "Sqrt"))

@@ -1,13 +1,14 @@
 """The layouts in which ONNX Runtime runs operators: blocks of channels, and integers between quantisation borders.
 
-Between convolutions and poolings ONNX Runtime keeps 4-D float tensors in blocks of 8 or 16 channels (its domain
-com.microsoft.nchwc). A tensor is reordered once when it leaves a blocked region (ReorderOutput) or enters it
-(ReorderInput). The layout of a convolution or pooling follows from its own shapes. Operators between them (CARRIERS)
-have the layout of their inputs. The search for that layout ends after DEPTH operators, so that a cost depends on a
-bounded neighbourhood; a tensor with whole blocks of channels then counts as blocked.
+Between convolutions and poolings ONNX Runtime keeps 4-D float tensors in blocks of 8 or 16 channels (operators of the
+domain com.microsoft.nchwc). A tensor is reordered once when it leaves a blocked region (ReorderOutput) or enters it
+(ReorderInput). The layout of a convolution or pooling follows from its own shapes. Operators between convolutions or
+poolings (CARRIERS) have the layout of their inputs. The search for that layout follows at most DEPTH carriers upwards,
+so that a cost depends on a bounded neighbourhood. Where the search stops, a tensor whose channels fill whole blocks
+counts as blocked.
 
 A quantisation border is a DequantizeLinear or a QuantizeLinear. An operator between two borders runs in integers. Its
-borders belong to its group and are timed with it. Thus ONNX Runtime itself decides if it fuses them.
+borders belong to its group and are timed with the operator, so ONNX Runtime itself decides whether to fuse them.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -31,7 +32,7 @@ class NoTimingOfItsOwn(Exception):
 
 
 def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model that ONNX Runtime makes of a model when it loads it.
+    """Return the model after all optimisations that ONNX Runtime applies when it loads the model.
 
     Raises:
       NoTimingOfItsOwn: ONNX Runtime refuses the model.
@@ -53,7 +54,7 @@ BORDERS = frozenset((ENTERS, LEAVES))
 
 
 def with_borders(graph: Graph, group: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return a group with its quantisation borders in topological order; weights have borders, too."""
+    """Return a group with the quantisation borders at its inputs (and weights) and outputs, in topological order."""
     if group[0].op in BORDERS:
         return group
     before, after = borders_before(graph, group), _borders_after(graph, group)
@@ -66,7 +67,11 @@ def is_quantised(group: tuple[Node, ...]) -> bool:
 
 
 def is_inner_border(graph: Graph, node: Node) -> bool:
-    """Check if the node is a quantisation border that belongs to the groups of other nodes."""
+    """Check if the node is a quantisation border that is charged with the groups of its neighbours.
+
+    A DequantizeLinear belongs to the groups of its readers. A QuantizeLinear that is the only reader of its input
+    belongs to the group of the producer.
+    """
     if node.op == ENTERS:
         readers = [graph.nodes[reader] for reader in graph.consumers.get(node.outputs[0], ())]
         return bool(readers) and node.outputs[0] not in graph.outputs and not any(r.op in BORDERS for r in readers)
@@ -79,7 +84,7 @@ def is_inner_border(graph: Graph, node: Node) -> bool:
 
 
 def borders_before(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
-    """Return the borders that compute the inputs of the group, each node once."""
+    """Return the DequantizeLinear nodes that compute inputs of the group, each node once."""
     before = []
     for node in group:
         for tensor in node.inputs:
@@ -97,7 +102,7 @@ def is_scale(graph: Graph, tensor: int) -> bool:
 
 
 def _borders_after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
-    """Return the borders that quantise outputs of the group that have no other reader."""
+    """Return each QuantizeLinear that is the only reader of an output of the group."""
     after = []
     for node in group:
         for tensor in node.outputs:
@@ -111,9 +116,10 @@ def _borders_after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
 
 
 def in_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Optimise a quantised model and remove the transposes at its inputs and outputs.
+    """Return the optimised form of a quantised model without the layout transposes at its inputs and outputs.
 
-    Quantised kernels need the channels last. Between two such kernels a whole graph runs no transposes.
+    Quantised kernels store the channels last, so ONNX Runtime adds transposes at the inputs and outputs of the model. A
+    whole graph runs no transposes between two such kernels. The result's inputs and outputs have the channels last.
     """
     result = optimised(model)
     graph = result.graph
@@ -141,7 +147,7 @@ def _transposed(kind: onnx.TypeProto.Tensor, name: str, perm: list[int]) -> onnx
     return helper.make_tensor_value_info(name, kind.elem_type, sizes)
 
 
-DEPTH = 2  # carriers that the search for a layout follows upwards
+DEPTH = 2  # largest number of carriers that the search for a layout follows upwards
 BY_FOUR = 4  # channels that a reorder and a depthwise kernel process at once
 CONVOLUTIONS = frozenset(("Conv", "FusedConv"))
 POOLS = frozenset(("MaxPool", "AveragePool"))
@@ -151,9 +157,9 @@ REMOVED = frozenset(("Identity", "Dropout"))
 CARRIERS = ALIGNED | SUMS | REMOVED | frozenset((
     "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization", "Resize",
 ))  # fmt: skip
-FUSED = frozenset(("LeakyRelu", "Clip"))  # blocked as part of a convolution alone
+FUSED = frozenset(("LeakyRelu", "Clip"))  # activations that run in blocks only if a convolution computes them itself
 FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants, these fold into the preceding convolution
-FOLDS = 3  # operators that may fold into one convolution, at most
+FOLDS = 3  # largest number of operators that fold into one convolution
 NHWC = (0, 2, 3, 1)
 _WINDOWED = CONVOLUTIONS | POOLS
 _KINDS = _WINDOWED | CARRIERS | FUSED
@@ -169,7 +175,7 @@ def block() -> int:
 
 
 def _point_convolution() -> ModelProto:
-    """Return a convolution of one channel to one channel; its blocked weight has the length of a block."""
+    """Return a model of one 1x1 convolution from 1 to 1 channel, whose optimised weight is padded to a block."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1.0])
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 2, 2]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "block", [x], [y], [weight])
@@ -177,27 +183,27 @@ def _point_convolution() -> ModelProto:
 
 
 def only_reader(graph: Graph, tensor: int) -> Node | None:
-    """Return the only reader of a tensor; None for several readers, and for an output of the graph."""
+    """Return the node that reads a tensor; None for no reader, several readers, or an output of the graph."""
     readers = graph.consumers.get(tensor, ())
     return graph.nodes[readers[0]] if len(readers) == 1 and tensor not in graph.outputs else None
 
 
 def producer(graph: Graph, tensor: int) -> Node | None:
-    """Return the node that computes a tensor at run time; None for inputs and constants."""
+    """Return the node that computes a tensor at run time; None for a graph input or a constant."""
     node_id = graph.producers.get(tensor)
     node = graph.nodes[node_id] if node_id is not None else None
     return None if node is None or node.constant else node
 
 
 def varying(graph: Graph, node: Node) -> list[int]:
-    """Return the inputs of a node that are not constant."""
+    """Return the ids of the inputs of a node that are neither constant nor absent."""
     if len(node.inputs) == 1:  # A node with a single constant input would be constant itself.
         return list(node.inputs)
     return [tensor for tensor in node.inputs if tensor != ABSENT and not graph.is_constant(tensor)]
 
 
 def have_same_type(graph: Graph, tensors: Iterable[int]) -> bool:
-    """Check if the tensors have the same element type and shape."""
+    """Check if the tensors have the same element type and shape; two unknown types count as the same type."""
     kinds = [graph.types.get(tensor) for tensor in tensors]
     return len({kind and kind[:2] for kind in kinds}) == 1
 
@@ -216,11 +222,12 @@ def folds_into(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
 
     Args:
       graph: the graph.
-      node: the operator that may fold.
-      more: number of operators from the node to the convolution, the node included, at most.
+      node: the normalisation, factor or offset.
+      more: largest number of folded operators behind the convolution, up to and including the node.
 
     Returns:
-      the convolution, or another operator that folds into it; None if the node does not fold.
+      the producer of the node's input: the convolution, or another operator that folds into the convolution; None if
+      the node does not fold into a convolution.
     """
     if more == 0 or node.op not in FOLDED or node.domain != "":
         return None
@@ -236,7 +243,7 @@ def folds_into(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
 
 
 def padding_reader(graph: Graph, node: Node) -> Node | None:
-    """Return the convolution or pooling that does the padding of a Pad itself; None if there is no such reader."""
+    """Return the convolution or pooling that reads a Pad and does its padding itself; None if there is none."""
     reader = only_reader(graph, node.outputs[0])
     if (
         reader is None
@@ -250,7 +257,7 @@ def padding_reader(graph: Graph, node: Node) -> Node | None:
 
 
 def _pads_positions(graph: Graph, node: Node) -> bool:
-    """Check if a Pad enlarges spatial axes alone, without batch and channels and without cropping."""
+    """Check if a Pad has known widths and enlarges only spatial axes, so that it neither crops nor pads channels."""
     widths = shape_value(graph, node.inputs[1])
     if widths is None:
         return False
@@ -259,7 +266,7 @@ def _pads_positions(graph: Graph, node: Node) -> bool:
 
 
 def _each_channel(graph: Graph, node: Node, data: int) -> bool:
-    """Check if the constants of the node hold one number for each channel of `data`."""
+    """Check if the other operands of the node than the tensor `data` hold one number for each channel of `data`."""
     if node.op == "BatchNormalization":
         return node.inputs[0] == data
     kind = graph.types.get(data)
@@ -271,7 +278,7 @@ def _each_channel(graph: Graph, node: Node, data: int) -> bool:
 
 
 class Layout:
-    """The layout of one graph, computed on demand and cached."""
+    """The layouts, blocked or plain, in which the operators of one graph run; computed on demand and cached."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -279,7 +286,7 @@ class Layout:
         self._folds: dict[int, Node | None] = {}
 
     def folds_into(self, node: Node) -> Node | None:
-        """Return the cached result of the function `folds_into`."""
+        """Return the result of the function `folds_into` for a node of the graph; results are cached."""
         if node.op not in FOLDED:
             return None
         if node.id not in self._folds:
@@ -287,31 +294,31 @@ class Layout:
         return self._folds[node.id]
 
     def runs_blocked(self, node: Node, depth: int = DEPTH) -> bool:
-        """Check if the operator runs, and writes its result, in blocks of channels.
+        """Check if the operator runs in blocks of channels and writes its result in blocks.
 
         Args:
           node: the operator.
-          depth: number of carriers that the search may still follow upwards.
+          depth: number of carriers that the search for the layout may still follow upwards.
         """
         if node.op not in _KINDS:
             return False
         if node.op not in CARRIERS:
-            depth = DEPTH  # Its own shapes determine the layout, or the shapes of its convolution.
+            depth = DEPTH  # The shapes of the node, or of its convolution, determine the layout.
         result = self._blocked.get((node.id, depth))
         if result is None:
             result = self._blocked[node.id, depth] = self._runs_blocked(node, depth)
         return result
 
     def is_blocked(self, tensor: int) -> bool:
-        """Check if the tensor is in blocks of channels."""
+        """Check if a node of the graph computes the tensor in blocks of channels."""
         before = producer(self.graph, tensor)
         return before is not None and self.runs_blocked(before)
 
     def reads_blocked(self, node: Node) -> bool:
         """Check if the operator reads blocks of channels.
 
-        Most operators read the layout that they write. A Pad reads the layout of the convolution that does its work,
-        and a convolution of few channels reads plain images.
+        Most operators read the layout that they write. A Pad reads blocks if the convolution or pooling that does its
+        padding reads blocks. A convolution with fewer input channels than a block reads plain images.
         """
         # A reorder can also write the channels last, so a transpose to NHWC needs no reorder of its own.
         if node.op == "Transpose":
@@ -322,13 +329,14 @@ class Layout:
         return self.runs_blocked(node) and not self._reads_image(node)
 
     def reorders(self, node: Node, inner: Collection[int] = ()) -> Iterator[tuple[str, TensorType]]:
-        """Yield the reorders for which the node is charged: (operator, type of the tensor).
+        """Yield the reorders for which the node is charged: (ReorderInput or ReorderOutput, type of the tensor).
 
-        The node is charged for its outputs, and for graph inputs if it is their first blocked reader.
+        The node is charged for reorders of its outputs. It is charged for the reorder of a graph input if it is the
+        first reader that reads the input in blocks.
 
         Args:
           node: the node.
-          inner: outputs that stay inside a group and are not reordered.
+          inner: ids of outputs that stay inside a group and are not reordered.
         """
         graph = self.graph
         for tensor in node.outputs:
@@ -349,7 +357,7 @@ class Layout:
                 yield "ReorderInput", graph.types[tensor]
 
     def _first_in_blocks(self, tensor: int) -> int | None:
-        """Return the first reader of a graph input that reads blocks, which is charged for the reorder."""
+        """Return the id of the first node that reads a graph input in blocks; None if there is no such node."""
         readers = self.graph.consumers.get(tensor, ())
         return next((reader for reader in readers if self.reads_blocked(self.graph.nodes[reader])), None)
 
@@ -384,14 +392,17 @@ class Layout:
         return self.runs_blocked(before, max(depth - 1, 0))
 
     def _activated(self, node: Node) -> Node | None:
-        """Return the convolution that computes the activation `node` itself, or the last operator folded into it."""
+        """Return the producer of an activation's input if its convolution computes the activation itself, else None.
+
+        The producer is the convolution, or the last operator that folds into the convolution.
+        """
         before = producer(self.graph, node.inputs[0])
         if before is None or only_reader(self.graph, node.inputs[0]) is not node or len(varying(self.graph, node)) > 1:
             return None
         return before if (before.op == "Conv" and before.domain == "") or self.folds_into(before) else None
 
     def _carries(self, node: Node, data: list[int]) -> bool:
-        """Check if the operator runs in blocks when all its varying inputs `data` are in blocks."""
+        """Check if a carrier runs in blocks on condition that all its varying inputs `data` are in blocks."""
         if node.op in ALIGNED and not all(map(self._is_aligned, data)):
             return False
         if node.op == "Resize" and not _repeats_pixels(node):
@@ -420,7 +431,7 @@ class Layout:
         return inner % block() == 0 and channels % group == 0 and channels // group % block() == 0
 
     def _reads_image(self, node: Node) -> bool:
-        """Check if the node is a convolution of few channels, which reads a tensor that is not in blocks."""
+        """Check if the node is a convolution with fewer input channels than a block, which reads a plain tensor."""
         if node.op not in CONVOLUTIONS or node.attribute("group", 1) != 1:
             return False
         return self.graph.types[node.inputs[1]].shape[1] < block()
@@ -431,7 +442,7 @@ class Layout:
 
 
 def _repeats_pixels(node: Node) -> bool:
-    """Check if a Resize repeats each pixel (nearest, asymmetric, floor), which has a blocked kernel."""
+    """Check if a Resize repeats each pixel (nearest, asymmetric, floor); only then does it have a blocked kernel."""
     wanted = (b"nearest", b"asymmetric", b"floor")
     names = ("mode", "coordinate_transformation_mode", "nearest_mode")
     return tuple(node.attribute(name, b"") for name in names) == wanted

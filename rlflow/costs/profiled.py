@@ -2,13 +2,14 @@
 
 The timed kernels are the kernels that ONNX Runtime executes:
 
-- Operators that ONNX Runtime fuses are timed together and charged at one of them, the anchor (`rlflow.costs.groups`).
-- Operators that it runs in blocks of channels are timed in blocks. Reorders at the borders of such regions have timings
-  of their own (`rlflow.costs.kernel_layout`).
+- Operators that ONNX Runtime fuses are timed together. The anchor, one of these operators, gets the whole cost
+  (`rlflow.costs.groups`).
+- Operators that ONNX Runtime runs in blocks of channels are timed in blocks. Reorders between tensors in blocks and
+  plain tensors have timings of their own (`rlflow.costs.kernel_layout`).
 
-Timings are kept in `rlflow.costs.database`. The cost of a node depends only on a bounded neighbourhood (`reach`,
-`passes`), so that a total kept by difference equals a full recount. Optimisations without a local bound, such as moving
-transposes through a graph and merging equal expressions, are not modelled.
+Timings are stored in `rlflow.costs.database`. The cost of a node depends only on a bounded neighbourhood (`reach`,
+`passes`), so a total that is updated by difference equals a full recount. Optimisations without a local bound, such as
+moving transposes through a graph and merging equal expressions, are not modelled.
 """
 
 import math
@@ -38,30 +39,34 @@ from rlflow.costs.timing import (
 )
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
-FLOOR_PS = 100_000  # smallest cost of an operator, whose timing may vanish in the noise of a session's overhead
-VIEW_PS = 200_000  # ONNX Runtime starts a Reshape but moves no data
+# The smallest cost of a kernel in picoseconds. The time of a fast kernel is smaller than the noise of the overhead of a
+# run, which is subtracted.
+FLOOR_PS = 100_000
+VIEW_PS = 200_000  # cost in picoseconds of a Reshape, which ONNX Runtime starts but which moves no data
 OVERHEAD = "session"  # name of the timing of an empty graph
-GRAPHS = 16  # graphs whose groups are cached; one graph may have that many views at typical sizes
+GRAPHS = 16  # number of graphs whose groups are cached; the views of one graph at its typical sizes count separately
 
 
 class Kernel(NamedTuple):
-    """The cost of a kernel and its uncertainty."""
+    """The cost of a kernel and the uncertainty of this cost."""
 
     cost: NodeCost
     spread: Spread = EXACT
 
 
 class ProfiledCost:
-    """A cost model that looks timings up in a database and times missing kernels, one process at a time.
+    """A cost model that looks up the timings of kernels in a database and times kernels that are missing there.
 
-    The charge and the layout of a node depend on nodes within `reach` edges, along paths through operators of `passes`.
-    Other operators end a path, because nothing is fused across them and they take no layout from their neighbours.
+    A lock of the database ensures that only one process at a time measures. The cost and the layout of a node depend on
+    nodes within `reach` edges, along paths through operators in `passes`. Other operators end a path, because nothing
+    is fused across them and their layout does not depend on their neighbours.
 
-    Every method may raise RLFlowError if the database cannot be used, and TimeIsUp after the deadline.
+    Every method may raise RLFlowError if the database cannot be used, and TimeIsUp if a kernel would have to be timed
+    after the deadline.
 
     Attributes:
-      fallbacks: by signature, the reason why operators have no timing and cost the calibrated roofline instead.
-      deadline: see `timing_until`.
+      fallbacks: signature → the reason why these operators cannot be timed; they cost the calibrated roofline instead.
+      deadline: time on the clock time.monotonic() (see `timing_until`).
       target: the other machine whose timings the database holds; None for this machine.
     """
 
@@ -74,7 +79,7 @@ class ProfiledCost:
         Args:
           path: SQLite file; None for the user's default database.
           threads: threads of ONNX Runtime.
-          budget_ms: time for the runs of one kernel; MIN_REPEATS runs are made in any case.
+          budget_ms: milliseconds for the runs of one kernel; at least MIN_REPEATS runs are made.
         """
         self.database, self.threads, self.budget_ms = TimingDatabase(path), threads, budget_ms
         self.fallbacks: dict[str, str] = {}
@@ -99,14 +104,14 @@ class ProfiledCost:
         return cost
 
     def spread(self, graph: Graph, node: Node) -> Spread:
-        """Return the uncertainty of `node_cost`, by the names of its timings."""
+        """Return the uncertainty of `node_cost`."""
         result = EXACT
         for kernel in self._kernels(graph, node):
             result = result.plus(kernel.spread, 1)
         return result
 
     def time_again(self, timing: str) -> None:
-        """Repeat a timing at its next use; the result combines both timings.
+        """Make the next use of a timing repeat it and store the combination of both timings.
 
         Args:
           timing: a name in a `Spread` of this cost model.
@@ -129,7 +134,11 @@ class ProfiledCost:
     # -- kernels -----------------------------------------------------------------------------------
 
     def _kernels(self, graph: Graph, node: Node) -> list[Kernel]:
-        """Return the kernels charged at a node: for an anchor its group and the reorders around it, else none."""
+        """Return the kernels whose cost is the cost of a node.
+
+        For the anchor of a group these are the kernel of the group and the reorders for which the group is charged. For
+        other nodes and for constant nodes the list is empty.
+        """
         if node.constant:
             return []
         groups = self._groups_of(graph)
@@ -190,13 +199,25 @@ class ProfiledCost:
     # -- timings -----------------------------------------------------------------------------------
 
     def _runtime(self, name: str, build: Callable[[], Timed]) -> tuple[int, Spread]:
-        """Return the picoseconds of a kernel without the overhead of a run, and their uncertainty."""
+        """Return the runtime of a kernel in picoseconds without the overhead of a run, and its uncertainty.
+
+        Args:
+          name: signature of the kernel as text.
+          build: function that makes the model to time.
+        """
         overhead, timing = self._timing(OVERHEAD, lambda: Timed(empty_model())), self._timing(name, build)
         spread = EXACT.plus({name: timing.half_width, OVERHEAD: -overhead.half_width}, 1000)
         return max(FLOOR_PS, round(1000 * (timing.median - overhead.median))), spread
 
     def _timing(self, name: str, build: Callable[[], Timed]) -> Timing:
-        """Return the stored timing of a kernel; build and time the kernel first if no timing is stored."""
+        """Return the timing of a kernel; time the kernel first if no timing is stored or `time_again` names it.
+
+        A kernel of another machine (`target`) that was not recorded there gets the timing `UNRECORDED`.
+
+        Args:
+          name: signature of the kernel as text.
+          build: function that makes the model to time.
+        """
         result = self.database.look_up(name, self.threads)
         if result is None and self.target is not None:
             result = self.target.unrecorded(name, build)
@@ -220,7 +241,7 @@ class ProfiledCost:
 
 
 def _moved(graph: Graph, group: tuple[Node, ...]) -> int:
-    """Return the bytes that a group reads and writes, each tensor once, without tensors inside the group."""
+    """Return the number of bytes of the tensors that a group reads or writes, without tensors inside the group."""
     made = {tensor for node in group for tensor in node.outputs if tensor != ABSENT}
     read = {tensor for node in group for tensor in node.reads()}
     return sum(graph.types[tensor].nbytes for tensor in made ^ read if tensor in graph.types)

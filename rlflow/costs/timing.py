@@ -1,14 +1,15 @@
-"""Timings of groups of operators in ONNX Runtime, and the signatures under which they are stored.
+"""Timings of groups of operators in ONNX Runtime, and the signatures under which timings are stored.
 
-A signature holds everything that the cost of an operator may depend on; it is equal in every process.
+A signature holds everything that the cost of an operator may depend on. Equal operators have equal signatures in every
+process.
 
 A group is timed as a small model that ONNX Runtime optimises like a user's model. Blocked operators are timed in blocks
-of channels. The small model gets a convolution in front of every blocked input, ONNX Runtime optimises the model, and
-then everything before those inputs and the reorders behind the outputs are removed (`in_blocks`). The whole graph runs
-the remaining kernels.
+of channels: the small model gets a convolution in front of every blocked input, and ONNX Runtime optimises the model.
+Then the operators before those inputs and the reorders behind the outputs are removed (`in_blocks`). The remaining
+kernels are the kernels that ONNX Runtime runs in the whole graph.
 
-With several threads, another operator beside the group keeps the threads awake (`roused`), because a whole graph waits
-for sleeping threads only once.
+With several threads, an additional operator in the small model wakes the threads (`roused`), because a whole graph
+waits for sleeping threads only once.
 """
 
 import hashlib
@@ -31,7 +32,9 @@ from rlflow.graph.onnx_reader import has_subgraph
 from rlflow.graph.onnx_runtime import random_inputs, session
 from rlflow.graph.onnx_writer import constant_cone, evaluate, to_model
 
-CONTENT_LIMIT = 64  # elements; the content of longer integer constants (weights, indices) does not change the cost
+# Largest number of elements of an integer constant whose content is part of a signature. The content of longer integer
+# constants (weights, indices) does not change the cost.
+CONTENT_LIMIT = 64
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
@@ -41,6 +44,10 @@ def signature(graph: Graph, node: Node) -> tuple:
     A signature holds the operator, the opset, the attributes, the types of inputs and outputs, and which inputs are
     constant. It also holds the content of short integer constants, of single numbers, and of computed tensors whose
     content follows from sizes. It holds no names and ids. `signature_text` converts it to a string.
+
+    Args:
+      graph: the graph.
+      node: a node of the graph.
     """
     inputs = (*node.inputs, *(tensor for _, tensor in node.captured)) if node.captured else node.inputs
     return (
@@ -54,7 +61,14 @@ def signature(graph: Graph, node: Node) -> tuple:
 
 
 def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
-    """Return the signatures of nodes in topological order; for several nodes also which tensors they share."""
+    """Return the signature of a group of nodes as a hashable value.
+
+    It holds the signature of each node and, for several nodes, which of their inputs and outputs are the same tensor.
+
+    Args:
+      graph: the graph.
+      group: nodes of the graph in topological order.
+    """
     if len(group) == 1:
         return (signature(graph, group[0]),)
     positions: dict[int, int] = {}
@@ -85,7 +99,10 @@ def has_content(kind: TensorType) -> bool:
 
 
 def signature_text(part) -> str:
-    """Return a signature as one line of text with long attributes hashed; equal signatures give equal text."""
+    """Return a signature (or a part of it) as one line of text with hashes of large attributes.
+
+    Equal signatures give equal text.
+    """
     if isinstance(part, TensorType) and part.content is None:
         part = part[:2]  # Stored timings have this form.
     if isinstance(part, Opaque):
@@ -96,12 +113,14 @@ def signature_text(part) -> str:
 
 
 NCHWC = "com.microsoft.nchwc"
-WARM_UPS = 2  # runs of a session before the first timed run
-MIN_REPEATS = 3  # timed runs, at least
-SESSIONS = 8  # sessions of one model, at most
-MEMORY = 200_000_000  # bytes of the models of all these sessions together
-PATIENCE = 10  # multiple of the budget that is spent on a kernel whose runs other processes disturb
-ROUSING = 32  # rows of a product for each thread: ONNX Runtime gives no thread less than 65,536 multiplications
+WARM_UPS = 2  # untimed runs of each session before the first timed run
+MIN_REPEATS = 3  # smallest number of timed runs
+SESSIONS = 8  # largest number of sessions of one model
+MEMORY = 200_000_000  # largest size of the model in bytes times its number of sessions
+PATIENCE = 10  # multiple of the time budget that a kernel gets if other processes interrupt its runs
+# The matrix product of `roused` has 32 rows for each thread, or 131,072 multiplications. ONNX Runtime gives a product
+# no further thread for less than 65,536 multiplications.
+ROUSING = 32
 Z = 1.96  # 97.5 % quantile of the normal distribution
 # The relative deviation of medians between processes, which does not shrink with the number of runs. It was chosen with
 # 62 kernels timed in 5 processes each: the intervals of a kernel are disjoint in fewer than 1 of 10 pairs (4 without).
@@ -109,7 +128,13 @@ BETWEEN_SESSIONS = 0.03
 
 
 class Timing(NamedTuple):
-    """The median nanoseconds of a run, its 95 % interval across sessions and processes, and the number of runs."""
+    """The time of one run of a kernel.
+
+    Attributes:
+      median: median over the runs in nanoseconds.
+      low, high: 95 % confidence interval of the median, which covers differences between sessions and processes.
+      repeats: number of timed runs.
+    """
 
     median: float
     low: float
@@ -122,7 +147,9 @@ class Timing(NamedTuple):
         return (self.high - self.low) / 2
 
     def combined_with(self, other: "Timing") -> "Timing":
-        """Combine this timing with one of other sessions, weighted by the inverse square of the half-widths.
+        """Combine this timing with a timing of the same kernel in other sessions.
+
+        The medians are weighted by the inverse square of the half-widths of their intervals.
 
         The half-width of the result is at least half the difference of the medians.
         """
@@ -133,14 +160,15 @@ class Timing(NamedTuple):
 
     @classmethod
     def of(cls, times: list[int]) -> "Timing":
-        """Return the timing that follows from the nanoseconds of all runs of one process."""
+        """Compute the timing from the nanoseconds of all runs of a kernel in one process."""
         return cls(*median_with_interval(times), len(times))
 
 
 def median_with_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
-    """Return the median of values of one process and its 95 % interval across processes: (median, low, high).
+    """Return (median, low, high): the median of measured values and its 95 % interval across processes.
 
-    The interval combines the interval by order statistics with BETWEEN_SESSIONS.
+    The values come from one process. The deviations of low and high from the median combine (root of the sum of
+    squares) the interval by order statistics and the deviation between processes, BETWEEN_SESSIONS · median.
     """
     ordered = np.sort(np.asarray(values, float))
     around, last = Z * len(ordered) ** 0.5 / 2, len(ordered) - 1  # The rank of the median is binomial.
@@ -155,12 +183,12 @@ def median_with_interval(values: Sequence[float] | np.ndarray) -> tuple[float, f
 
 
 class Timed(NamedTuple):
-    """A model to time.
+    """A model to time, with the arguments of `time_model`.
 
     Attributes:
       model: the model.
-      optimise: True if ONNX Runtime still has to optimise the model.
-      given: inputs by name that are not drawn at random.
+      optimise: True if ONNX Runtime has to optimise the model; False if the model is optimised already.
+      given: name → array, for the inputs that must not be random.
     """
 
     model: onnx.ModelProto
@@ -169,7 +197,7 @@ class Timed(NamedTuple):
 
 
 def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
-    """Return a model of the nodes alone. Constants stay constants, with random content for weights.
+    """Return a model of the nodes of a group alone. Constants stay constants, but weights get random content.
 
     Args:
       graph: the graph of the nodes; all other tensors that the nodes read become inputs of the model.
@@ -204,10 +232,14 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
 
 
 def known_inputs(graph: Graph, group: tuple[Node, ...]) -> dict[str, np.ndarray]:
-    """Return the inputs of `group_model` that cannot be drawn at random, by name, such as a target shape.
+    """Return the input arrays of `group_model` that must not be random, such as a target shape, by input name.
 
-    Their content follows from the sizes. They stay inputs, because ONNX Runtime would fold constants into their
-    readers, which it cannot do in a model with symbolic sizes.
+    The content of these inputs follows from the sizes. They are inputs and not constants, because ONNX Runtime would
+    fold constants into their readers, which it cannot do in a model with symbolic sizes.
+
+    Args:
+      graph: the graph of the nodes.
+      group: nodes in topological order.
     """
     result = {}
     for tensor in _made_and_read(group)[1]:
@@ -219,16 +251,16 @@ def known_inputs(graph: Graph, group: tuple[Node, ...]) -> dict[str, np.ndarray]
 
 
 def _made_and_read(group: tuple[Node, ...]) -> tuple[set[int], list[int]]:
-    """Return the tensors that the group computes and the tensors that it reads from outside."""
+    """Return the ids of the tensors that a group computes, and the ids of all other tensors that it reads."""
     made = {tensor for node in group for tensor in node.outputs if tensor != ABSENT}
     return made, [t for t in dict.fromkeys(t for node in group for t in node.reads()) if t not in made]
 
 
 def _stand_in(graph: Graph, tensor: int) -> Constant:
-    """Return a constant of the tensor's type with random content for floating-point weights.
+    """Return a constant that replaces a constant tensor in a timing; a float32 weight gets random content.
 
-    Content that is part of a signature is kept. Quantisation scales are kept too, because ONNX Runtime requires that
-    the scale of a bias equals the product of two other scales.
+    Content that is part of a signature is kept. Quantisation scales are kept, too, because ONNX Runtime requires that
+    the scale of a bias equals the product of two other scales. A tensor that constant nodes compute is evaluated.
     """
     kind = graph.types[tensor]
     if tensor not in graph.constants:
@@ -241,17 +273,21 @@ def _stand_in(graph: Graph, tensor: int) -> Constant:
 
 
 def empty_model() -> onnx.ModelProto:
-    """Return a model whose only node is folded at load, so that a run takes just ONNX Runtime's overhead."""
+    """Return a model whose only node ONNX Runtime folds at load, so that a run takes only the overhead of a run."""
     one = helper.make_tensor("c", TensorProto.FLOAT, [1], [1.0])
     return _model([helper.make_node("Identity", ["c"], ["y"])], [("x", [1])], [("y", [1])], [one])
 
 
 def roused(model: onnx.ModelProto, threads: int) -> onnx.ModelProto:
-    """Return the model and a matrix product beside it that wakes all threads.
+    """Return a copy of the model with an additional first operator, a matrix product that wakes all threads.
 
-    Between two runs the threads sleep, and the first operator that needs them waits some microseconds. A whole graph
-    waits once, but each separate kernel would wait again. The product is added to the empty model, whose time is
-    subtracted, too.
+    Between two runs the threads sleep, and the first operator that needs several threads waits some microseconds. A
+    whole graph waits once, but each separately timed kernel would wait again. The empty model gets the same product, so
+    subtracting the time of the empty model also subtracts the product.
+
+    Args:
+      model: the model.
+      threads: threads of ONNX Runtime.
     """
     shapes = {"rouse a": [ROUSING * threads, 2 * ROUSING], "rouse b": [2 * ROUSING, 2 * ROUSING]}
     result = onnx.ModelProto()
@@ -265,7 +301,7 @@ def roused(model: onnx.ModelProto, threads: int) -> onnx.ModelProto:
 
 
 def reorder_model(op: str, kind: TensorType) -> onnx.ModelProto:
-    """Return a model of one reorder.
+    """Return a model whose only operator is a reorder between a plain tensor and blocks of channels.
 
     Args:
       op: ReorderInput or ReorderOutput.
@@ -291,17 +327,19 @@ def _model(nodes, inputs, outputs, weights=()) -> onnx.ModelProto:
 
 
 def blocked_shape(kind: TensorType) -> list[int]:
-    """Return the shape [batch, channels, height, width] with the channels padded to whole blocks."""
+    """Return the shape of a tensor type [batch, channels, height, width] with the channels padded to whole blocks."""
     batch, channels, *image = kind.shape
     return [batch, -(-channels // block()) * block(), *image]
 
 
 def in_blocks(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> onnx.ModelProto:
-    """Optimise a model whose inputs come in blocks of channels; outputs are left in blocks where possible.
+    """Return the optimised form of a model that reads inputs in blocks of channels.
+
+    Outputs that ONNX Runtime computes in blocks are outputs in blocks, without the reorder.
 
     Args:
-      model: the model, which is changed.
-      blocked: types of the inputs that come in blocks, by name.
+      model: the model; the call modifies it.
+      blocked: name of each input that comes in blocks → type of the plain tensor.
     """
     graph = model.graph
     for name, kind in blocked.items():
@@ -356,19 +394,19 @@ def time_model(
     model: onnx.ModelProto, threads: int, budget_ms: float, optimise: bool = True,
     given: Mapping[str, np.ndarray] | None = None,
 ) -> Timing:  # fmt: skip
-    """Time runs of a model on random inputs, in several sessions by turns.
+    """Time runs of a model on random inputs, in several sessions that run in turns.
 
     Several sessions evict each other's weights from the caches, as a whole graph does, and average over memory layouts.
-    With one thread the clock is the processor time of the thread, which stops while other processes run; with more
-    threads the model is `roused`. Runs during which the system took the core away are left out, if the system reports
-    this and enough other runs are left.
+    With one thread the clock is the processor time of the thread, which stops while other processes run. With more
+    threads the clock is the wall time, and the model is `roused`. Runs that the system interrupted are left out, unless
+    fewer than MIN_REPEATS runs would remain.
 
     Args:
       model: the model.
       threads: threads of ONNX Runtime.
-      budget_ms: time for all runs; up to PATIENCE times as much if other processes disturb the runs.
+      budget_ms: time for all runs; up to PATIENCE times as much if the system interrupts the runs.
       optimise: True if ONNX Runtime has to optimise the model.
-      given: inputs by name that are not drawn at random.
+      given: name → array, for the inputs that must not be random.
 
     Raises:
       NoTimingOfItsOwn: ONNX Runtime refuses the model.
@@ -402,7 +440,7 @@ def time_model(
 
 
 def _bound(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray]) -> Callable[[], None]:
-    """Return a function that runs the session without copying inputs and outputs."""
+    """Return a function that runs a session on the given input arrays (by name) without copying inputs and outputs."""
     binding = running.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
