@@ -2,23 +2,24 @@
 
 A cost model has one line in `COSTS`. Its members:
 
-    reach: int                           number of edges around a node that the node's cost may depend on
-    passes: container of str or None     operators that these edges may lead through; None: all operators
+    reach: int                           largest distance in edges of the nodes that a node's cost may depend on
+    passes: container of str or None     operators that a path to these nodes may lead through; None: all operators
     open(threads, database) -> model     class method: make the model from a config
     node_cost(graph, node) -> NodeCost   depends on what `rlflow.costs.timing.signature` holds, never on names or ids
     deadline: float                      optional, for a model that times operators: set by `timing_until`
     spread(graph, node) -> Spread        optional: the uncertainty of node_cost, for each timing that it depends on
-    time_again(timing)                   optional, for a model that times: repeat a timing that its spread names
-    target: Target or None               optional: the other machine that it estimates for (`rlflow.costs.target`)
+    time_again(timing)                   optional, for a model that times operators: repeat a timing in its spread
+    target: Target or None               optional: the other machine whose timings it uses (`rlflow.costs.target`)
     whole(graph) -> int                  optional, if the cost of a graph is not a sum: replaces the sum of runtimes
+    strain(graph) -> mapping             optional, with `whole`, if the cost is a maximum: see `StrainedState`
     unit: str, per_unit: float           optional, if it counts something other than time (`rlflow.common.task.Task`)
 
-Costs are integers, so that a total that is updated by difference after a rewrite equals a full recount. Constant nodes
-cost nothing: they are folded on export. These are estimates; `rlflow.costs.measured` measures a whole graph.
+Costs are integers, so a total that is updated by difference after a rewrite equals a full recount. Constant nodes cost
+nothing, because export folds them. Costs are estimates; `rlflow.costs.measured` measures the latency of a whole graph.
 
-A `Spread` is the uncertainty of a sum of timings. Searches use the estimate alone. After a search,
+A `Spread` is the uncertainty of a sum of timings. Searches use only the estimated cost. After a search,
 `rlflow.optimisation.ablation` repeats the timings that decide the result and takes back rewrites whose gain is smaller
-than its uncertainty.
+than the uncertainty of the gain.
 """
 
 import math
@@ -46,13 +47,13 @@ COSTS = Registry(
 
 
 class NodeCost(NamedTuple):
-    """Cost of one operator or of a sum of operators.
+    """The cost of one operator or of several operators together.
 
     Attributes:
-      runtime_ps: picoseconds; for a cost model of another quantity than time, that quantity.
-      flops: floating-point operations.
-      bytes: bytes that are read and written.
-      launches: kernels that are started.
+      runtime_ps: runtime in picoseconds; in a cost model that does not estimate time, the quantity that it estimates.
+      flops: number of floating-point operations.
+      bytes: number of bytes that are read and written.
+      launches: number of kernel launches.
     """
 
     runtime_ps: int
@@ -75,16 +76,16 @@ class CostModel(Protocol):
 
 
 class TimeIsUp(Exception):
-    """Raised when an operator would have to be timed after the deadline."""
+    """Raised if an operator would have to be timed after the deadline of the cost model (`timing_until`)."""
 
 
 @contextmanager
 def timing_until(model: CostModel, deadline: float) -> Iterator[None]:
-    """Start no timing after a deadline within the block: `node_cost` raises TimeIsUp instead.
+    """Set a deadline within the block, after which `node_cost` raises TimeIsUp instead of starting a timing.
 
     Args:
       model: the cost model.
-      deadline: a value of time.monotonic().
+      deadline: time in seconds on the clock time.monotonic().
     """
     model.deadline = deadline
     try:
@@ -94,7 +95,7 @@ def timing_until(model: CostModel, deadline: float) -> Iterator[None]:
 
 
 def unit_of(model: CostModel) -> tuple[str, float]:
-    """Return the unit in which costs are shown, and the amount of cost that makes one unit."""
+    """Return the unit in which costs are shown and the cost of one unit, e.g. ("ms", 1e9) for costs in picoseconds."""
     return getattr(model, "unit", "ms"), getattr(model, "per_unit", 1e9)
 
 
@@ -103,7 +104,7 @@ def runtime_ms(cost: NodeCost) -> float:
 
 
 def graph_cost(model: CostModel, graph: Graph) -> NodeCost:
-    """Return the cost of a whole graph, counted from scratch."""
+    """Return the cost of a whole graph, computed from all of its nodes."""
     return GraphCost.of(model, graph).total
 
 
@@ -113,8 +114,8 @@ class GraphCost:
 
     Attributes:
       total: cost of the whole graph.
-      nodes: cost of each node by node id.
-      recounted: ids of the nodes that the last rewrite touched or whose cost it changed.
+      nodes: node id → cost of the node.
+      recounted: ids of the touched nodes of the last rewrite, and of the nodes whose cost it changed.
     """
 
     total: NodeCost
@@ -127,12 +128,12 @@ class GraphCost:
         return cls(_with_whole_cost(model, graph, _sum(nodes.values())), nodes)
 
     def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
-        """Return the cost of the graph after rewrites, counting only the nodes whose cost may have changed.
+        """Return the cost of the graph after rewrites; compute only the costs of nodes that may have changed.
 
         Args:
-          model: the cost model of this cost.
+          model: the cost model that computed `self`.
           rewritten: the graph after the rewrites.
-          touched: ids of the nodes that the rewrites added, removed or reconnected.
+          touched: ids of the touched nodes of the rewrites (`Graph.touched`).
         """
         affected = neighbourhood(rewritten, touched, model.reach, model.passes)
         nodes, recounted = self.nodes.copy(), set(touched)
@@ -154,8 +155,8 @@ def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | N
     Args:
       graph: the graph.
       node_ids: ids to start from; ids that are not in the graph are allowed.
-      reach: largest number of edges of a path.
-      passes: operators that a path may lead through; None for all.
+      reach: largest number of edges on a path from the given nodes.
+      passes: operators that a path may lead through; None for all operators.
     """
     result = set(node_ids)
     frontier = result
@@ -201,7 +202,7 @@ def peak_memory(graph: Graph) -> int:
 
 
 def _with_whole_cost(model: CostModel, graph: Graph, total: NodeCost) -> NodeCost:
-    """Replace the runtime of a total by the cost of the whole graph, if the model has one."""
+    """Return the total with the runtime replaced by `model.whole(graph)`, or unchanged if the model has no `whole`."""
     return total._replace(runtime_ps=model.whole(graph)) if hasattr(model, "whole") else total
 
 
@@ -211,14 +212,20 @@ def _sum(costs) -> NodeCost:
 
 
 class Spread(dict[str, int]):
-    """The uncertainty of a sum of timings, by the name of each timing; immutable.
+    """The uncertainty of a sum of timings: an immutable mapping from the name of a timing to its error in the sum.
 
-    A value is the half-width in picoseconds of the 95 % interval of the timing, times its count in the sum, and never
-    0. Equal kernels share a timing, so their errors add up; in a difference of two graphs, common kernels cancel.
+    The error is the half-width in picoseconds of the timing's 95 % interval, times the factor of the timing in the sum;
+    it is never 0. Equal kernels share a timing, so their errors add up. In the difference of two graphs' costs, the
+    timings of common kernels cancel.
     """
 
     def plus(self, other: Mapping[str, int], times: float) -> "Spread":
-        """Return this spread plus `times` the other one."""
+        """Return the spread of a + times · b, if this is the spread of a.
+
+        Args:
+          other: the spread of b.
+          times: the factor of b.
+        """
         if not other:
             return self
         result = Spread(self)
@@ -233,7 +240,7 @@ class Spread(dict[str, int]):
 
     @property
     def ps(self) -> int:
-        """Half-width in picoseconds of the 95 % interval of the sum; errors of different timings are independent."""
+        """The half-width in picoseconds of the sum's 95 % interval, if errors of different timings are independent."""
         return round(sum(off * off for off in self.values()) ** 0.5)
 
 
@@ -241,7 +248,7 @@ EXACT = Spread()
 
 
 def node_spread(cost, graph: Graph, node: Node) -> Spread:
-    """Return the uncertainty of the cost of one operator; EXACT if the cost model times nothing."""
+    """Return the uncertainty of the cost of one operator; EXACT if the cost model has no `spread`."""
     return cost.spread(graph, node) if hasattr(cost, "spread") else EXACT
 
 
@@ -257,9 +264,10 @@ def graph_spread(cost, graph: Graph) -> Spread:
 class CostOptions:
     """The cost of a graph.
 
-    All stages of a run use the same number of threads, because a controller learns from estimates and its result is
-    measured. Timings with several threads need an otherwise idle machine. If `collect` uses several workers, time the
-    kernels before: `costs record`, or a search, as in `optimise --learn`. The analytic cost does not depend on threads.
+    All stages of a run use the same number of threads, so that a controller learns from estimates for the number of
+    threads with which its result is measured. Timings with several threads need an otherwise idle machine. Before
+    `collect` with several workers, time the kernels with `costs record` or by a search, as `optimise --learn` does. The
+    analytic cost does not depend on threads.
     """
 
     name: str = option(

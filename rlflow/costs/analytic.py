@@ -3,11 +3,12 @@
     runtime = max(FLOPs / peak, bytes / bandwidth) + launches × overhead
 
 A multiplication and an addition count 2 FLOPs. An element-wise operator counts 1 FLOP per element of its output, a
-reduction 1 FLOP per element of its input; the tables list the exceptions. Bytes count all inputs and outputs, weights
-included, once each. An operator that selects elements (PICKS) reads only the selected elements.
+reduction 1 FLOP per element of its input; `flops` and PER_INPUT list the exceptions. Bytes are the sizes of all inputs
+and outputs, weights included. An operator that selects elements (PICKS) reads only as many bytes of its first input as
+it writes.
 
 `AnalyticCost` (`cost.name=analytic`) has fixed constants and is the same on every machine. `RooflineCost`
-(`cost.name=roofline`) has the constants of this machine. `calibrate` measures these constants within seconds and keeps
+(`cost.name=roofline`) has the constants of this machine. `calibrate` measures these constants within seconds and stores
 them in the timing database. It times three small models in ONNX Runtime: a matrix product, a sum of tensors larger than
 any cache, and a chain of operators on one number.
 """
@@ -28,10 +29,10 @@ from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
 
 class Machine(NamedTuple):
-    """Picoseconds per FLOP, per byte and per launch.
+    """The constants of the roofline: picoseconds per FLOP, per byte and per kernel launch.
 
-    The default is a small server: two AVX-512 cores that reach 100 GFLOP/s and 20 GB/s in ONNX Runtime, which takes
-    1 µs to start an operator.
+    The default values describe a small server: two AVX-512 cores that reach 100 GFLOP/s and 20 GB/s in ONNX Runtime,
+    which takes 1 µs to start an operator.
     """
 
     flop: int = 10
@@ -42,14 +43,14 @@ class Machine(NamedTuple):
 SMALL_SERVER = Machine()
 
 
-VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"))  # no data moves
+VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"))  # they move no data
 PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Shape", "Size", "ConstantOfShape"))
 MOVES = PICKS | frozenset((
     "Concat", "Split", "Transpose", "Pad", "Tile", "Expand", "Cast", "Constant", "DepthToSpace", "SpaceToDepth",
     "ScatterElements", "ScatterND", "Range", "EyeLike",
 ))  # fmt: skip
 
-# FLOPs per element of the first input; an operator that is not listed counts elements of its output.
+# Operator → FLOPs per element of its first input.
 PER_INPUT = {
     "Softmax": 5, "LogSoftmax": 5, "LayerNormalization": 8, "InstanceNormalization": 8, "GroupNormalization": 8,
     "RMSNormalization": 5, "SkipLayerNormalization": 9, "MeanVarianceNormalization": 8, "BatchNormalization": 2,
@@ -59,9 +60,9 @@ PER_INPUT = {
 
 
 class AnalyticCost:
-    """A cost model that needs no measurement and covers every operator.
+    """A roofline with given constants, which needs no measurement and covers every operator.
 
-    An operator with a tensor of unknown shape costs its launch alone.
+    If a tensor of an operator has an unknown shape, the operator costs only its launch.
     """
 
     reach, passes = 0, None
@@ -107,8 +108,8 @@ def flops(node: Node, inputs: list[TensorType], outputs: list[TensorType]) -> in
 
     Args:
       node: the operator.
-      inputs: types of its inputs; an absent input has shape (0,).
-      outputs: types of its outputs.
+      inputs: types of the operator's inputs; an absent input has shape (0,).
+      outputs: types of the operator's outputs.
     """
     op, out = node.op, outputs[0].size if outputs else 0
     shapes = [kind.shape for kind in inputs]
@@ -149,7 +150,15 @@ def _given(inputs: list[TensorType], slot: int) -> bool:
 
 
 def _einsum_flops(equation: bytes, shapes: list[tuple[int, ...]], out: int) -> int:
-    """Return 2 FLOPs per point of the index space, or the size of the output if the equation contains `...`."""
+    """Return the FLOPs of an Einsum: 2 · the product of the sizes of all indices.
+
+    If the equation contains `...`, the result is the size of the output.
+
+    Args:
+      equation: the attribute `equation`.
+      shapes: shapes of the inputs.
+      out: number of elements of the output.
+    """
     terms = equation.decode().replace(" ", "").split("->")[0].split(",")
     if "..." in equation.decode() or len(terms) != len(shapes):
         return out
@@ -159,15 +168,15 @@ def _einsum_flops(equation: bytes, shapes: list[tuple[int, ...]], out: int) -> i
 
 SIDE = 512  # rows and columns of each matrix: a product has 2 · 512³ FLOPs
 ELEMENTS = 4 * 2**20  # elements of each tensor of the sum: three tensors of 16 MB, which no cache holds
-CHAIN = 200  # operators in the chain
-BUDGET_MS = 100.0
+CHAIN = 200  # number of operators in the chain
+BUDGET_MS = 100.0  # time for the runs of each model
 
 
 def calibrate(database: TimingDatabase, threads: int) -> Machine:
-    """Measure the constants of this machine and store them, replacing older ones.
+    """Measure the constants of the roofline on this machine and store them; replace stored constants.
 
     Args:
-      database: where the constants are stored.
+      database: database in which the constants are stored.
       threads: threads of ONNX Runtime.
 
     Raises:
@@ -190,7 +199,7 @@ def calibrate(database: TimingDatabase, threads: int) -> Machine:
 
 
 def calibrated(database: TimingDatabase, threads: int) -> Machine | None:
-    """Return the stored constants for this number of threads, or None if they have not been measured."""
+    """Return the constants that `calibrate` stored for a number of threads, or None if they are not stored."""
     result = {name: database.look_up(f"roofline: {name}", threads) for name in Machine._fields}
     return _machine(result) if all(result.values()) else None
 
@@ -200,7 +209,13 @@ def _machine(timings: dict[str, Timing]) -> Machine:
 
 
 def _scaled(timing: Timing, start: float, units: int) -> Timing:
-    """Subtract the overhead of a run and divide by the number of units: nanoseconds per unit."""
+    """Return the timing of a model per unit of its work, in nanoseconds.
+
+    Args:
+      timing: timing of the model.
+      start: nanoseconds of a run of the empty model, which are subtracted.
+      units: number of FLOPs, bytes or launches in a run.
+    """
     return Timing(*[max(0.0, ns - start) / units for ns in timing[:3]], timing.repeats)
 
 
@@ -209,7 +224,12 @@ class RooflineCost(AnalyticCost):
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "RooflineCost":
-        """Return the cost model with the constants in the database, which are measured first if they are missing."""
+        """Return the cost model with the constants in a database; measure the constants first if they are missing.
+
+        Args:
+          threads: threads of ONNX Runtime.
+          database: path of the timing database; None for the user's default database.
+        """
         timings = TimingDatabase(database)
         cost = cls(calibrated(timings, threads) or calibrate(timings, threads))
         cost.target = Target.of(timings, threads)

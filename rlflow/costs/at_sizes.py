@@ -1,9 +1,9 @@
 """The cost of a graph with symbolic sizes, at its typical sizes.
 
-At one typical size the cost equals the cost of the underlying model there. At several sizes the runtime of an operator
-is a weighted mean over the sizes. The weight of a size is inverse to the runtime of the original there, so a gain of
-10 % at 16 tokens counts as much as a gain of 10 % at 512 tokens. The weights are scaled such that the original costs
-the geometric mean of its runtimes. FLOPs, bytes and launches are unweighted means.
+With one typical size, the cost is the cost of the graph at this size. With several typical sizes, the runtime of an
+operator is a weighted mean over the sizes. The weight of a size is inverse to the original's runtime at this size, so a
+gain of 10 % at 16 tokens counts as much as a gain of 10 % at 512 tokens. The weights are scaled so that the runtime of
+the original is the geometric mean of its runtimes at the sizes. FLOPs, bytes and launches are unweighted means.
 """
 
 import math
@@ -20,25 +20,25 @@ def at_sizes(model: CostModel, sizes: Sequence[Mapping[str, int]], original: Gra
 
     Args:
       model: a cost model for graphs without symbols; an `AtSizes` model is returned unchanged.
-      sizes: typical sizes, each as symbol → size. If no symbol occurs, the cost model is returned unchanged.
+      sizes: for each typical size, symbol → size. If there are no symbols, `model` is returned unchanged.
       original: the graph before all rewrites.
     """
     return AtSizes(model, sizes, original) if any(sizes) and not isinstance(model, AtSizes) else model
 
 
 class AtSizes:
-    """A cost model at typical sizes.
+    """A cost model that evaluates another cost model at the typical sizes of a graph's symbols.
 
     Attributes:
-      model: the cost model for graphs whose sizes are numbers.
-      sizes: typical sizes, each as symbol → size.
+      model: the other cost model, for graphs whose sizes are numbers.
+      sizes: for each typical size, symbol → size.
     """
 
     def __init__(self, model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph):
         self.model, self.sizes, self._original = model, tuple(sizes), original
         self.reach, self.passes = model.reach, model.passes
         self.unit, self.per_unit = unit_of(model)
-        self._last: tuple[Graph, list[Graph]] | None = None  # the last graph asked about, and its views
+        self._last: tuple[Graph, list[Graph]] | None = None  # the graph of the last call of `_views`, and its views
         if hasattr(model, "whole"):
             self.whole, self.strain = self._mean_of_wholes, self._first_strain
 
@@ -62,12 +62,12 @@ class AtSizes:
         return NodeCost(self._mean([cost.runtime_ps for cost in costs]), *others)
 
     def _mean_of_wholes(self, graph: Graph) -> int:
-        """Return the weighted mean of `whole`; used only if the model has that member."""
+        """Return the weighted mean over the sizes of `model.whole`; used only if the other cost model has `whole`."""
         wholes = [self.model.whole(view) for view in self._views(graph)]
         return wholes[0] if len(wholes) == 1 else self._mean(wholes)
 
     def _first_strain(self, graph: Graph) -> Mapping[int, int]:
-        """Return `strain` at the first size; used only if the model has that member."""
+        """Return `model.strain` at the first typical size; used only if the other cost model has `whole`."""
         return self.model.strain(self._views(graph)[0])
 
     def _mean(self, runtimes: Sequence[int]) -> int:
@@ -82,17 +82,17 @@ class AtSizes:
 
     def time_again(self, timing: str) -> None:
         self.model.time_again(timing)
-        self.__dict__.pop("_weights", None)  # They depend on the former timing.
+        self.__dict__.pop("_weights", None)  # The cached weights depend on the previous timing.
 
     @cached_property
     def _weights(self) -> list[float]:
-        """Geometric mean of the original's runtimes at all sizes, divided by its runtime at each size."""
+        """The weight of each size: geometric mean of the original's runtimes at all sizes / runtime at this size."""
         totals = [max(graph_cost(self.model, view).runtime_ps, 1) for view in self._views(self._original)]
         mean = math.exp(sum(map(math.log, totals)) / len(totals))
         return [mean / total for total in totals]
 
     def _views(self, graph: Graph) -> list[Graph]:
-        """Return the graph at every size; the graphs of the last call are cached."""
+        """Return the view of a graph at each typical size; the views of the last call are cached."""
         if self._last is None or self._last[0] is not graph:
             self._last = graph, [graph.at(sizes) for sizes in self.sizes]
         return self._last[1]

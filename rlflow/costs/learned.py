@@ -2,13 +2,13 @@
 
     latency ≈ Σ factor[kind of operator] · estimate(operator) + overhead · launches
 
-The cost is again a sum over operators, so an environment updates it by difference. `learn` fits the factors to the
-measurements in the timing database by ridge regression of the relative error. The ridge draws each factor to a common
-factor, the common factor to 1 and the overhead to 0. A kind that was never measured is scaled by the common factor.
-Effects that are no sum over operators, such as layouts that a whole graph shares, cannot be corrected.
+The cost is a sum over operators, so an environment updates it by difference. `learn` fits the factors to the
+measurements in the timing database by ridge regression of the relative error. The ridge penalty draws each factor to a
+common factor, the common factor to 1 and the overhead to 0. A kind of operator that was never measured is scaled by the
+common factor. Effects that are no sum over operators, such as layouts that a whole graph shares, cannot be corrected.
 
 A model and its rewritten variants form a family: the graphs that measurements connect. `learn` chooses the strength of
-the ridge, and `leave_out` judges the cost, by leaving out one family at a time.
+the ridge penalty by cross-validation that leaves out one family at a time. `leave_out` judges the cost in the same way.
 
     rlflow measure MODEL.onnx FASTER.onnx
     rlflow costs learn
@@ -34,21 +34,21 @@ from rlflow.costs.profiled import ProfiledCost
 from rlflow.graph.ir import Graph, Node
 from rlflow.graph.onnx_runtime import machine
 
-STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the ridge
-MIN_FACTOR, MAX_FACTOR = 0.2, 5.0  # bounds of a factor: beyond them the fit is wrong
-FORMAT = 1  # of the file
-COSTS = ("learned", "profiled")  # compared by `leave_out`
-MIN_RANKED = 3  # graphs: no rank correlation is computed from this many or fewer
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # strengths of the ridge penalty to choose from
+MIN_FACTOR, MAX_FACTOR = 0.2, 5.0  # bounds of a factor; a factor outside would show that the fit is wrong
+FORMAT = 1  # version of the file of a `Correction`
+COSTS = ("learned", "profiled")  # cost models that `leave_out` compares
+MIN_RANKED = 3  # a model with at most this many graphs, the original included, gets no rank correlation
 
 
 class MeasuredGraph(NamedTuple):
-    """A measured graph.
+    """A measured graph: its profiled cost by kind of operator, and its latency.
 
     Attributes:
-      model: the graph that it was rewritten from.
-      parts_ps: its estimate by kind of operator.
-      launches: its number of kernel launches.
-      measured_ms: its end-to-end latency.
+      model: hash of the original from which the graph was rewritten.
+      parts_ps: kind of operator → estimated picoseconds of all operators of this kind.
+      launches: number of kernel launches; a weighted mean over several sizes.
+      measured_ms: end-to-end latency.
     """
 
     model: str
@@ -59,16 +59,16 @@ class MeasuredGraph(NamedTuple):
 
 @dataclass(frozen=True)
 class Correction:
-    """The factors that scale an estimate.
+    """The factors that turn the profiled cost into the learned cost.
 
     Attributes:
-      common: factor of kinds that no measured graph had.
-      factors: factor of every other kind.
-      overhead_ps: added for each launch.
-      strength: of the ridge.
-      models, graphs: number of models and graphs that it was learned from.
-      error: mean and greatest |learned / measured − 1| on models left out of the fit; None for a single model.
-      threads, machine, onnxruntime: the setting in which it holds.
+      common: factor of each kind of operator that no measured graph had.
+      factors: kind of operator → factor, for all kinds in the measured graphs.
+      overhead_ps: picoseconds that are added for each kernel launch.
+      strength: strength of the ridge penalty in the fit.
+      models, graphs: number of models and graphs in the fit.
+      error: "mean" and "greatest" |learned / measured − 1| on models left out of the fit; None for a single model.
+      threads, machine, onnxruntime: number of threads, machine and version of ONNX Runtime of the measurements.
     """
 
     common: float
@@ -86,16 +86,27 @@ class Correction:
         return self.factors.get(kind, self.common)
 
     def node_ps(self, kind: str, estimate_ps: int, launches: int) -> int:
-        """Return the corrected picoseconds of one operator."""
+        """Return the learned cost of one operator in picoseconds.
+
+        Args:
+          kind: kind of operator.
+          estimate_ps: profiled cost in picoseconds.
+          launches: number of kernel launches.
+        """
         return round(self.factor(kind) * estimate_ps + self.overhead_ps * launches)
 
     def milliseconds(self, parts_ps: Mapping[str, float], launches: float) -> float:
-        """Return the corrected latency of a whole graph."""
+        """Return the learned latency of a whole graph in milliseconds.
+
+        Args:
+          parts_ps: kind of operator → profiled picoseconds of all operators of this kind.
+          launches: number of kernel launches.
+        """
         scaled = sum(self.factor(kind) * estimate for kind, estimate in parts_ps.items())
         return (scaled + self.overhead_ps * launches) / 1e9
 
     def error_on(self, measurements: Sequence[MeasuredGraph]) -> np.ndarray:
-        """Return learned / measured − 1 of each graph, float64 [n]."""
+        """Return learned latency / measured latency − 1 for each of n graphs, float64 [n]."""
         return np.array([self.milliseconds(m.parts_ps, m.launches) / m.measured_ms - 1 for m in measurements])
 
     def save(self, path: Path | str) -> None:
@@ -103,7 +114,7 @@ class Correction:
 
     @classmethod
     def load(cls, path: Path | str) -> "Correction":
-        """Read a saved correction.
+        """Read a correction from a file that `save` wrote.
 
         Raises:
           RLFlowError: the file is missing or holds something else.
@@ -122,12 +133,17 @@ class Correction:
 
 
 def correction_path(threads: int, database: Path | str | None = None) -> Path:
-    """Return the path of the correction that belongs to a timing database."""
+    """Return the path of the file with the correction, which lies beside the timing database.
+
+    Args:
+      threads: threads of ONNX Runtime.
+      database: path of the database; None for the user's default database.
+    """
     return Path(database or default_path()).with_suffix(f".correction-{threads}.json")
 
 
 class LearnedCost:
-    """The estimates of another cost model, scaled by a correction."""
+    """A cost model that scales the estimates of another cost model by a `Correction`."""
 
     def __init__(self, estimate: CostModel, correction: Correction):
         self.estimate, self.reach, self.passes = estimate, estimate.reach, estimate.passes
@@ -135,10 +151,14 @@ class LearnedCost:
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "LearnedCost":
-        """Return the profiled cost with the correction that lies beside its database.
+        """Return the profiled cost with the correction in the file beside its database.
+
+        Args:
+          threads: threads of ONNX Runtime.
+          database: path of the timing database; None for the user's default database.
 
         Raises:
-          RLFlowError: there is no correction, or it was learned in another setting.
+          RLFlowError: there is no correction, or it holds for other threads, another machine or another ONNX Runtime.
         """
         path = correction_path(threads, database)
         if not path.exists():
@@ -173,7 +193,7 @@ class LearnedCost:
         return cost._replace(runtime_ps=self.correction.node_ps(kind_of(graph, node), cost.runtime_ps, cost.launches))
 
     def spread(self, graph: Graph, node: Node) -> Spread:
-        """Return the uncertainty of `node_cost`."""
+        """Return the uncertainty of `node_cost`: the estimate's spread times the factor of the operator."""
         spread = node_spread(self.estimate, graph, node)
         return EXACT.plus(spread, self.correction.factor(kind_of(graph, node))) if spread else EXACT
 
@@ -186,7 +206,7 @@ def learn(known: Known, threads: int) -> Correction:
 
     Args:
       known: the measurements of a database.
-      threads: number of threads that they were taken with.
+      threads: number of threads with which the measurements were made.
 
     Raises:
       RLFlowError: there is no measured graph whose kernels are timed.
@@ -195,7 +215,11 @@ def learn(known: Known, threads: int) -> Correction:
 
 
 def measured_models(known: Known) -> dict[str, list[MeasuredGraph]]:
-    """Return the measured graphs of each model whose latency is known, by the hash of the original, which is first."""
+    """Return the measured graphs of each model whose latency is known.
+
+    Returns:
+      hash of the original → its measured graphs, the original first.
+    """
     result = {}
     for family in families(known):
         part = known._replace(pairs=family)
@@ -208,7 +232,7 @@ def measured_models(known: Known) -> dict[str, list[MeasuredGraph]]:
 
 
 def families(known: Known) -> list[list[MeasuredPair]]:
-    """Split the measurements into families: sets of graphs that no measurement connects to another set."""
+    """Split the measurements into one list for each family; no measurement connects graphs of two families."""
     leader: dict[str, str] = {}
 
     def find(graph: str) -> str:
@@ -225,9 +249,16 @@ def families(known: Known) -> list[list[MeasuredPair]]:
 
 
 def _latencies(family: Known) -> tuple[str, dict[tuple[str, str], float]]:
-    """Return the original with the most measured variants, and the latencies in ms by (hash, sizes), its own first.
+    """Return one original of a family and the latencies of the graphs that were measured beside this original.
 
-    Repeated measurements of a graph are averaged, weighted by the inverse of their variance.
+    The original is the one with the most measured variants. Repeated measurements of a graph are averaged, weighted by
+    the inverse of their variance.
+
+    Args:
+      family: the measurements of one family.
+
+    Returns:
+      hash of the original; (hash, sizes as text) of each graph → latency in ms, the original first.
     """
     levels = family.original_ms()
     beside: dict[tuple[str, str], dict[tuple[str, str], list[MeasuredPair]]] = {original: {} for original in levels}
@@ -245,9 +276,12 @@ def _latencies(family: Known) -> tuple[str, dict[tuple[str, str], float]]:
 
 
 def _mean_parts(views: list[KernelGraph]) -> tuple[dict[str, float], float]:
-    """Return the estimate by kind and the launches of a graph.
+    """Return the estimated picoseconds by kind of operator and the number of launches, averaged over several sizes.
 
-    Over several sizes the estimate is the geometric mean, and a kind has its mean share of the estimate.
+    The total estimate is the geometric mean over the sizes. Each kind of operator gets its mean fraction of the total.
+
+    Args:
+      views: the kernel graph at each size.
     """
     wholes = [max(sum(view.parts_ps.values()), 1) for view in views]
     estimate_ps = math.exp(np.mean(np.log(wholes)))
@@ -261,11 +295,11 @@ def _mean_parts(views: list[KernelGraph]) -> tuple[dict[str, float], float]:
 
 
 def fit(measurements: Sequence[MeasuredGraph], threads: int = 1) -> Correction:
-    """Fit a correction, with the ridge that has the least error on models left out.
+    """Fit a correction, with the strength of the ridge penalty that has the least error on models left out.
 
     Args:
-      measurements: graphs of any number of models.
-      threads: number of threads that they were measured with.
+      measurements: measured graphs of any number of models.
+      threads: number of threads with which the graphs were measured.
 
     Raises:
       RLFlowError: there is no measured graph.
@@ -287,7 +321,13 @@ def fit(measurements: Sequence[MeasuredGraph], threads: int = 1) -> Correction:
 
 
 def _choose(measurements: Sequence[MeasuredGraph]) -> tuple[float, np.ndarray | None]:
-    """Choose the strength with the least error on models left out, all models weighted equally; also those errors."""
+    """Choose the strength of the ridge penalty with the least mean squared error on models left out of the fit.
+
+    All models have equal weight.
+
+    Returns:
+      the strength; learned / measured − 1 of each graph at this strength, or None for a single model.
+    """
     models = list(dict.fromkeys(m.model for m in measurements))
     if len(models) == 1:
         return STRENGTHS[len(STRENGTHS) // 2], None
@@ -304,7 +344,7 @@ def _choose(measurements: Sequence[MeasuredGraph]) -> tuple[float, np.ndarray | 
 
 
 def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
-    """Minimise the mean squared relative error plus the ridge; all models are weighted equally.
+    """Minimise the mean squared relative error plus `strength` times the ridge penalty; all models have equal weight.
 
     Returns:
       common, factors and overhead_ps of a `Correction`.
@@ -312,12 +352,12 @@ def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
     kinds = sorted({kind for m in measurements for kind in m.parts_ps})
     counts = Counter(m.model for m in measurements)
     rows = np.array([[m.parts_ps.get(kind, 0) for kind in kinds] + [m.launches] for m in measurements], float)
-    rows /= np.array([[1e9 * m.measured_ms] for m in measurements])  # now shares of the measured latency
+    rows /= np.array([[1e9 * m.measured_ms] for m in measurements])  # now fractions of the measured latency
     unit = max(float(rows[:, -1].mean()), 1e-30)
-    rows[:, -1] /= unit  # The ridge then sees an overhead as large as the other shares.
+    rows[:, -1] /= unit  # The ridge penalty then sees the overhead on the scale of the factors.
     weights = np.sqrt([1 / (counts[m.model] * len(counts)) for m in measurements])[:, None]
-    # The unknowns are common, the factors and the overhead. The ridge draws common to 1, each factor to common and the
-    # overhead to 0.
+    # The unknowns are common, the factors and the overhead. The ridge penalty draws common to 1, each factor to common
+    # and the overhead to 0.
     ridge = np.eye(len(kinds) + 2)
     ridge[1:-1, 0] = -1
     aims = np.zeros(len(ridge))
@@ -329,9 +369,16 @@ def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
 
 
 def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
-    """Solve least squares with every unknown in [MIN_FACTOR, MAX_FACTOR] and the last one ≥ 0.
+    """Minimise |equations · x − aims|² with x[−1] ≥ 0 and all other unknowns in [MIN_FACTOR, MAX_FACTOR].
 
-    An unknown that leaves its bounds is fixed at the bound, and the other unknowns are solved again.
+    An unknown that leaves its bounds is fixed at the bound, and the problem is solved again for the other unknowns.
+
+    Args:
+      equations: float64 [m, n].
+      aims: float64 [m].
+
+    Returns:
+      x, float64 [n].
     """
     low, high = np.full(equations.shape[1], MIN_FACTOR), np.full(equations.shape[1], MAX_FACTOR)
     low[-1], high[-1] = 0, np.inf
@@ -350,12 +397,12 @@ def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
 
 
 class LeftOut(NamedTuple):
-    """One model as the learned cost of all other models estimates it.
+    """The latencies of one model's n graphs, measured and estimated; the learned cost is fitted to all other models.
 
     Attributes:
-      original: the hash of the original.
-      measured_ms: float64 [n], the original first.
-      costs: the estimates in ms of each of COSTS, float64 [n].
+      original: hash of the original.
+      measured_ms: float64 [n], measured latencies, the original first.
+      costs: name in COSTS → estimated latencies in ms, float64 [n].
     """
 
     original: str
@@ -363,11 +410,17 @@ class LeftOut(NamedTuple):
     costs: dict[str, np.ndarray]
 
     def error(self, cost: str) -> float:
-        """Return the mean of |estimated / measured − 1|."""
+        """Return the mean of |estimated / measured − 1| over all graphs for a cost model in COSTS."""
         return float(np.mean(np.abs(self.costs[cost] / self.measured_ms - 1)))
 
     def rank_correlation(self, cost: str) -> float | None:
-        """Return the rank correlation over all graphs but the original; None for too few graphs."""
+        """Return Spearman's correlation of estimated and measured latencies over all graphs except the original.
+
+        The result is None for MIN_RANKED or fewer graphs.
+
+        Args:
+          cost: name in COSTS.
+        """
         if len(self.measured_ms) <= MIN_RANKED:
             return None
         return spearman(self.costs[cost][1:], self.measured_ms[1:])
@@ -378,7 +431,7 @@ def leave_out(known: Known, threads: int) -> list[LeftOut]:
 
     Args:
       known: the measurements of a database.
-      threads: number of threads that they were taken with.
+      threads: number of threads with which the measurements were made.
     """
     models, result = measured_models(known), []
     for original, graphs in models.items() if len(models) > 1 else ():
@@ -391,7 +444,14 @@ def leave_out(known: Known, threads: int) -> list[LeftOut]:
 
 
 def left_out_summary(judged: list[LeftOut]) -> dict:
-    """Return the error and the rank correlation of each cost, averaged over the models left out; JSON-able."""
+    """Return the error and the rank correlation of each cost model, averaged over the models left out.
+
+    Args:
+      judged: the result of `leave_out`; not empty.
+
+    Returns:
+      name in COSTS → {"error", "rank_correlation"} (None if no model has one); JSON-able.
+    """
     result: dict[str, dict] = {}
     for cost in COSTS:
         ranks = [rank for rank in (one.rank_correlation(cost) for one in judged) if rank is not None]
@@ -401,7 +461,8 @@ def left_out_summary(judged: list[LeftOut]) -> dict:
 
 
 def left_out_table(judged: list[LeftOut]) -> str:
-    """Return a Markdown table with the latency of each model left out, and the error and rank correlation of each cost.
+    """Return the result of `leave_out` as a Markdown table: for each model, the latency of the original, the number of
+    rewritten graphs, and the error and rank correlation of each cost model.
     """
     lines = [f"| original | ms | graphs | {' | '.join(f'{cost}: error, rank correlation' for cost in COSTS)} |"]
     lines.append("| --- | ---: | ---: |" + " --- |" * len(COSTS))
@@ -415,7 +476,7 @@ def left_out_table(judged: list[LeftOut]) -> str:
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the rank correlation, 0 if one side is constant; equal values share their mean rank."""
+    """Return Spearman's rank correlation of two float64 [n]; 0 if one array is constant. Ties get their mean rank."""
     ranks = [
         (np.searchsorted(s, x, "left") + np.searchsorted(s, x, "right")) / 2.0
         for x, s in ((a, np.sort(a)), (b, np.sort(b)))
