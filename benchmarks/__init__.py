@@ -1,10 +1,10 @@
-"""Benchmarks: each module makes one page of docs/results, and `make results` makes all of them.
+"""Benchmarks whose tables are published in docs/results; `make results` runs all of them.
 
-    python -m benchmarks                    all pages, one after the other; resumable
-    python -m benchmarks.optimise           one page
-    python -m benchmarks.optimise --draft   a try: uncommitted code is accepted, and no page changes
+    python -m benchmarks                    all pages, one after the other; resumable.
+    python -m benchmarks.optimise           one page.
+    python -m benchmarks.optimise --draft   one page as a draft: accept uncommitted code and change no page.
 
-`record.py` says what a record states and how its parts are kept. A new page is a module with `main`, which ends in
-`Record.publish`, and an entry in PAGES of `record.py`. `random_models` is the generator of random graphs that tests and
-nightly checks use.
+The docstring of `record.py` states the content of a record and how the parts of a benchmark are kept. A new page needs
+a module whose `main` ends with `Record.publish`, and an entry in PAGES of `record.py`. The package `random_models`
+generates the random graphs of the tests and nightly checks.
 """

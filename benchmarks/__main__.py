@@ -2,8 +2,9 @@
 
     python -m benchmarks [NAME ...] [--exporter-python PATH]
 
-Finished parts are kept in runs/results, so an interrupted command goes on where it stopped. A page that fails does not
-stop the others; the exit status is then 1. Most pages measure latencies: nothing else may run on the machine.
+Finished parts are kept in runs/results, so a repeated command continues where the first one was interrupted. A page
+that fails does not stop the other pages; the exit status is then 1. Most pages measure latencies, so nothing else may
+run on the machine.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""`run.py optimise` with its defaults on the zoo: the six graphs of the papers and nine light models.
+"""Results of `run.py optimise` with default options on six graphs of the papers and nine light models of the zoo.
 
     python -m benchmarks.optimise [--model NAME]
 
-Each run begins with an empty timing database. The delivered file is then judged from outside. It is measured beside the
-original with other inputs, its outputs are compared on three other seeds, and the ONNX checker reads it. A replay of
-the receipt in another process must write the same bytes.
+Each run begins with an empty timing database. The delivered file is then checked independently of the run: its latency
+is compared with the original's on other inputs, its outputs are compared with the original's for three further seeds,
+and the ONNX checker checks it. A replay of the receipt in another process must write the same bytes.
 """
 
 import os
@@ -23,16 +23,23 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.optimisation.validate import validate
 
 MEASURE_SECONDS = 20.0
-SEEDS = (100, 101, 102)  # of inputs that the run has not seen
+SEEDS = (100, 101, 102)  # seeds of random inputs that the run has not used
 
 
 def optimise(model: str, seed: int, *options: str) -> dict:
-    """Return what `optimise` found for a model, and what an independent check says of the file.
+    """Run `run.py optimise` on a model and check the delivered file.
 
     Args:
-        model: a name of the zoo.
-        seed: of the run.
+        model: name of a model of the zoo.
+        seed: seed of the run.
         options: further options of the command.
+
+    Returns:
+        "seconds": duration of the command. "delivered": name of the delivered candidate, or "original".
+            "estimated": estimated gain of this candidate in percent, or None. "measured": result of
+            `rlflow.costs.measured.measure`, or None for the original. "replayed": True if the replay of the receipt
+            writes the same bytes, or None for the original. "equal": True if the outputs are equal and the ONNX
+            checker accepts the file. "nodes": number of nodes of the original and of the file.
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -57,7 +64,7 @@ def optimise(model: str, seed: int, *options: str) -> dict:
 
 
 def is_valid(path: Path) -> bool:
-    """Check the model with ONNX's own full checker."""
+    """Return True if `onnx.checker.check_model` with full_check=True accepts the file."""
     try:
         onnx.checker.check_model(str(path), full_check=True)
         return True
@@ -66,7 +73,13 @@ def is_valid(path: Path) -> bool:
 
 
 def is_replayed(run_folder: Path, original: Path, out: Path) -> bool:
-    """Check that another process, with another hash seed, writes the same bytes from the receipt."""
+    """Return True if `run.py replay` of the receipt, in a process with another hash seed, writes the same bytes.
+
+    Args:
+        run_folder: run folder with eval/receipt.json.
+        original: file of the original model.
+        out: delivered file; the replayed file is written to the same folder.
+    """
     again, receipt = out.with_name("again.onnx"), run_folder / "eval" / "receipt.json"
     try:
         run_rlflow(
@@ -78,7 +91,7 @@ def is_replayed(run_folder: Path, original: Path, out: Path) -> bool:
 
 
 def tables(figures: dict[str, dict]) -> dict[str, Table]:
-    """Return the table of the page and the short one of README.md.
+    """Return the table of the page ("measured") and the table of README.md ("short").
 
     Args:
         figures: model → result of `optimise`.

@@ -1,6 +1,7 @@
-"""Keep the finished parts of a benchmark and publish its record: tables with the code and machine that made them.
+"""Storage of the finished parts of a benchmark, and publication of its record.
 
-Each benchmark is a module of this package that makes one page of docs/results.
+A record consists of tables and of the code and machine that produced them. Each benchmark is a module of this package
+that makes one page of docs/results.
 
     def main() -> int:
         arguments = parser(__doc__, seeds=3).parse_args()
@@ -12,19 +13,21 @@ Each benchmark is a module of this package that makes one page of docs/results.
     if __name__ == "__main__":
         sys.exit(run(main))
 
-A *part* is the unit of resumption: one call whose result is a file below ``runs/results``. The folder of that file is
-named by the identity of the run (commit, processor, packages, options), so a part is reused only where all of these are
-the same. The tables of one record therefore never mix two commits or two machines. The date of a record is the date of
-its parts, not the date of its publication.
+A *part* is the unit of resumption: one function call whose result is a file below ``runs/results``. The name of the
+file's folder contains a hash of commit, processor, packages and options, so a part is reused only if all of these are
+equal. The tables of one record therefore never mix two commits or two machines. The date of a record is the date on
+which its parts were computed, not the date of its publication.
 
-The commit is the last one that changed CODE. A commit of documentation alone leaves parts valid. Uncommitted changes of
-CODE are refused. With ``--draft`` they are accepted, and the record stays below ``runs/results``.
+The commit of a record is the last commit that changed CODE, so a commit of documentation alone leaves parts valid.
+Uncommitted changes of CODE are refused. With ``--draft`` they are accepted, and the record stays below
+``runs/results``.
 
-``publish`` writes ``docs/results/NAME.json``. ``python -m benchmarks.record`` writes the Markdown of all records
-between the markers of the pages, of README.md and of docs/*.md. ``--check`` writes nothing and fails if a page differs.
+``publish`` writes ``docs/results/NAME.json`` and updates the pages. ``python -m benchmarks.record`` only updates the
+pages: it writes the Markdown of all records between markers in docs/results/*.md, docs/*.md and README.md. ``--check``
+writes nothing and fails if a page would change.
 
-    <!-- begin: NAME -->           how the record was made
-    <!-- begin: NAME TABLE -->     one of its tables
+    <!-- begin: NAME -->           how the record NAME was made
+    <!-- begin: NAME TABLE -->     the table TABLE of the record NAME
     <!-- begin: index -->          one row for each record (docs/RESULTS.md)
     <!-- end -->
 """
@@ -53,20 +56,20 @@ from rlflow.graph.onnx_runtime import machine
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "runs" / "results"
 DOCS = ROOT / "docs"
-# Paths whose content can change a result. Tests and documentation cannot.
+# Paths whose content can change a result; tests and documentation are not among them.
 CODE = ("rlflow", "worldmodel", "controllers", "benchmarks", "configs", "run.py", "setup.py", "constraints.txt")
-PAGES = {  # all pages → minutes on two calm cores; cheap pages first
+PAGES = {  # name of each page → approximate minutes of its benchmark on two idle cores
     "speed": 10, "searches": 20, "optimise": 43, "first_use": 26, "memory": 24, "transfer": 25, "world_models": 50,
     "equal_seconds": 38, "exports": 64,
 }  # fmt: skip
 PACKAGES = ("numpy", "onnx", "onnxruntime", "tensorflow-cpu", "tensorflow")
-LONGEST_PART_SECONDS = 3600  # a longer part loses too much work when a run is cut off
-SHORT = 8  # digits of a hash in text and in names of folders
+LONGEST_PART_SECONDS = 3600  # an interrupted part is lost, so a warning is printed for a longer part
+SHORT = 8  # number of hexadecimal digits of a hash in texts and folder names
 BLOCK = re.compile(r"(<!-- begin: ([\w-]+)(?: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 class RecordError(RLFlowError):
-    """Raised when a record would mix different runs, or would not state what made it."""
+    """Raised when a record would mix parts of different code or machines, or when a record or a page is incomplete."""
 
 
 # -- what made a result --------------------------------------------------------------------------------
@@ -74,14 +77,14 @@ class RecordError(RLFlowError):
 
 @dataclass(frozen=True)
 class Identity:
-    """The code and the machine that make a result.
+    """The code and the machine that produce a result.
 
     Attributes:
         version: the version of RLFlow.
         commit: hash of the last commit that changed CODE; "unknown" outside a repository.
-        changes: digest of the uncommitted changes of CODE; empty for a committed state.
-        machine: processor with its vector instructions, and number of cores.
-        packages: version of Python and of the packages that influence results.
+        changes: hash of the uncommitted changes of CODE; empty if everything is committed.
+        machine: name of the processor, its vector extension and number of cores.
+        packages: "python" and each installed package of PACKAGES → version.
     """
 
     version: str
@@ -96,7 +99,7 @@ class Identity:
 
 
 def current_identity(root: Path = ROOT) -> Identity:
-    """Return the identity of the checkout at `root` on this machine."""
+    """Return the identity of this machine and of the code in the repository `root`."""
     packages = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         try:
@@ -107,7 +110,10 @@ def current_identity(root: Path = ROOT) -> Identity:
 
 
 def _code_state(root: Path) -> tuple[str, str]:
-    """Return the last commit that changed CODE, and a digest of what is not committed (empty: everything is)."""
+    """Return the last commit that changed CODE, and a hash of the uncommitted changes of CODE ("" without changes).
+
+    The result is ("unknown", "") if `root` is no repository or git is missing.
+    """
     try:
         commit = _git(root, "log", "-1", "--format=%H", "--", *CODE).decode().strip()
         digest = hashlib.sha256(_git(root, "diff", "HEAD", "--", *CODE))
@@ -130,12 +136,12 @@ def _git(root: Path, *arguments: str) -> bytes:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text, ready for a page.
+    """A table of a page, with formatted cells.
 
     Attributes:
-        columns: the heads; units belong here.
-        rows: cells as they are printed, one sequence a row.
-        text_columns: number of leading columns that are aligned left; the others hold numbers.
+        columns: the column heads, including units.
+        rows: one sequence of formatted cells for each row.
+        text_columns: number of leading columns that are aligned left; the other columns, of numbers, are aligned right.
     """
 
     columns: Sequence[str]
@@ -158,11 +164,11 @@ class Table:
 
 
 def parser(description: str, seeds: int = 1) -> argparse.ArgumentParser:
-    """Return the argument parser of a benchmark, to which the benchmark adds its own options.
+    """Return an argument parser with the options --seeds, --draft and --only-finished.
 
     Args:
-        description: the module docstring; `--help` shows all of it.
-        seeds: default number of seeds, counted from 0.
+        description: text of `--help`: the docstring of the benchmark's module.
+        seeds: default of --seeds, the number of seeds.
     """
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     result.add_argument("--seeds", type=int, default=seeds, metavar="N", help=f"seeds 0 to N - 1 (default {seeds})")
@@ -172,24 +178,25 @@ def parser(description: str, seeds: int = 1) -> argparse.ArgumentParser:
 
 
 class Record:
-    """The finished parts of one run of a benchmark, and the record that is published from them.
+    """The parts of one benchmark for the current code, machine and options, and their publication as a record.
 
     Attributes:
         status: exit status of the command: 1 if a part failed, else 0.
-        missing: names of the parts that have no result; the record names them.
+        parts: name → file content of each finished part: "identity", "made" (date), "seconds" and "result".
+        missing: names of the parts that have no result; the note of the record lists them.
     """
 
     def __init__(self, name: str, arguments: argparse.Namespace, runs: Path = RUNS, docs: Path = DOCS):
-        """Open the folder of parts that belongs to today's code, this machine and these options.
+        """Choose the folder of parts by the current code, this machine and the options.
 
         Args:
-            name: the page, as in docs/results/NAME.md.
-            arguments: options that were parsed by `parser`.
-            runs: folder of the parts of all benchmarks.
-            docs: folder of the pages.
+            name: name of the benchmark and of its page docs/results/NAME.md.
+            arguments: the arguments that a parser made by `parser` has parsed.
+            runs: folder that holds the parts of all benchmarks.
+            docs: folder of the documentation.
 
         Raises:
-            RecordError: code is not committed and `--draft` was not passed.
+            RecordError: CODE has uncommitted changes and `--draft` was not passed.
         """
         self.name, self.docs, self.status = name, docs, 0
         self.identity = current_identity()
@@ -206,20 +213,22 @@ class Record:
         self.missing: list[str] = []
 
     def part(self, name: str, work: Callable[..., dict], *arguments, isolated: bool = True) -> dict | None:
-        """Return the result of `work(*arguments)`, from the folder of parts if it is finished there.
+        """Return the result of `work(*arguments)`, read from the file of the part if an earlier run has finished it.
 
-        A failure is reported, sets `status` and is tried again by the next run of the command.
+        If `work` raises an exception, the exception is printed and `status` becomes 1. The next run of the command
+        tries the part again.
 
         Args:
-            name: file name of the part; it must name everything that tells the call from others, the seed included.
-            work: a function of a module that returns what JSON can hold.
-            isolated: run in a process of its own, so that caches and memory of other parts do not matter.
+            name: file name of the part. Calls with different functions, arguments or seeds need different names.
+            work: a module-level function whose result can be written as JSON.
+            arguments: positional arguments of `work`.
+            isolated: True to call `work` in a new process, so that caches and memory of other parts have no influence.
 
         Returns:
-            The result, or None if the part failed or `--only-finished` left it out.
+            The result; None if the part failed, or if it is unfinished and `--only-finished` was passed.
 
         Raises:
-            RecordError: the code was changed since the record was opened.
+            RecordError: the code has changed since this object was made (not raised for a draft).
         """
         path = self.folder / f"{name}.json"
         if not path.exists() and not self.only_finished:
@@ -231,11 +240,11 @@ class Record:
         return self.parts[name]["result"]
 
     def all_parts(self, calls: Mapping[str, Sequence], at_once: int = 1) -> dict[str, dict]:
-        """Return name → result of the parts that are finished, in the order of `calls`.
+        """Compute all parts and return name → result of the parts with a result, in the order of `calls`.
 
         Args:
-            calls: name → function and its arguments, as `part` takes them.
-            at_once: number of parts that run side by side; more than 1 is for parts whose result no timing decides.
+            calls: name of the part → (function, *arguments), see `part`.
+            at_once: number of parts that run at the same time; 1 if the parts measure latencies.
         """
         with ThreadPoolExecutor(at_once) as pool:
             results = list(pool.map(lambda name: self.part(name, *calls[name]), calls))
@@ -248,7 +257,7 @@ class Record:
         started = time.monotonic()
         try:
             result = _in_own_process(work, *arguments) if isolated else work(*arguments)
-        except Exception as error:  # whatever failed, the other parts are independent of it
+        except Exception as error:  # the other parts do not depend on this one, so they can still be computed
             print(f"{self.name}: {path.stem} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             self.status = 1
             return
@@ -260,16 +269,16 @@ class Record:
             print(f"{self.name}: {path.stem} took more than an hour; split this part.", file=sys.stderr, flush=True)
 
     def publish(self, tables: Mapping[str, Table], note: str = "") -> Path:
-        """Write the record and the pages that show it, and return the path of the record.
+        """Write docs/results/NAME.json and all pages whose text changes, and return the path of the JSON file.
 
-        A draft is written beside its parts, and no page changes.
+        A draft is written to the folder of its parts, as JSON and Markdown, and no page changes.
 
         Args:
-            tables: name → table; the pages refer to tables by these names.
-            note: a sentence that the header of the record shows, for instance a limit of this run.
+            tables: name → table; the markers of the pages refer to tables by these names.
+            note: a sentence for the header of the record, for instance a limit of this run.
 
         Raises:
-            RecordError: no part is finished, or the parts belong to different code or machines.
+            RecordError: no part is finished, or a part was computed by other code or on another machine.
         """
         if not self.parts:
             raise RecordError(f"no part of {self.name} is finished for {self.identity}. Run: {self.command}")
@@ -305,13 +314,17 @@ class Record:
 
     @property
     def command(self) -> str:
-        """The command that makes the record again, with the last name alone of absolute paths."""
+        """The shell command that repeats this benchmark, without --draft and --only-finished.
+
+        Absolute paths are shortened to their last component.
+        """
         words = [word for word in sys.argv[1:] if word not in ("--draft", "--only-finished")]
         words = [Path(word).name if Path(word).is_absolute() else word for word in words]
         return shlex.join(["python", "-m", f"benchmarks.{self.name}", *words])
 
 
-_NOT_OPTIONS = ("draft", "only_finished", "seeds")  # more seeds go on with the parts of fewer
+# Options that do not change the folder of parts: a run with more seeds reuses the parts of a run with fewer seeds.
+_NOT_OPTIONS = ("draft", "only_finished", "seeds")
 
 
 def _digest(value) -> str:
@@ -331,7 +344,7 @@ def _call(module: str, function: str, *arguments) -> dict:
 
 
 def run(main: Callable[[], int]) -> int:
-    """Return the exit status of a benchmark's `main`; print an expected error as one line, with status 2."""
+    """Call a benchmark's `main` and return its exit status; if it raises RLFlowError, print one line and return 2."""
     try:
         return main()
     except RLFlowError as error:
@@ -343,7 +356,7 @@ def run(main: Callable[[], int]) -> int:
 
 
 def header(record: Mapping) -> str:
-    """Return a list in Markdown that says how a record was made."""
+    """Return a Markdown list of a record's command, version, date, machine, seeds, duration, packages and note."""
     seeds = record["seeds"]
     named_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}" if seeds else "no seeds"
     packages = ", ".join(f"{name} {number}" for name, number in record["packages"].items())
@@ -363,15 +376,15 @@ def _origin(record: Mapping) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    """Return "12 min", or "duration not stated" for the None of an older record."""
+    """Return a duration such as "12 min", at least "1 min"; "duration not stated" for None."""
     return "duration not stated" if seconds is None else f"{max(1, round(seconds / 60))} min"
 
 
 def table_of(record: Mapping, name: str) -> Table:
-    """Return a table of a record.
+    """Return the table with this name from the JSON content of a record.
 
     Raises:
-        RecordError: the record has no such table.
+        RecordError: the record has no table with this name.
     """
     try:
         return Table(**record["tables"][name])
@@ -380,7 +393,7 @@ def table_of(record: Mapping, name: str) -> Table:
 
 
 def index(records: Iterable[Mapping]) -> str:
-    """Return the table of docs/RESULTS.md: one row for each record."""
+    """Return the Markdown table of docs/RESULTS.md: page, command, version and machine of each record."""
     rows = []
     for one in records:
         *words, rest = one["command"].split(" ", 3) if one["command"].count(" ") > 2 else (one["command"], "")
@@ -390,14 +403,15 @@ def index(records: Iterable[Mapping]) -> str:
 
 
 def refill(text: str, fill: Callable[[str, str | None], str]) -> str:
-    """Return a page whose blocks are written anew.
+    """Return the text of a page with new content in every block, that is between a begin and an end marker.
 
     Args:
-        text: the page.
-        fill: returns the content of the block `<!-- begin: FIRST SECOND -->`; a header has SECOND None.
+        text: the text of the page.
+        fill: function from (FIRST, SECOND) to the content of the block `<!-- begin: FIRST SECOND -->`. A block
+            `<!-- begin: FIRST -->` passes None for SECOND.
 
     Raises:
-        RecordError: a block has no end or no beginning.
+        RecordError: a begin marker has no end marker, or an end marker has no begin marker.
     """
     if not text.count("<!-- begin: ") == text.count("<!-- end -->") == len(BLOCK.findall(text)):
         raise RecordError("a block has no end, or no beginning")
@@ -405,17 +419,19 @@ def refill(text: str, fill: Callable[[str, str | None], str]) -> str:
 
 
 def new_page(record: Mapping) -> str:
-    """Return the first version of a record's page: its name, its header and its tables."""
+    """Return the text of a page for a new record: a title and empty blocks for the header and for every table."""
     blocks = [record["name"], *(f"{record['name']} {table}" for table in record["tables"])]
     title = f"# {record['name'].replace('_', ' ').capitalize()}"
     return "\n\n".join([title, *(f"<!-- begin: {block} -->\n<!-- end -->" for block in blocks)]) + "\n"
 
 
 def filled_pages(docs: Path = DOCS) -> dict[Path, str]:
-    """Return path → text of README.md, docs/RESULTS.md and every page of docs/results.
+    """Return path → new text of every page that has blocks: in README.md, docs/*.md and docs/results/*.md.
+
+    A record without a page gets a new page docs/results/NAME.md.
 
     Raises:
-        RecordError: a page names a record or a table that does not exist, or a block is broken.
+        RecordError: a marker names a record or a table that does not exist, or a begin or end marker is missing.
     """
     records = {path.stem: read_json(path) for path in sorted((docs / "results").glob("*.json"))}
 
@@ -445,7 +461,7 @@ def filled_pages(docs: Path = DOCS) -> dict[Path, str]:
 
 
 def write_pages(docs: Path = DOCS) -> list[Path]:
-    """Write the pages whose text changes, and return their paths."""
+    """Write the pages whose text changes (see `filled_pages`) and return their paths."""
     changed = _changed_pages(docs)
     for path, text in changed.items():
         write_text(path, text)
@@ -461,7 +477,12 @@ def _changed_pages(docs: Path) -> dict[Path, str]:
 
 
 def main(arguments: Sequence[str] | None = None, docs: Path = DOCS) -> int:
-    """Write the pages, or check them; return the exit status."""
+    """Update all pages; with `--check`, only report the pages that would change and return 1 if there are any.
+
+    Args:
+        arguments: command-line arguments; None for the arguments of the process.
+        docs: folder of the documentation.
+    """
     options = argparse.ArgumentParser(description="Write the tables of all records into the pages.")
     options.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page would change")
     if not options.parse_args(arguments).check:

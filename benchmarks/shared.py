@@ -1,4 +1,4 @@
-"""Models, cells of tables and commands that several benchmarks share."""
+"""Names of models, calls of RLFlow and formats of table cells that several benchmarks share."""
 
 import subprocess
 import sys
@@ -14,8 +14,8 @@ from rlflow.runs.config import load_config
 from rlflow.search.base import Limits, run_search
 
 ROOT = Path(__file__).parent.parent
-THREADS = 1  # of ONNX Runtime in all published measurements that name no other number
-PAPER = ("squeezenet1_1", "resnet18", "resnet50", "inception_v3", "bert_base", "vit_base")  # the papers' graphs
+THREADS = 1  # threads of ONNX Runtime in every published measurement for which no other number is stated
+PAPER = ("squeezenet1_1", "resnet18", "resnet50", "inception_v3", "bert_base", "vit_base")  # evaluated in the papers
 LIGHT = (  # small versions of networks of the ONNX model zoo
     "light_squeezenet", "light_resnet50", "light_inception_v1", "light_inception_v2", "light_densenet121",
     "light_shufflenet", "light_vgg19", "light_bvlc_alexnet", "light_zfnet512",
@@ -25,10 +25,14 @@ NOTHING = "–"  # the cell of a value that was not measured
 
 
 def run_rlflow(*arguments: str, env: Mapping[str, str] | None = None) -> float:
-    """Run `run.py` with these arguments in a process of its own and return the seconds that the command took.
+    """Run `python run.py ARGUMENTS` in a new process and return its wall-clock seconds.
+
+    Args:
+        arguments: arguments of `run.py`; each is converted to a string.
+        env: environment variables of the process; None for the variables of this process.
 
     Raises:
-        RLFlowError: the command failed; the text is the last line of its errors.
+        RLFlowError: the command failed; the message is the last line of its standard error.
     """
     started = time.monotonic()
     command = [sys.executable, "run.py", *map(str, arguments)]
@@ -39,13 +43,16 @@ def run_rlflow(*arguments: str, env: Mapping[str, str] | None = None) -> float:
 
 
 def search_gain(spec: EnvSpec, method: str, limits: Limits, seed: int = 0) -> dict:
-    """Return the gain of a search with its default options: percent, seconds and interactions.
+    """Run a search with its default options from the initial graph of a task.
 
     Args:
-        spec: the task; its cost decides what a gain is.
-        method: name of a search.
-        limits: seconds, interactions and memory.
-        seed: of the search.
+        spec: the rewriting task, including the cost that the search minimises.
+        method: name of the search, for instance "beam".
+        limits: limits of the search on seconds, interactions and memory.
+        seed: seed of the search.
+
+    Returns:
+        "gain": reduction of the objective in percent. "seconds" and "interactions": the amounts that the search used.
     """
     start = spec.make_task().initial
     result = run_search(method, start, limits, seed, **load_config().search[method])
@@ -57,12 +64,17 @@ def search_gain(spec: EnvSpec, method: str, limits: Limits, seed: int = 0) -> di
 
 
 def number(value: float | None, digits: int = 2, unit: str = "") -> str:
-    """Return a number with its unit, or NOTHING for None."""
+    """Return the value with `digits` decimals, followed by the unit; NOTHING for None."""
     return NOTHING if value is None else f"{value:,.{digits}f}{unit}"
 
 
 def percent(values: Sequence[float] | float | None, digits: int = 2) -> str:
-    """Return the mean in percent, with the half width of its 95 % confidence interval if there are several values."""
+    """Return a cell such as "1.20 ± 0.10 %": the mean of the values and the half width of its 95 % confidence interval.
+
+    Args:
+        values: values in percent. A single value has no interval; the cell of None or of no values is NOTHING.
+        digits: number of decimals.
+    """
     if values is None or (isinstance(values, Sequence) and not values):
         return NOTHING
     if not isinstance(values, Sequence):
@@ -73,11 +85,12 @@ def percent(values: Sequence[float] | float | None, digits: int = 2) -> str:
 
 
 def ratio(measured: Mapping | None, with_verdict: bool = False) -> str:
-    """Return a measured ratio of latencies with its 95 % confidence interval.
+    """Return a cell such as "0.950 (0.940 to 0.960)": a ratio of latencies and its 95 % confidence interval.
 
     Args:
-        measured: "ratio", "interval" and "verdict", as `rlflow.costs.measured.measure` returns them.
-        with_verdict: append the verdict, for instance "faster".
+        measured: "ratio", "interval" and "verdict", as `rlflow.costs.measured.measure` returns them; None or {} gives
+            NOTHING. "verdict" is read only if `with_verdict` is True.
+        with_verdict: True to append the verdict, for instance "faster".
     """
     if not measured:
         return NOTHING
