@@ -1,9 +1,10 @@
-"""The first use of RLFlow: what `optimise` finds in 10 to 60 seconds with an empty timing database.
+"""Results of a first use of RLFlow: `optimise` with 10, 30 and 60 seconds and an empty timing database.
 
     python -m benchmarks.first_use [--model NAME]
 
-The second table has the seconds of `make demo`, of `make test` and of their installation, which depends on the network.
-They run in a fresh clone of the last commit, with a fresh virtual environment, an empty home folder and no cache.
+The second table has the seconds of `make demo`, of `make test` and of the installations before them, which depend on
+the network. All of them run in a fresh clone of the last commit, with a fresh virtual environment, an empty home folder
+and no cache.
 """
 
 import subprocess
@@ -18,8 +19,8 @@ from benchmarks.shared import ROOT, number, ratio
 from rlflow.common.errors import RLFlowError
 
 MODELS = ("squeezenet1_1", "vit_base", "light_densenet121")
-BUDGETS = (10, 30, 60)  # seconds; `benchmarks.optimise` shows the default budget
-STEPS = {  # what is timed in the clone → the arguments of make
+BUDGETS = (10, 30, 60)  # values of `--seconds`; the page of `benchmarks.optimise` has the results for the default
+STEPS = {  # name of the step in the table → make target that is timed in the clone
     "installation for `make demo`": ".venv/ready",
     "`make demo`": "demo",
     "installation for `make test`": ".venv/ready-test",
@@ -28,15 +29,15 @@ STEPS = {  # what is timed in the clone → the arguments of make
 
 
 def first_run(model: str, seconds: int) -> dict:
-    """Return the result of `benchmarks.optimise` for a budget of some seconds."""
+    """Return the result of `benchmarks.optimise.optimise` on a model with `--seconds SECONDS` and seed 0."""
     return optimise(model, 0, "--seconds", str(seconds))
 
 
 def fresh_clone() -> dict:
-    """Return step → seconds of the commands of README.md in a fresh clone.
+    """Run the make targets of STEPS in a fresh clone and return name of the step → seconds.
 
     Raises:
-        RLFlowError: a step failed; the text has the last lines that it printed.
+        RLFlowError: a make target failed; the message has the last three lines of its output.
     """
     taken = {}
     with tempfile.TemporaryDirectory() as name:
@@ -62,7 +63,7 @@ def tables(figures: dict[str, dict], clone: dict | None) -> dict[str, Table]:
 
     Args:
         figures: "MODEL-SECONDS" → result of `first_run`.
-        clone: result of `fresh_clone`; None if it failed.
+        clone: result of `fresh_clone`; None if this part failed.
     """
     rows = []
     for model in dict.fromkeys(key.rpartition("-")[0] for key in figures):

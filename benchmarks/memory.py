@@ -1,15 +1,15 @@
-"""Peak memory of networks in a better order of their nodes, with rewrites beyond the order, and learned orders.
+"""Peak memory of networks after reordering their nodes, with and without rewrites, and peaks of learned orders.
 
     python -m benchmarks.memory [--network NAME]
 
-*orders*: `run.py memory` on irregular and on usual networks, once for the order alone and once with `--rewrite`. Peaks
-assume an ideal allocator; "proved" says that no order of the same nodes needs less. Added memory is resident
-memory in ONNX Runtime with its memory pattern, arena and reuse off, which is what the peaks predict. The command checks
-that outputs are equal, bit for bit where only the order differs.
+*orders*: `run.py memory` on irregular and on usual networks, once without and once with `--rewrite`. The peaks assume
+an ideal allocator. "proved" means that no order of the same nodes has a lower peak. Added memory is the resident memory
+that runs in ONNX Runtime add when memory pattern, arena and reuse are off; the peaks predict this quantity. The command
+checks that outputs are equal. If only the order differs, the outputs must be equal bit for bit.
 
-*learned*: orders of the trained network that comes with RLFlow on layered graphs (Topoformer's generator) that are new
-to it. The controls are the same search without learned priorities, a plain beam and random depth-first orders in the
-same processor seconds, and the lower bound.
+*learned*: orders that the trained network in RLFlow's package finds on layered graphs (Topoformer's generator) that are
+not in its training data. The controls are the same search without learned priorities, beams and random depth-first
+orders in the same processor seconds, and a lower bound.
 """
 
 import sys
@@ -33,11 +33,12 @@ from rlflow.zoo import load
 USUAL = (
     "light_squeezenet", "light_densenet121", "shufflenet_v2", "inception_v3", "resnet50",
 )  # fmt: skip
-BARE = "no pattern, arena or reuse"  # the setup whose added memory the peaks predict
-MEASURE_SECONDS, REWRITE_SECONDS = 5, 20
-NODES, GRAPHS = (100, 200, 300), 7  # sizes of the layered graphs, and how many of each
-WIDTH, WIDE = 16, 100  # of the beams with learned priorities
-DRAWN = 10  # random orders at once
+BARE = "no pattern, arena or reuse"  # the setup for which the peaks predict the added memory
+MEASURE_SECONDS, REWRITE_SECONDS = 5, 20  # values of --seconds and --rewrite of `run.py memory`
+NODES, GRAPHS = (100, 200, 300), 7  # numbers of nodes of the layered graphs; number of graphs of each size
+WIDTH, WIDE = 16, 100  # beam width of the method "beam"; beam width of the methods "search" and "plain"
+DRAWN = 10  # number of random orders that are drawn at once
+# Method of `learned_orders` → its label in the table.
 LEARNED = {"beam": "learned beam", "search": "learned search", "plain": "the search, nothing learned"}
 
 
@@ -45,11 +46,16 @@ LEARNED = {"beam": "learned beam", "search": "learned search", "plain": "the sea
 
 
 def network(name: str, *options: str) -> dict:
-    """Return what `run.py memory` says of a network: bytes, added memory and latency.
+    """Run `run.py memory` on a network.
 
     Args:
-        name: of `benchmarks.irregular`, else of the zoo.
+        name: a name of `benchmarks.irregular.NETWORKS`, or else the name of a model of the zoo.
         options: further options of the command.
+
+    Returns:
+        "usual", "peak", "bound": bytes of the peak in the usual order, of the peak in the best order found, and of the
+            lower bound. "rewrites": number of applied rewrites. "added": resident bytes that runs of the original and
+            of the result add with the setup BARE. "latency": latency of the result / latency of the original.
     """
     with TemporaryDirectory() as folder:
         model, result = Path(folder) / "model.onnx", Path(folder) / "result.json"
@@ -117,7 +123,12 @@ def learned_orders(nodes: int, seed: int) -> dict:
 
 
 def plain_beam(problem: Problem, seconds: float) -> int:
-    """Return the lowest peak of plain beams of doubled widths that end within some processor seconds, at least one."""
+    """Return the lowest peak in bytes that beams without priorities of width 1, 2, 4, … find in the given time.
+
+    Args:
+        problem: the ordering problem.
+        seconds: processor seconds of all beams together. A beam that ends later does not count, except the first one.
+    """
     best, width, started = None, 1, time.process_time()
     while True:
         (_, peak, is_exact, _), _ = timed(lambda: walk(problem, width))
@@ -129,7 +140,12 @@ def plain_beam(problem: Problem, seconds: float) -> int:
 
 
 def random_orders(problem: Problem, seconds: float) -> int:
-    """Return the lowest peak of the random depth-first orders drawn in some processor seconds, at least DRAWN."""
+    """Return the lowest peak in bytes of the random depth-first orders that are drawn in the given time.
+
+    Args:
+        problem: the ordering problem.
+        seconds: processor seconds; at least DRAWN orders are drawn.
+    """
     best, started, draw = None, time.process_time(), 0
     while best is None or time.process_time() - started < seconds:
         peak = problem.peaks(random_depth_first(problem, DRAWN, draw)).min()
@@ -141,10 +157,11 @@ def random_orders(problem: Problem, seconds: float) -> int:
 
 
 def tables(ordered: dict[str, dict], rewritten: dict[str, dict], learned: dict[str, dict]) -> dict[str, Table]:
-    """Return the tables of networks and of learned orders.
+    """Return the table "orders" of networks and the table "learned" of learned orders on layered graphs.
 
     Args:
-        ordered, rewritten: network → result of `network`, without and with rewrites.
+        ordered: network → result of `network` without `--rewrite`.
+        rewritten: network → result of `network` with `--rewrite`.
         learned: "NODES-SEED" → result of `learned_orders`.
     """
     rows, shares = [], []

@@ -1,10 +1,10 @@
-"""Searches side by side, with the proved lower bound of the cost, on the six graphs of the papers and nine light ones.
+"""Comparison of all searches with a proved lower bound of the cost, on six graphs of the papers and nine light models.
 
     python -m benchmarks.searches [--model NAME] [--seconds S]
 
-All searches minimise the analytic cost and get the same seconds, TASO's backtracking twice as many. The bound comes
-from equality saturation and an integer program (`rlflow.search.saturation`): no graph in its scope costs less. The gap
-is the share of the result's cost that lies above the bound.
+All searches minimise the analytic cost with the same time limit; only TASO's backtracking has twice the time. The lower
+bound is computed by equality saturation and an integer program (`rlflow.search.saturation`): no graph in the scope of
+the bound costs less. The gap is (cost of the result - bound) / cost of the result.
 """
 
 import sys
@@ -18,21 +18,25 @@ from rlflow.search.base import Limits, run_search
 from rlflow.search.saturation.lower_bound import lower_bound
 
 METHODS = ("greedy", "descent", "best-first", "beam", "annealing", "grasp", "taso")
-TASO_SHARE = 2  # seconds of TASO's backtracking, as a multiple of the others' seconds
+TASO_SHARE = 2  # time limit of TASO's backtracking, as a multiple of the time limit of the other searches
 
 
 def searched(model: str, seconds: float, bound_seconds: float) -> dict:
-    """Return the result of every search on a model, and the lower bound of the cost.
+    """Run every search on a model and compute the lower bound of the cost.
 
     Args:
-        model: a name of the zoo.
-        seconds: budget of each search.
-        bound_seconds: budget of the bound, which knows the graphs that the searches found.
+        model: name of a model of the zoo.
+        seconds: time limit of each search; TASO's backtracking gets TASO_SHARE times as long.
+        bound_seconds: time for the lower bound. Its scope includes the graphs that the searches found.
+
+    Returns:
+        "searches": search → costs of the first and of the best graph in picoseconds ("start_ps", "best_ps"), "seconds"
+            and "interactions". "bound_ps": the lower bound in picoseconds. "scope": the scope of the bound.
     """
     spec, options = EnvSpec(model, cost="analytic", threads=THREADS), load_config().search
     results, graphs = {}, {}
     for method in METHODS:
-        task = spec.make_task()  # a new one, so that no search profits from what another has remembered
+        task = spec.make_task()  # a new task, because a task keeps results that would save the next search time
         limits = Limits(seconds * (TASO_SHARE if method == "taso" else 1), memory=options.memory_mb * 2**20)
         result = run_search(method, task.initial, limits, **options[method])
         results[method] = {
@@ -48,7 +52,7 @@ def searched(model: str, seconds: float, bound_seconds: float) -> dict:
 
 
 def tables(figures: dict[str, dict]) -> dict[str, Table]:
-    """Return the tables of gaps and of effort.
+    """Return the table "gaps" of gains and gaps, and the table "effort" of interactions and seconds.
 
     Args:
         figures: model → result of `searched`.

@@ -1,12 +1,16 @@
-"""The speed of the real environment and of dreams: steps, observations, growth with the graph, memory. One core.
+"""Speed and memory of the real environment, and speed of dreams, on one core.
 
     python -m benchmarks.speed [--steps N]
 
-*steps*: random play on four models. A step is a rewrite with all masks and the estimated cost; arrays are what a graph
-network reads; candidates are what X-RLflow's agent reads, all rewritten graphs at once. Gymnasium is `env.step` as an
-agent calls it. *growth*: the same on chains of residual blocks, with the exponent e of time ~ nodes^e (1 is linear).
-*memory*: resident bytes along a walk. *dreams*: steps per second of dreams side by side with a PPO policy inside, and
-the time of one step of one dream.
+The page has four tables.
+
+- *steps*: random play on four models. A step is one rewrite with the action masks and the estimated cost of the new
+  graph. The table also has the times of the arrays that a graph network reads, of `env.step` of the Gymnasium
+  environment, and of `env.step` with the successor graphs that X-RLflow's agent reads.
+- *growth*: times of a step and of its arrays on chains of residual blocks, with the exponent e of time ~ nodes^e.
+- *memory*: resident memory after a tenth of a long random walk and at its end.
+- *dreams*: steps per second of many simultaneous dreams, including the PPO policy, and milliseconds of one step of a
+  single dream.
 """
 
 import gc
@@ -34,11 +38,13 @@ from rlflow.rules.language import load_rules
 from rlflow.zoo import load
 
 MODELS = ("resnet50", "bert_base", "inception_v3", "light_densenet121")
-SIZES = (100, 316, 1000, 3162, 10000)  # nodes
-EPISODE, CHANNELS, LAYERS = 50, 8, 5  # steps; of the residual blocks; that X-RLflow's network looks back
-MEMORY_STEPS = 20_000
+SIZES = (100, 316, 1000, 3162, 10000)  # approximate numbers of nodes of the chains of residual blocks
+# Steps per episode; channels of the residual blocks; message-passing steps of X-RLflow's network.
+EPISODE, CHANNELS, LAYERS = 50, 8, 5
+MEMORY_STEPS = 20_000  # steps of the random walk of the table "memory"
+# Model of the dreams; numbers of simultaneous dreams; seconds of each measurement; first steps that do not count.
 DREAMT_MODEL, DREAMS, DREAM_SECONDS, WARM_UPS = "bert_base", (64, 256, 1024), 5.0, 5
-DREAM_OPTIONS = (  # short trainings: a well trained model is not slower
+DREAM_OPTIONS = (  # short trainings, because the quality of a world model does not change its speed
     "world_model.mdn-rnn.encoder_steps=10", "world_model.mdn-rnn.steps=10", "world_model.graph-mdn.match_steps=200",
     "world_model.graph-mdn.node_steps=200", "controller.name=ppo",
 )  # fmt: skip
@@ -58,7 +64,10 @@ def milliseconds(seconds: list[float]) -> dict[str, float]:
 
 
 def walk(task: Task, steps: int, seed: int) -> Iterator[tuple[RewriteState, float]]:
-    """Yield (state after a random rewrite, seconds of the rewrite with its masks and cost)."""
+    """Yield (state after a random rewrite, seconds of the rewrite with action masks and cost) for each step.
+
+    The walk returns to the initial state after EPISODE steps, and where no rule applies.
+    """
     rng, state = np.random.default_rng(seed), task.initial
     for step in range(steps):
         if step % EPISODE == 0 or not state.counts.any():
@@ -74,13 +83,23 @@ def walk(task: Task, steps: int, seed: int) -> Iterator[tuple[RewriteState, floa
 
 
 def step_times(model: onnx.ModelProto, steps: int) -> dict:
-    """Return the nodes of a model and milliseconds of a step, of its arrays and of the first state."""
+    """Measure random play on a model.
+
+    Args:
+        model: the model.
+        steps: number of timed steps; a quarter as many untimed steps run before.
+
+    Returns:
+        "nodes": number of nodes. "first": milliseconds until the matches of the initial state are known. "step":
+            median and 99 % quantile of the milliseconds of a rewrite with action masks and cost. "arrays": the same
+            figures for computing the observation arrays of the new state.
+    """
     graph = load_graph(model)
     started = time.perf_counter()
     task = Task(graph, load_rules(), AnalyticCost())
     assert task.initial.counts is not None
     first = 1e3 * (time.perf_counter() - started)
-    list(walk(task, steps // 4, 1))  # fills the caches, as a long collection does
+    list(walk(task, steps // 4, 1))  # fills the caches, which are full during most of a long collection
     stepping, arrays = [], []
     for state, seconds in walk(task, steps, 0):
         stepping.append(seconds)
@@ -89,7 +108,16 @@ def step_times(model: onnx.ModelProto, steps: int) -> dict:
 
 
 def model_times(name: str, steps: int) -> dict:
-    """Return `step_times` of a model, the times of Gymnasium's step and of the candidates, and resident memory."""
+    """Return `step_times` of a model of the zoo, with times of two environments and the resident memory of a long walk.
+
+    Args:
+        name: name of the model.
+        steps: number of timed steps, see `step_times`.
+
+    Returns:
+        The result of `step_times` and: "gymnasium", "candidates": `env_times` of `GraphRewriteEnv` and of
+            `CandidateEnv`. "memory": resident bytes after MEMORY_STEPS / 10 and after MEMORY_STEPS steps.
+    """
     model = load(name)
     task = Task(load_graph(model), load_rules(), AnalyticCost())
     result = step_times(model, steps)
@@ -105,7 +133,12 @@ def model_times(name: str, steps: int) -> dict:
 
 
 def env_times(env, steps: int) -> dict[str, float]:
-    """Return milliseconds of `env.step` in random play; the observation has "actions" or "location_masks"."""
+    """Return median and 99 % quantile of the milliseconds of `env.step` with random rewrites.
+
+    Args:
+        env: an environment whose observations have "actions" (`CandidateEnv`) or "location_masks".
+        steps: number of calls of `env.step`.
+    """
     rng, times = np.random.default_rng(0), []
     observation, _ = env.reset()
     for _ in range(steps):
@@ -126,7 +159,10 @@ def env_times(env, steps: int) -> dict[str, float]:
 
 
 def blocks(nodes: int) -> onnx.ModelProto:
-    """Return a chain of residual blocks of eight nodes each: convolutions, a normalisation, activations, sums."""
+    """Return a model with a chain of nodes // 8 residual blocks.
+
+    A block has eight nodes: three convolutions, a batch normalisation, two ReLUs and two additions.
+    """
     rng, made, weights, x = np.random.default_rng(0), [], [], "x"
 
     def weight(name: str, *shape: int) -> str:
@@ -150,7 +186,7 @@ def blocks(nodes: int) -> onnx.ModelProto:
 
 
 def size_times(nodes: int, steps: int) -> dict:
-    """Return `step_times` of a chain of residual blocks."""
+    """Return `step_times` of a chain of residual blocks with about `nodes` nodes."""
     return step_times(blocks(nodes), steps)
 
 
@@ -161,7 +197,7 @@ def dream_times(world_model: str) -> dict:
     """Measure how fast a world model steps its dreams.
 
     Args:
-        world_model: name of the kind of world model.
+        world_model: name of the world model, for instance "mdn-rnn".
 
     Returns:
         "rates": number of simultaneous dreams → steps per second, counted over all dreams. A step includes the PPO
@@ -205,11 +241,11 @@ def single_times(env) -> dict[str, float]:
 
 
 def tables(models: dict[str, dict], sizes: dict[str, dict], dreams: dict[str, dict]) -> dict[str, Table]:
-    """Return the tables of steps, growth, memory and dreams.
+    """Return the tables "steps", "growth", "memory" and "dreams" (see the module docstring).
 
     Args:
         models: model → result of `model_times`.
-        sizes: number of nodes → result of `size_times`.
+        sizes: name of a chain of residual blocks → result of `size_times`.
         dreams: world model → result of `dream_times`.
     """
     steps, memory = [], []
