@@ -1,1 +1,1 @@
-"""The command line, one file a command. It may import all packages; no package imports it."""
+"""The command line, with one file per command. It may import every package, and no package may import it."""

@@ -22,9 +22,10 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    """Return the bound by equality saturation, and the gaps of the original, the greedy result and the best graph.
+    """Print and return a lower bound of the cost, and how far three graphs may be from the cheapest graph.
 
-    A bound holds for one size: symbolic sizes are bound to the first typical ones.
+    The three graphs are the original, the result of the greedy search, and the cheapest graph found by equality
+    saturation. A bound holds for fixed sizes only, so symbols are replaced by their first typical sizes.
     """
     from rlflow.env.graph_rewrite import EnvSpec
     from rlflow.graph.typical import load_at, sizes_text
@@ -63,7 +64,7 @@ def run(parsed) -> dict:
 
 
 def results_of(result, costs_ps: dict[str, int]) -> dict:
-    """Print and return the bound and the gaps of graphs to it.
+    """Print and return the bound, and the relative gap between the bound and the cost of each graph.
 
     Args:
       result: the result of `lower_bound`.
@@ -78,6 +79,11 @@ def results_of(result, costs_ps: dict[str, int]) -> dict:
 
 
 def percent_up(share: float, digits: int) -> str:
-    """Return a share in percent, rounded up, so that an upper bound stays one."""
+    """Return a share as text in percent. The number is rounded up, so that an upper bound remains an upper bound.
+
+    Args:
+      share: the share, 0 to 1.
+      digits: number of digits after the decimal point.
+    """
     scale = 10**digits
     return f"{math.ceil(100 * scale * share) / scale:.{digits}f}"

@@ -1,6 +1,6 @@
 """Arguments that several commands share, and the last lines that every command prints.
 
-Every command ends in the same form: the result, its certainty, the files written, and the next command.
+The last lines are the result, its certainty, the files written, and the suggested next command.
 """
 
 import argparse
@@ -24,15 +24,16 @@ def add_command(
     commands, name: str, function, text: str, page: str | None = None, resumes: bool | str = False,
     aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:  # fmt: skip
-    """Add a command with the two arguments that every command has.
+    """Add a command with --json and --debug, the two arguments that every command has.
 
     Args:
       commands: the result of `add_subparsers`.
       name: the name of the command.
-      function: parsed arguments → results, which --json writes.
+      function: runs the command; it takes the parsed arguments and returns the results, which --json writes.
       text: a one-line description.
-      page: a longer description for --help, printed unchanged.
-      resumes: whether the same command continues after it was stopped; or the name of the argument that makes it so.
+      page: a longer description for --help, printed without rewrapping.
+      resumes: True if a stopped command continues its work when it is repeated. If it continues only with a certain
+        option, the attribute name of this option in the parsed arguments.
       aliases: other spellings of the name.
     """
     command = commands.add_parser(name, aliases=aliases, help=text, description=page or text)
@@ -45,7 +46,7 @@ def add_command(
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command that reads configs/default.yaml; `main` also accepts KEY=VALUE for it."""
+    """Add --config, --shape, --fix and --seed. A command with these arguments also accepts KEY=VALUE for any option."""
     command.add_argument(
         "--config", action="append", default=[], metavar="FILE", help="YAML file of changed options; repeatable"
     )
@@ -65,13 +66,18 @@ def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
 
 
 def add_threads(command: argparse.ArgumentParser, text: str = "") -> None:
-    """Add --threads; `text` is appended to its help."""
+    """Add --threads.
+
+    Args:
+      command: the command.
+      text: a text that is appended to the help of --threads.
+    """
     default = "threads of ONNX Runtime (default: one for each core that this process may use)"
     command.add_argument("--threads", type=int, metavar="N", help=default + text)
 
 
 def threads_of(parsed) -> int:
-    """Return the number of threads. Raise RLFlowError if it is below 1."""
+    """Return the value of --threads, or the number of usable cores by default. Raise RLFlowError if it is below 1."""
     from rlflow.common.system import usable_cores
 
     if parsed.threads is None:
@@ -82,12 +88,15 @@ def threads_of(parsed) -> int:
 
 
 def chosen_sizes(parsed) -> list[str]:
-    """Return the option that --fix changes, as KEY=VALUE."""
+    """Return a list of the option that --fix changes, as KEY=VALUE; the list is empty without --fix."""
     return ["fix=true"] if parsed.fix else []
 
 
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
-    """Add a command that works in a run folder; see `add_command` for the arguments."""
+    """Add a command that runs a stage in a run folder, with --run, --model and the arguments of `add_options`.
+
+    See `add_command` for the arguments of this function.
+    """
     command = add_command(commands, name, function, text, page, resumes=True)
     add_options(command)
     command.add_argument("--run", required=True, metavar="DIR", help="folder of the run, for all its files")
@@ -104,7 +113,7 @@ def add_accept(command: argparse.ArgumentParser) -> None:
 
 
 def chosen_accept(parsed) -> list[str]:
-    """Return the option that --accept changes, as KEY=VALUE."""
+    """Return a list of the option that --accept changes, as KEY=VALUE; the list is empty without --accept."""
     return [f"eval.accept={parsed.accept}"] if parsed.accept is not None else []
 
 
@@ -113,30 +122,31 @@ def add_iterations(command: argparse.ArgumentParser) -> None:
 
 
 def chosen_iterations(parsed) -> list[str]:
-    """Return the option that --iterations changes, as KEY=VALUE."""
+    """Return a list of the option that --iterations changes, as KEY=VALUE; the list is empty without --iterations."""
     return [f"iterations.count={parsed.iterations}"] if parsed.iterations is not None else []
 
 
-EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx")  # next command without a model
+# The next command that is suggested after commands that have no model as an argument.
+EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx")
 
 
 def ending(lines: Mapping[str, object], *following: object) -> None:
     """Print the last lines of a command.
 
     Args:
-      lines: name → text, in order: "result", "sure" (the certainty of the result), then files by their content
-        ("model", "report", …).
-      following: the words of the next command, without the program's name.
+      lines: name of a line → its text, in the order of printing: "result", "sure" (the certainty of the result), then
+        the written files, each named by its content ("model", "report", …).
+      *following: the words of the suggested next command, without the program's name.
     """
     say_lines({**lines, "next": command(*following)})
 
 
 def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
-    """Open the run folder of a command that has the arguments of `add_options`.
+    """Open the `RunFolder` of a command that has the arguments of `add_options`.
 
     Args:
       parsed: the parsed arguments.
-      folder: the run folder.
+      folder: the path of the run folder.
       chosen: options that other arguments of the command change, as KEY=VALUE; they override `parsed.overrides`.
     """
     from controllers.stages.parts import check_names
@@ -150,13 +160,15 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
 
 
 def following(run, outcome: dict, out: Path | str) -> tuple:
-    """Return the words of the command after a delivery.
+    """Return the words of the next command that is suggested after a delivery.
 
-    It checks the file, measures it on the target machine, or bounds the possible gain if the original was delivered.
+    For rewriting, this is `validate` for the delivered file, `measure` if the file is meant for another machine, or
+    `bound` if the original was delivered. A one-shot task suggests a training with the next seed. Other tasks suggest
+    an evaluation of the world model.
 
     Args:
-      run: the run folder.
-      outcome: see `rlflow.optimisation.delivery.deliver`.
+      run: the `RunFolder`.
+      outcome: the result of `rlflow.optimisation.delivery.deliver`.
       out: the delivered file.
     """
     from rlflow.common.task import ONE_SHOT
@@ -177,11 +189,14 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
 
 
 def model_words(config: Mapping, source: Path) -> list:
-    """Return the words that name a run's model and its sizes in another command.
+    """Return the arguments with which another command uses the model of a run at the same sizes.
 
     Args:
       config: the config of the run.
-      source: the file of the model, which is named if the model is not in the zoo.
+      source: the file of the model, for a model that is not in the zoo.
+
+    Returns:
+      The zoo name or file of the model, then the arguments --shape and --fix.
     """
     from rlflow.zoo import ZOO
 

@@ -74,12 +74,18 @@ def add_choice(command) -> None:
 
 
 def following_of(parsed, name: str) -> list[str]:
-    """Return the words of another `costs` command for the same database."""
+    """Return the words of the `costs` command of this name, for the database of the parsed arguments."""
     return ["costs", name, *(["--database", parsed.database] if parsed.database else [])]
 
 
 def optimise_with(parsed, cost: str, threads: int) -> list[str]:
-    """Return the words of an `optimise` command with this cost and number of threads, on the same database."""
+    """Return the words of an `optimise` command that uses the same database of timings.
+
+    Args:
+      parsed: the parsed arguments.
+      cost: the value of cost.name.
+      threads: the value of cost.threads.
+    """
     words = [*EXAMPLE, f"cost.name={cost}", f"cost.threads={threads}"]
     return [*words, *([f"cost.database={parsed.database}"] if parsed.database else [])]
 
@@ -142,7 +148,11 @@ def run_record(parsed) -> dict:
 
 
 def _search(parsed, threads: int, database: Path) -> str | None:
-    """Run the searches of `optimise` to time their kernels; return what stopped them early, or None."""
+    """Run the searches of `optimise`, which store the timings of all kernels that they need.
+
+    Returns:
+      A text about what stopped the searches early, or None if they ended by themselves.
+    """
     from rlflow.env.graph_rewrite import EnvSpec
     from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar, search_all
     from rlflow.optimisation.budget import Stop

@@ -49,7 +49,14 @@ or KEY=VALUE, e.g. controller.name=cma-es."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command in the arguments (None: the arguments of this process) and return the exit status."""
+    """Run a command and return the exit status of the process.
+
+    Args:
+      arguments: the command and its arguments; None for the arguments of this process.
+
+    Returns:
+      0; 1 after an error, a failed check or a failed run; 130 after Ctrl-C.
+    """
     parsed = parse(arguments)
     try:
         for path in (parsed.json, getattr(parsed, "out", None)):
@@ -77,8 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Parse the arguments; `overrides` holds the KEY=VALUE arguments. Exit with status 2 if an argument is not
-    recognised.
+    """Parse the arguments. The result also has `overrides`, the list of the KEY=VALUE arguments.
+
+    Exit with status 2 if an argument is not recognised.
     """
     parser = make_parser()
     parsed, rest = parser.parse_known_args(arguments)

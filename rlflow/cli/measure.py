@@ -61,7 +61,7 @@ def run(parsed) -> dict:
 
 
 def _keep(original, candidate, sizes: Sequence[Mapping[str, int]], threads: int, result: Mapping) -> None:
-    """Store the measurement for `costs learn`, unless a graph cannot be read."""
+    """Store the measurement in the user's database for `costs learn`, unless one of the two graphs cannot be read."""
     from rlflow.costs.database import TimingDatabase
     from rlflow.costs.measurements import Measurements
     from rlflow.graph.onnx_reader import load_graph
@@ -78,9 +78,14 @@ def _interface(source):
 
 
 def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]]) -> None:
-    """Raise RLFlowError unless both models have the same inputs and outputs; B may be fixed to the measured size.
+    """Raise RLFlowError unless both models have the same inputs and outputs.
 
-    sizes: the typical sizes of A.
+    Where the original has a symbol, the candidate may have the typical size of this symbol.
+
+    Args:
+      original: the original model.
+      candidate: the model that is compared with the original.
+      sizes: the typical sizes of the original's symbols, one mapping for each measured size.
     """
     from rlflow.optimisation.validate.onnx_model import Model
     from rlflow.optimisation.validate.structure import interface
@@ -93,15 +98,15 @@ def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]
 
 
 def largest_error(original, candidate, shapes: Sequence[Mapping], threads: int) -> float:
-    """Return the largest relative error of an output on random inputs with SEEDS, at each size.
+    """Return the largest relative error of any output, over random inputs of all sizes and all SEEDS.
 
-    The error is infinite if shapes, types or values other than floats differ.
+    The error is infinite if shapes, types, or values that are not floats differ.
 
     Args:
-      original: the file to compare with.
-      candidate: the file that is compared.
-      shapes: for each size, input → shape, in the form of `random_inputs`.
-      threads: threads of ONNX Runtime.
+      original: the original model.
+      candidate: the model that is compared with the original.
+      shapes: for each measured size a mapping input → shape, as `random_inputs` takes it.
+      threads: number of threads of ONNX Runtime.
     """
     from rlflow.graph.onnx_runtime import random_inputs, session
     from rlflow.graph.onnx_runtime import run as run_model

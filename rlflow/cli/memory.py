@@ -71,7 +71,13 @@ def run(parsed) -> dict:
 
 
 def source_of(name: str, folder: Path, out: Path) -> Path:
-    """The model as a file."""
+    """Return the path of the model; a zoo model is first written into a folder.
+
+    Args:
+      name: a path or a zoo name.
+      folder: the folder for the file of a zoo model.
+      out: the output of the command, which must not be the file of the model.
+    """
     from rlflow.graph.onnx_writer import check_apart, save_model
     from rlflow.zoo import zoo_or_path
 
@@ -111,7 +117,10 @@ def improve_model(parsed, before, shapes: dict, threads: int) -> dict:
 
 
 def write_files(out: Path, model, results: dict, usage: Sequence, receipt: dict, code: str) -> dict[str, Path]:
-    """Write the files and return content → file. The model is written last, so that it implies the others."""
+    """Write the page, the receipt and the model, and return "model", "receipt" and "page" → file.
+
+    The model is written last. If it exists, the other two files are therefore complete.
+    """
     from rlflow.graph.onnx_writer import copy_model
     from rlflow.reports.memory_page import write_page
 
@@ -123,7 +132,12 @@ def write_files(out: Path, model, results: dict, usage: Sequence, receipt: dict,
 
 
 def show(results: dict, code: str) -> None:
-    """Print the figures and the code that loads the file."""
+    """Print the table of sizes and latencies.
+
+    Args:
+      results: the results of the command.
+      code: Python code that loads the model, printed after the table; an empty text prints nothing.
+    """
     from rlflow.reports.memory_page import figures, names_of
 
     lines = [("MB", *names_of(results), "latency"), *figures(results)]
@@ -159,7 +173,7 @@ def result_line(results: dict) -> str:
 
 
 def certainty(results: dict) -> list[str]:
-    """Return the certainty of the results, in parts of a sentence."""
+    """Return texts that state the certainty of the results: checks, restrictions, sizes and measurements."""
     from rlflow.graph.typical import sizes_text
     from rlflow.memory.pipeline import SEEDS
 
@@ -182,7 +196,7 @@ def certainty(results: dict) -> list[str]:
 
 
 def measured_line(results: dict) -> str:
-    """Return in one line the effect of the chosen session options."""
+    """Return one line about the measured effect of the chosen session options on resident memory and latency."""
     from rlflow.reports.markdown import measured_text
 
     first, best = results["rows"][0], next(row for row in results["rows"] if row["setup"] == results["setup"])

@@ -90,7 +90,10 @@ def run(parsed) -> dict:
 
 
 def chosen_options(parsed) -> list[str]:
-    """Return the options that the arguments change, as KEY=VALUE; options of learning imply optimise.learn."""
+    """Return the options that the command's arguments change, as KEY=VALUE.
+
+    The list contains optimise.learn=true if --learn, --iterations or an option of learning is given.
+    """
     from rlflow.runs.config import asks_to_learn
 
     chosen = chosen_iterations(parsed)

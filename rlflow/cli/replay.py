@@ -1,4 +1,4 @@
-"""The command `replay`: repeat a receipt."""
+"""The command `replay`: apply the rewrites of a receipt again and write the same model, byte for byte."""
 
 from rlflow.cli.command import add_command, ending
 from rlflow.common.files import read_json

@@ -33,7 +33,13 @@ def run(parsed) -> dict:
 
 
 def following(run: Path) -> tuple:
-    """Return the words of the next command: the bound of the first run's model."""
+    """Return the words of the suggested next command.
+
+    This is `bound` for the model of a run. For a task without a model it is `eval` of the run.
+
+    Args:
+      run: the folder of the first run that is compared.
+    """
     from omegaconf import OmegaConf
 
     from rlflow.cli.command import model_words

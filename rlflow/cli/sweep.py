@@ -42,7 +42,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    """Run all trials of a sweep; write tables and pages after every block of trials."""
+    """Run all trials of a sweep, and write the tables and pages again after every block of trials."""
     from controllers.stages.parts import check_names
     from rlflow.runs.sweeps.definition import load_sweep
     from rlflow.runs.sweeps.tables import best, write_tables
@@ -64,7 +64,14 @@ def run(parsed) -> dict:
 
 
 def end_with(rows: list[dict], winner: dict | None, folder: Path, file: str) -> None:
-    """Print the last lines; `winner` is the summary of the best trial, or None if no trial is finished."""
+    """Print the last lines of the command.
+
+    Args:
+      rows: the rows of trials.json, one for each run.
+      winner: the summary of the best trial, or None if no trial is finished.
+      folder: the folder of the sweep.
+      file: the sweep file.
+    """
     states = Counter(row["state"] for row in rows)
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     result = f"{counted(len(rows), 'run')}: {counts}"
@@ -77,14 +84,23 @@ def end_with(rows: list[dict], winner: dict | None, folder: Path, file: str) -> 
 
 
 def this_program() -> tuple[str, ...]:
-    """Return the words that start a trial: run.py of this checkout, or the installed package (-P: no local one)."""
+    """Return the words that start this program in a new process: run.py of a checkout, or the installed package.
+
+    With `-P`, Python does not import a package `rlflow` from the working directory.
+    """
     if (ROOT / "pyproject.toml").exists():
         return sys.executable, str(ROOT / "run.py")
     return sys.executable, "-P", "-m", "rlflow.cli"
 
 
 def write_parameters(folder: Path, options, rows: list[dict]) -> None:
-    """Write TensorBoard's HParams view of the rows, replacing an earlier one."""
+    """Write the files of TensorBoard's HParams view, and delete earlier ones.
+
+    Args:
+      folder: the folder for the files.
+      options: the `Sweep`.
+      rows: the rows of trials.json, one for each run; failed runs are left out.
+    """
     from shutil import rmtree
 
     from rlflow.runs.sweeps.runs import FIGURES

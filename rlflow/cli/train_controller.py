@@ -31,7 +31,7 @@ def run(parsed) -> dict:
 
 
 def chosen_models(parsed) -> list[str]:
-    """Return the option that --models changes, as KEY=VALUE."""
+    """Return a list of the option that --models changes, as KEY=VALUE; the list is empty without --models."""
     if not parsed.models:
         return []
     return [setting("controller.xrlflow.also", [model.strip() for model in parsed.models.split(",")])]

@@ -54,7 +54,13 @@ def run(parsed) -> dict:
 
 
 def end_with(result, parsed, shapes: list[str]) -> None:
-    """Print the result and the next command; `shapes` are its words for all sizes, including the receipt's."""
+    """Print the last lines of the command.
+
+    Args:
+      result: the result of `validate`.
+      parsed: the parsed arguments.
+      shapes: the arguments --shape and --fix for the next command, including the sizes in the receipt.
+    """
     if result.ok:
         lines = {"result": "the two models compute the same", "sure": sure(result)}
         if not result.compared:
@@ -69,7 +75,7 @@ def end_with(result, parsed, shapes: list[str]) -> None:
 
 
 def sure(result) -> str:
-    """Return in one line what the findings show if none of them failed."""
+    """Return one line about the evidence of a validation without failures: checks, largest error, compared sizes."""
     from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text
 
     findings = result.to_dict()["findings"]

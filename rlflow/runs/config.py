@@ -1,10 +1,10 @@
 """Configs: the tree of all options, its page configs/default.yaml, YAML files, and `key=value` on the command line.
 
-A group of options is a dataclass (rlflow/common/options.py). World models and controllers stand above this package.
-Their groups are therefore registered by name and imported when a config is read. `load_config` checks every value
-against its option. `page` returns the text of configs/default.yaml:
+A group of options is a dataclass (rlflow/common/options.py). Packages above this one, such as world models and
+controllers, declare groups, too. All groups are therefore registered by name and imported when a config is read.
+`load_config` checks every value against its option. `page` returns the text of configs/default.yaml:
 
-    python -m rlflow.runs.config          writes the page
+    python -m rlflow.runs.config          writes configs/default.yaml
 
 The shipped files lie in configs/ of a checkout, or in the package rlflow.configs of an installation. `shipped` finds
 `configs/demo.yaml` in both.
@@ -58,7 +58,7 @@ GROUPS = Registry(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The root of all options."""
+    """The root of the tree of all options."""
 
     groups: ClassVar[Registry] = GROUPS
 
@@ -77,8 +77,8 @@ class Group(NamedTuple):
     """A group of options.
 
     Attributes:
-      kind: its dataclass.
-      entries: name → Option or Group, in the order of the page.
+      kind: the dataclass that declares the group.
+      entries: name → `Option`, or `Group` for a group within this group, in the order of configs/default.yaml.
     """
 
     kind: type
@@ -86,7 +86,7 @@ class Group(NamedTuple):
 
     @property
     def defaults(self) -> dict:
-        """The defaults as in a config file: nested, with lists instead of tuples."""
+        """The default of every option in the group, as nested dictionaries with lists instead of tuples."""
         result = {}
         for name, entry in self.entries.items():
             if isinstance(entry, Group):
@@ -96,7 +96,11 @@ class Group(NamedTuple):
         return result
 
     def leaves(self, prefix: str = "") -> Iterator[tuple[str, Option]]:
-        """Yield (dotted name, option) for each option in the group."""
+        """Yield (dotted name, option) for each option in the group and in the groups within it.
+
+        Args:
+          prefix: a text that is put before each name.
+        """
         for name, entry in self.entries.items():
             if isinstance(entry, Group):
                 yield from entry.leaves(f"{prefix}{name}.")
@@ -111,26 +115,26 @@ def tree() -> Group:
 
 @cache
 def all_options() -> Mapping[str, Option]:
-    """Return dotted name → option."""
+    """Return the dotted name of every option, such as "env.max_steps" → the option."""
     return dict(tree().leaves())
 
 
 def kind_of(section: str, name: str) -> type:
-    """Return the dataclass of options that is registered under a name.
+    """Return the dataclass of options that is registered under a name in a group, such as PlannerConfig.
 
     Args:
-      section: for example "controller".
-      name: for example "planner", which gives PlannerConfig.
+      section: name of the group, such as "controller".
+      name: the registered name, such as "planner".
     """
     return GROUPS.get(section).groups.get(name)
 
 
 def other_groups(section: str, name: str) -> list[str]:
-    """Return the other groups whose options a registered name uses.
+    """Return the names of further groups whose options a registered component uses, such as ["search.beam", …].
 
     Args:
-      section: for example "controller".
-      name: for example "planner", which gives ["search.beam", …].
+      section: name of the group, such as "controller".
+      name: the registered name of the component, such as "planner".
     """
     return [group for group, _ in groups_from(kind_of(section, name)).values()]
 
@@ -148,7 +152,7 @@ def _group(kind: type) -> Group:
 
 
 def shipped(path: Path | str) -> Path:
-    """Return the path; if configs/NAME does not exist, return the shipped file of that name."""
+    """Return a path unchanged if it exists. If it begins with `configs/`, return the shipped file of that name."""
     path = Path(path)
     if path.exists() or path.parts[:1] != ("configs",):
         return path
@@ -211,20 +215,20 @@ def load_config(
     base: Path | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> DictConfig:
-    """Merge the defaults, a base config, files, overrides and changes, in this order.
+    """Merge the defaults, a base config, files, overrides and changes. A later one of them overrides the earlier ones.
 
     Args:
       files: YAML files of options.
       overrides: texts KEY=VALUE.
-      base: the resolved config of a run.
+      base: file with the resolved config of a run.
       changes: further options, nested as in a config.
 
     Returns:
       The read-only config of all options.
 
     Raises:
-      RLFlowError: a file is missing or malformed, a key is unknown (the nearest one is named), a value has a wrong type
-        or range, or it holds an interpolation: a config does not depend on the environment.
+      RLFlowError: a file is missing or malformed, an option is unknown (the message names the nearest known option), a
+        value has a wrong type or range, or a value contains an interpolation of OmegaConf (`${…}`).
     """
     config = OmegaConf.create(tree().defaults)
     layers = [(str(path), read_options(path)) for path in ([base] if base else []) + list(files)]
@@ -245,7 +249,7 @@ def load_config(
 
 
 def groups_of(files: Iterable[Path | str], overrides: Iterable[str]) -> set[str]:
-    """Return the names of the groups that files or overrides set options of.
+    """Return the names of the top-level groups in which files or overrides set an option.
 
     Args:
       files: YAML files of options.
@@ -257,9 +261,13 @@ def groups_of(files: Iterable[Path | str], overrides: Iterable[str]) -> set[str]
 
 
 def read_options(path: Path | str) -> DictConfig:
-    """Read a YAML file that holds a mapping, without checking its options.
+    """Read a YAML file that contains a mapping, without checking its options.
 
-    Raise RLFlowError for other files. A path such as configs/demo.yaml is found from every working directory.
+    Args:
+      path: the file; a shipped file such as configs/demo.yaml is found from every working directory.
+
+    Raises:
+      RLFlowError: the file cannot be read, or is not a YAML mapping.
     """
     try:
         config = OmegaConf.load(shipped(path))
@@ -293,15 +301,19 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
 
 
 def is_shape(value) -> bool:
-    """Return whether the value is a size of at least 1, or a list of sizes."""
+    """Return whether the value is an integer of at least 1, or a list of at least one such integer."""
     sizes = value if isinstance(value, list) else [value]
     return bool(sizes) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, object]:
-    """Read `dimension=128`, `dimension=16,128` (several sizes) and `input=1x128` of the command line as in a config.
+    """Return the mapping name → size or list of sizes for the values of --shape, as in the option `shapes`.
 
-    A config holds both kinds of lists in the same form; the model decides which names are inputs.
+    "seq=128" gives 128. Both "seq=16,128" (two sizes of a dimension) and "ids=16x128" (the shape of an input) give
+    [16, 128], since only the model determines whether a name is a dimension or an input.
+
+    Raises:
+      RLFlowError: a text has another form.
     """
     shapes: dict[str, object] = {}
     for text in texts:
@@ -313,11 +325,16 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, object]:
     return shapes
 
 
-LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # groups of options
+LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # the groups of options for learning
 
 
 def asks_to_learn(files: Iterable[Path | str], overrides: Iterable[str]) -> bool:
-    """Return whether files or overrides set an option of learning."""
+    """Return whether files or overrides set an option in one of the groups in LEARNING.
+
+    Args:
+      files: YAML files of options.
+      overrides: texts KEY=VALUE.
+    """
     return bool(LEARNING & groups_of(files, overrides))
 
 

@@ -25,7 +25,8 @@ PACKAGES = (
     "cma",
 )  # fmt: skip
 STAGES = ("collect", "train-wm", "train-controller", "eval")
-OWN_TO_A_RUN = ("seed", "by_rule", "shapes", "fix")  # may differ between runs whose episodes train one world model
+# Options that may differ between the runs whose episodes train one world model.
+OWN_TO_A_RUN = ("seed", "by_rule", "shapes", "fix")
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class RunFolder:
 
     Attributes:
       path: the folder.
-      config: all options, resolved.
-      source: the file of the problem; for rewriting, the model.
+      config: the values of all options.
+      source: the file of the problem; for rewriting, the file of the model.
     """
 
     path: Path
@@ -47,10 +48,10 @@ class RunFolder:
         cls, path: Path | str, model: str | None = None, files=(), overrides=(), shapes: dict | None = None,
         seed: int | None = None, check: Callable[[DictConfig], None] | None = None,
     ) -> "RunFolder":
-        """Create the folder, or continue in it with its stored config and the given changes.
+        """Create the folder, or open an existing one with its stored config and the given changes.
 
-        Nothing is written before the task can be made and `check` has accepted the config. An error in the first
-        command therefore does not stay in the folder.
+        A new folder gets its files only after the config is accepted by `check` and the task can be built from it. A
+        wrong option in the first command therefore does not remain in the stored config.
 
         Args:
           path: the folder.
@@ -59,10 +60,11 @@ class RunFolder:
           overrides: texts KEY=VALUE.
           shapes: symbol or input → typical sizes.
           seed: the seed of all random choices.
-          check: checks the config; raises RLFlowError.
+          check: a further check of the config, which raises RLFlowError.
 
         Raises:
-          RLFlowError: no model is named, or the folder belongs to another model or task.
+          RLFlowError: an option is wrong, no model is named, or the folder was begun with another model or with other
+            options of the task.
         """
         path = Path(path)
         held = path / "config.yaml"
@@ -100,12 +102,14 @@ class RunFolder:
         return self.spec.make_task()
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """Return the episodes of `collect`, and these together with the episodes of the runs in collect.also.
+        """Read the episodes of the stage `collect` of this run, and of the runs that the option collect.also names.
 
-        The order is the same in each of these runs.
+        Returns:
+          (the episodes of this run, the episodes of all these runs). The order of the second list depends only on the
+          set of runs, so each of these runs gets the same list.
 
         Raises:
-          RLFlowError: another run has no episodes, or was collected with other options of env or cost.
+          RLFlowError: one of the runs has no episodes, or was begun with other options of the task.
         """
         self.require("collect")
         own = read_episodes(self.path / "episodes", self.config.collect.episodes)
@@ -128,10 +132,12 @@ class RunFolder:
         return own, [episode for key in sorted(result) for episode in result[key]]
 
     def begin_iterations(self) -> Path:
-        """Return the folder of `train-wm --iterations`, after storing the options that its content depends on.
+        """Return the folder for the files of `train-wm --iterations`.
+
+        The options on which these files depend are stored in the folder.
 
         Raises:
-          RLFlowError: the folder was begun with other options.
+          RLFlowError: the folder was begun with other values of these options.
         """
         folder, options = self.path / "iterations", iteration_options(self.config)
         if (folder / "options.json").exists():
@@ -145,14 +151,14 @@ class RunFolder:
         return folder
 
     def stage(self, name: str, work: Callable[[], dict]) -> dict:
-        """Run a stage and store its results and its seconds.
+        """Run a stage and store its results.
 
         Args:
           name: the name of the stage.
           work: runs the stage and returns its results.
 
         Returns:
-          The stored results. The seconds do not include earlier interrupted runs.
+          The stored results with the entries `stage` and `seconds`, the duration without earlier interrupted attempts.
         """
         started = time.monotonic()
         results = work()
@@ -173,16 +179,19 @@ class RunFolder:
 
 
 def task_of(config: DictConfig) -> dict:
-    """Return the options and rules that a run's episodes depend on; they cannot change within one folder."""
+    """Return the settings that a run's episodes depend on, such as its seed and its rules.
+
+    A run folder can only be opened with equal settings.
+    """
     depends = TASKS.get(config.task.name).depends_on(config)
     return {"task": config.task.name, "seed": config.seed, "by_rule": config.collect.by_rule, **depends}
 
 
 def stages_of(config: DictConfig) -> tuple[str, ...]:
-    """Return the stages of a run.
+    """Return the names of the stages of a run, in order.
 
-    One-shot tasks and controllers that observe candidates need no world model. A world model that learns online plays
-    its own episodes.
+    The stages `collect` and `train-wm` are missing for one-shot tasks and for controllers that observe successor
+    graphs, which need no world model. `collect` is missing for a world model that plays its own episodes online.
     """
     seen = kind_of("controller", config.controller.name).observes
     if seen == Observes.CANDIDATES or TASKS.get(config.task.name).shape == ONE_SHOT:
@@ -191,7 +200,11 @@ def stages_of(config: DictConfig) -> tuple[str, ...]:
 
 
 def iteration_options(config: DictConfig) -> dict:
-    """Return the options that the results of an iteration depend on, in addition to the options of the task."""
+    """Return the options that the results of `train-wm --iterations` depend on, besides the settings of `task_of`.
+
+    Returns:
+      Dotted name of an option → its value.
+    """
     chosen = OmegaConf.to_container(config)
     options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {
         f"dream.{key}": v for key, v in chosen["dream"].items()
@@ -234,7 +247,7 @@ def _relative(source: Path, folder: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and the packages, and the git commit."""
+    """Return the version of Python and of each installed package in PACKAGES, and the git commit of a checkout."""
     result = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         try:

@@ -29,13 +29,13 @@ class Parameter:
     """A parameter of a sweep: one of `choices`, or a number from `low` to `high`.
 
     Attributes:
-      name: an option, e.g. "dream.temperatures"; with `cases`, a name that the user chose.
+      name: the dotted name of an option, e.g. "dream.temperatures"; with `cases`, a name that the user chose.
       choices: the values, or the names of `cases`; empty for a range.
-      cases: name → options (dotted name → value), for choices that set several options.
+      cases: name of a case → the options that the case sets, as dotted name → value.
       low: the lower end of a range.
       high: the upper end of a range.
-      log: whether the logarithm is uniformly distributed, instead of the number.
-      whole: whether the numbers are integers.
+      log: True if samplers draw the logarithm of the number uniformly, instead of the number.
+      whole: True if the numbers are integers.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Parameter:
     whole: bool = False
 
     def options(self, value) -> dict:
-        """Return dotted option → value."""
+        """Return the options that a value of this parameter sets, as dotted name → value."""
         return dict(self.cases[value]) if self.cases else {self.name: value}
 
 
@@ -61,11 +61,11 @@ class Sweep:
       sampler: "grid", "random" or "tpe".
       sampler_seed: the seed of the sampler.
       pruner: "none" or "median".
-      trials: number of trials; for a grid, of all combinations.
-      seeds: the seeds of each trial's runs.
+      trials: number of trials; for a grid, the number of all combinations.
+      seeds: the seeds; each trial has one run per seed.
       executor: "local" or "ray".
-      workers: number of runs at a time.
-      figure: the objective, a name in `FIGURES`.
+      workers: number of runs that are executed at the same time.
+      figure: the name in `FIGURES` of the objective.
       direction: "maximize" or "minimize".
     """
 
@@ -82,7 +82,7 @@ class Sweep:
     direction: str
 
     def grid(self, number: int) -> dict:
-        """Return parameter → value of trial `number`; the last parameter changes fastest."""
+        """Return parameter → value for trial `number` of a grid. The last parameter changes from trial to trial."""
         values = list(product(*(parameter.choices for parameter in self.parameters)))[number]
         return dict(zip([parameter.name for parameter in self.parameters], values, strict=True))
 
@@ -100,11 +100,11 @@ class Sweep:
 
 
 def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda config: None) -> Sweep:
-    """Read a sweep file and check a config with every value of every parameter.
+    """Read a sweep file, and check for every value of every parameter that it gives a valid config.
 
     Args:
       path: the sweep file.
-      check: a further check of each config; raises RLFlowError.
+      check: a further check of each config, which raises RLFlowError.
 
     Raises:
       RLFlowError: a key or option is unknown, or a value is not allowed; the message names the file.
@@ -192,7 +192,14 @@ def _takes_floats(name: str) -> bool:
 
 
 def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig], None]) -> None:
-    """Raise RLFlowError if the value does not give a valid config of a run."""
+    """Raise RLFlowError if a value does not give a valid config of a run.
+
+    Args:
+      sweep: the sweep.
+      parameter: the parameter that gets the value; every other parameter gets its first value.
+      value: the value.
+      check: a further check of the config, which raises RLFlowError.
+    """
     values = {other.name: other.choices[0] if other.choices else other.low for other in sweep.parameters} | {
         parameter.name: value
     }
@@ -209,7 +216,10 @@ def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig]
 
 
 def _nested(options: Mapping[str, object]) -> dict:
-    """Return {"env": {"alpha": 0.5}} for {"env.alpha": 0.5}; a single value of a list option becomes a list."""
+    """Return options as nested dictionaries: {"env": {"alpha": 0.5}} for {"env.alpha": 0.5}.
+
+    If an option takes a list and its value is not a list, the value becomes a list of one element.
+    """
     known, nested = all_options(), {}
     for name, value in options.items():
         *groups, last = name.split(".")

@@ -1,10 +1,11 @@
-"""The runs of a sweep, each in a run folder that is named after the options it depends on.
+"""The runs of a sweep. Each run has a folder whose name contains a hash of the options that its results depend on.
 
     DIR/shared/collect-HASH     episodes, for all runs with the same model, seed, env and cost.
     DIR/shared/train-wm-HASH    a world model, for all runs that train it in the same way.
     DIR/trials/HASH-seed-N      a controller and its evaluation.
 
-Finished runs are found by their names: after a kill, in a longer sweep, and in other trials.
+Finished runs are found by these names, so they are reused after a kill, in a sweep with more trials, and by other
+trials.
 """
 
 import hashlib
@@ -26,7 +27,8 @@ from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
 
 # Files that a run folder does not link from its parent.
 OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")
-BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # deleted; eval/receipt.json makes them again
+# Large files that are deleted after a run; `replay` makes them again from eval/receipt.json.
+BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")
 OF_DREAMS = ("dreamt", "real")  # figures that only a run with a world model has
 FIGURES = {
     "dreamt": "mean return of the best controller of the training in its dreams",
@@ -41,13 +43,13 @@ FIGURES = {
 
 
 class Run(NamedTuple):
-    """Stages in one folder.
+    """One or several stages that run in the same folder.
 
     Attributes:
-      folder: the folder.
-      stages: the stages to run there.
-      options: the options, nested as in a config.
-      parent: the run whose results this one uses, or None.
+      folder: the run folder.
+      stages: the names of the stages to run in this folder.
+      options: the options of the run, nested as in a config.
+      parent: the run that makes the episodes or the world model that this run uses, or None.
     """
 
     folder: Path
@@ -61,16 +63,16 @@ class Run(NamedTuple):
 
     @property
     def chain(self) -> list["Run"]:
-        """The runs that must be done one after the other, ending with this one."""
+        """This run, preceded by the runs whose results it needs, in the order in which they must be executed."""
         return ([] if self.parent is None else self.parent.chain) + [self]
 
 
 def plan(folder: Path, options: dict) -> Run:
-    """Return the run of a trial, linked to the shared runs that it needs.
+    """Return the run of a trial for one seed. Its `chain` contains the shared runs that it needs.
 
     Args:
       folder: the folder of the sweep.
-      options: the options of the run, nested as in a config.
+      options: the options of the run with its seed, nested as in a config.
     """
     config = load_config(changes=options)
     task = {"model": config.model, **task_of(config)}
@@ -86,14 +88,14 @@ def plan(folder: Path, options: dict) -> Run:
 
 
 def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
-    """Run the unfinished stages, each as `command STAGE …` in its own process; delete the models that they make.
+    """Run the unfinished stages of a run, each as a command in its own process, and then delete the files in BULKY.
 
-    One process at a time works in the folder. A stage inherits the lock. If the sweep is killed, the next one therefore
-    waits for a stage that still runs, and does not start it twice.
+    A lock lets only one sweep at a time work in the folder, and each stage inherits the lock. If a sweep is killed, the
+    next sweep therefore waits for a stage that still runs, and does not start the stage twice.
 
     Args:
       run: the run.
-      command: the words that start the program.
+      command: the words that start the program, without the name of the stage.
       cwd: the working directory of the stages.
 
     Returns:
@@ -124,10 +126,10 @@ def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
 
 
 def figures(run: Run) -> dict[str, float | None]:
-    """Return the `FIGURES` of a finished run; the figures of dreams are None without a world model.
+    """Return name in `FIGURES` → value for a finished run. A run without a world model has None for OF_DREAMS.
 
     Raises:
-      RLFlowError: a figure is missing.
+      RLFlowError: a value is missing in the results of the stages.
     """
     stages = {stage: read_json(path) for stage in STAGES if (path := run.folder / f"{stage}.json").exists()}
     try:
@@ -155,7 +157,7 @@ def _hash(options: dict) -> str:
 
 
 def _decisive(config: DictConfig) -> dict:
-    """Return all options except the seed and the options that change no result."""
+    """Return all options on which the results of a run depend, except its seed."""
     options = OmegaConf.to_container(config)
     for name in ("seed", "workers", "search", "optimise"):
         options.pop(name, None)
@@ -166,7 +168,11 @@ def _decisive(config: DictConfig) -> dict:
 
 
 def _take_over(source: Path, target: Path) -> None:
-    """Link the files of another folder, or copy them: files are replaced, never changed (rlflow/common/files.py)."""
+    """Put the files of one run folder into another one, except the files in OWN and files that exist there.
+
+    The files become hard links, or copies if the file system has no links. Links are safe, because the files of a run
+    are replaced and never changed (rlflow/common/files.py).
+    """
     for file in sorted(source.rglob("*")):
         position = target / file.relative_to(source)
         if file.is_dir() or file.relative_to(source).parts[0] in OWN or file.name.startswith(".") or position.exists():

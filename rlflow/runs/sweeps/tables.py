@@ -1,4 +1,4 @@
-"""The tables of a sweep: one row for each run as CSV and JSON, and a page with a summary over the seeds and plots."""
+"""The tables of a sweep: CSV and JSON with one row for each run, and a page with plots and the means over the seeds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from rlflow.runs.sweeps.definition import Parameter, Sweep
 from rlflow.runs.sweeps.runs import FIGURES
 from rlflow.runs.sweeps.trials import Trial
 
-SHOWN = (  # in the summary table
+SHOWN = (  # the columns of the summary table in report.md
     "dreamt", "real", "improvement", "interactions", "measurement_seconds", "training_seconds", "acting_seconds",
 )  # fmt: skip
 FORMATS = {
@@ -25,8 +25,8 @@ def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str)
 
     Args:
       folder: the folder of the sweep.
-      sweep: the definition.
-      trials: the trials so far.
+      sweep: the sweep.
+      trials: the trials that have been run so far.
       name: the title of the report.
 
     Returns:
@@ -41,16 +41,16 @@ def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str)
 
 
 def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
-    """Return one dictionary for each run.
+    """Return one dictionary for each run of the trials.
 
     Args:
-      sweep: the definition.
-      trials: the trials so far. A pruned trial has rows only for the seeds that it was run with.
+      sweep: the sweep.
+      trials: the trials that have been run so far. A pruned trial has no runs for its last seeds.
       folder: the folder of the sweep.
 
     Returns:
-      Dictionaries with trial, seed, state ("finished", "pruned" or "failed"), parameters, figures, folder and error.
-        Missing figures and errors are None.
+      Dictionaries of `trial` (its number), `seed`, `state` ("finished", "pruned" or "failed"), each parameter, each
+        name in FIGURES (None for a failed run), `folder` (relative to the sweep's) and `error` (None for no error).
     """
     result = []
     for trial in trials:
@@ -74,10 +74,12 @@ def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
 
 
 def summary(trials: Sequence[Trial]) -> list[dict]:
-    """Return one dictionary for each trial: its parameters, `runs`, and {mean, sd} of every figure over its seeds.
+    """Return one dictionary for each trial, with means over its finished runs.
 
-    `sd` is the sample standard deviation; None for a single run. `gap_percent` is the difference of the mean dreamt and
-    the mean real return, in percent of the latter; None if that is 0.
+    Returns:
+      Dictionaries of `trial` (its number), `state`, `parameters`, `runs` (their number), the result of `mean_and_sd`
+        for each name in FIGURES, and `gap_percent`: 100 · (mean dreamt return − mean real return) / |mean real return|,
+        or None if the real return is 0 or unknown.
     """
     result = []
     for trial in trials:
@@ -91,7 +93,7 @@ def summary(trials: Sequence[Trial]) -> list[dict]:
 
 
 def _known(figure: str, trials: Sequence[Trial]) -> list[float]:
-    """Return the known values of a figure."""
+    """Return the values of a figure in all finished runs of the trials, without None."""
     values = [figures[figure] for trial in trials for figures in trial.figures.values()]
     return [value for value in values if value is not None]
 
@@ -104,7 +106,12 @@ def mean_and_sd(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def best(sweep: Sweep, entries: Sequence[Mapping]) -> Mapping | None:
-    """Return the finished trial with the best mean objective; the first one of equal trials."""
+    """Return the finished trial with the best mean objective, the first one of equal trials; None if none is finished.
+
+    Args:
+      sweep: the sweep.
+      entries: the result of `summary`.
+    """
     finished = [entry for entry in entries if entry["state"] == "finished"]
     sign = 1.0 if sweep.direction == "maximize" else -1.0
     return max(finished, key=lambda entry: sign * entry[sweep.figure]["mean"], default=None)
@@ -148,8 +155,10 @@ def _value(value) -> str:
 
 @charts.styled()
 def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
-    """Plot dreamt and real return, and improvement, over the parameter: one dot for each run, and mean ± sd of several
-    runs.
+    """Plot the dreamt and the real return, and the improvement, over the values of a parameter.
+
+    Each run is a dot. A value with several runs also has the mean and the sample standard deviation. The plot is
+    written to plots/NAME.png in the folder of the sweep, and its path is returned.
     """
     figure = charts.new_figure(9, 3.5)
     values = list(dict.fromkeys(trial.values[parameter.name] for trial in trials))

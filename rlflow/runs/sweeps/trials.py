@@ -1,8 +1,8 @@
 """The trials of a sweep: proposals of parameters, pruning, and the execution of all runs.
 
-Trials come in blocks. The parameters of a trial and its pruning depend only on the sweep file and the results of
-earlier blocks. A killed sweep is therefore simply repeated: finished runs are found in their folders, and everything
-else follows.
+Trials are run in blocks. The parameters of a trial and its pruning depend only on the sweep file and the results of
+earlier blocks. A killed sweep is continued by repeating it: the results of finished runs are read from their folders,
+and lead to the same parameters of all later trials.
 """
 
 import os
@@ -21,20 +21,20 @@ from rlflow.common.messages import progress_bar, say
 from rlflow.runs.sweeps.definition import Sweep
 from rlflow.runs.sweeps.runs import Run, figures, plan, run_stages
 
-DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # runs → {folder: its error}
+DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # executes runs; returns folder → error in one line, or None
 
 
 @dataclass
 class Trial:
-    """One combination of parameters.
+    """One combination of values of the parameters, and the results of its runs.
 
     Attributes:
-      number: its position in the sweep.
+      number: the position in the sweep, from 0.
       values: parameter → value.
-      figures: seed → figures of the finished run.
-      errors: seed → error of the failed run.
-      folders: seed → folder of the run.
-      pruned: whether the pruner ended the trial.
+      figures: seed → result of `rlflow.runs.sweeps.runs.figures`, for the finished runs.
+      errors: seed → error in one line, for the failed runs.
+      folders: seed → run folder, for all runs that were executed.
+      pruned: True if the pruner ended the trial.
     """
 
     number: int
@@ -50,13 +50,13 @@ class Trial:
 
 
 def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callable[[list[Trial]], None]) -> list[Trial]:
-    """Run the unfinished runs of a sweep.
+    """Run all trials of a sweep; stages that are already finished are not repeated.
 
     Args:
-      sweep: the definition.
+      sweep: the sweep.
       folder: the folder of the sweep.
       command: the words that start the program, e.g. ("python", "run.py").
-      report: receives all trials so far after every block.
+      report: called after every block with all trials that have been run so far.
 
     Returns:
       All trials.
@@ -75,7 +75,18 @@ def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callab
 
 
 def run_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Sequence[Run]) -> dict[Path, str | None]:
-    """Run the shared runs first, each once, and return folder → error (or None)."""
+    """Execute runs, each after the runs in its `chain`. A run that several runs share is executed once.
+
+    Args:
+      workers: the pool of workers.
+      ahead: number of runs that are started before earlier results are needed.
+      command: the words that start the program.
+      bar: progress bar that counts the given runs.
+      runs: the runs.
+
+    Returns:
+      Folder of each executed run → its error in one line, or None.
+    """
     errors: dict[Path, str | None] = {}
     depth = max((len(run.chain) for run in runs), default=0)
     for level in range(depth):
@@ -90,16 +101,16 @@ def run_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: S
 
 
 def play(sweep: Sweep, folder: Path, all_done: DoAll, report: "Callable[[list[Trial], Study], None]") -> list[Trial]:
-    """Run all trials block by block.
+    """Run all trials of a sweep in blocks, and return them.
 
-    Later trials may depend on earlier ones (tpe, or a pruner). Then a block holds as many trials as there are workers;
-    otherwise it holds all.
+    If the sampler is tpe or a pruner is used, later trials depend on earlier ones, and a block contains as many trials
+    as there are workers. Otherwise one block contains all trials.
 
     Args:
-      sweep: the definition.
+      sweep: the sweep.
       folder: the folder of the sweep.
-      all_done: executes runs, and returns folder → error (or None).
-      report: receives the trials so far and the study after every block.
+      all_done: executes runs, see `DoAll`.
+      report: called after every block with the trials that have been run so far and the study.
     """
     learns = sweep.sampler == "tpe" or sweep.pruner != "none"
     size = sweep.workers if learns else sweep.trials
@@ -134,7 +145,10 @@ def _play(sweep: Sweep, folder: Path, all_done: DoAll, trials: list[Trial], seed
 
 
 class Study:
-    """Optuna's view of the trials so far. A proposal depends only on them, the seed and the trial's number."""
+    """An Optuna study that proposes the parameters of trials and decides about pruning.
+
+    A proposal depends only on the trials added so far, the sampler's seed and the number of the new trial.
+    """
 
     def __init__(self, sweep: Sweep):
         try:
@@ -155,7 +169,7 @@ class Study:
         return kind(parameter.low, parameter.high, log=parameter.log)
 
     def values(self, number: int) -> dict[str, object]:
-        """Return the parameters of trial `number`, proposed from the trials added so far."""
+        """Return parameter → value for trial `number`, as the sampler proposes them from the trials added so far."""
         if self.sweep.sampler == "grid":
             return self.sweep.grid(number)
         samplers = self.optuna.samplers
@@ -166,7 +180,11 @@ class Study:
         return dict(asked.ask(self._distributions).params)
 
     def prunes(self, trial: Trial) -> bool:
-        """Return whether the pruner ends the trial, from its means and the means of earlier blocks after each seed."""
+        """Return whether the pruner ends a trial.
+
+        The pruner compares the trial's mean objective over its seeds so far with the means of the added trials over
+        equally many seeds.
+        """
         return self._pruner.prune(self._study, self._frozen(trial, self.optuna.trial.TrialState.RUNNING))
 
     def add(self, trial: Trial) -> None:
@@ -186,7 +204,7 @@ class Study:
         )  # fmt: skip
 
     def save(self, path: Path) -> None:
-        """Write the study as an SQLite file of Optuna, e.g. for optuna-dashboard. The file is replaced as a whole."""
+        """Write the study as an SQLite file of Optuna, e.g. for optuna-dashboard, and replace an existing file."""
         with tempfile.TemporaryDirectory() as folder:
             storage = self.optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db")
             copy = self.optuna.create_study(storage=storage, study_name="sweep", direction=self.sweep.direction)
