@@ -1,20 +1,22 @@
-"""The fastest file that each method finds in equal seconds of measurement: estimates, annealing, agents and dreams.
+"""Comparison of the fastest files that methods find if all may measure whole graphs for the same number of seconds.
 
     python -m benchmarks.equal_seconds [--model NAME] [--measure-seconds S]
 
-Each method may measure whole graphs in ONNX Runtime for the same seconds, the making of sessions included:
+Each method has the same number of seconds for measurements in ONNX Runtime, including the creation of sessions:
 
-- *estimate*: the candidates of `optimise`'s searches on the profiled cost compete by successive halving, as there
-- *annealing*: a random walk from the original that accepts a graph by its measured latency
-- *xrlflow*: X-RLflow's agent with measured rewards, as in its paper: one layer over all candidates, and a reward of 0.1
-  for a step that is not measured
-- *xrlflow-local*: one head for each candidate, which is shown its estimated gain; reward 0 for such a step
-- *untrained*: the agent of xrlflow-local with a learning rate of almost 0, so that only its prior acts
-- *dream*: PPO learns in the dream of graph-mdn; the best graphs of its real episodes compete
+- *estimate*: searches minimise the profiled cost, and their candidates compete in a contest, as in `optimise`.
+- *annealing*: simulated annealing from the original on the measured latency.
+- *xrlflow*: X-RLflow's agent with measured rewards, as in its paper. One layer scores all successor graphs together.
+  A step that is not measured has the reward 0.1.
+- *xrlflow-local*: X-RLflow's agent whose head scores each successor graph alone and observes its estimated gain. A step
+  that is not measured has the reward 0.
+- *untrained*: the agent of xrlflow-local with a learning rate of almost 0, so that only its policy prior acts.
+- *dream*: PPO learns in the dream of graph-mdn, and the best graphs of its real episodes compete in a contest.
 
-All but *estimate* and *dream* keep a fifth of their seconds for a contest of the eight fastest graphs that they
-measured. Searching, learning and the timing of single kernels are not limited; the second table states all seconds. The
-file of *estimate* is then measured beside the original, and the file of every other method beside that file.
+All methods except *estimate* and *dream* keep a fifth of their seconds for a contest of the eight fastest graphs that
+they measured. Time for searching, learning and the timing of single kernels is not limited; the second table states the
+total seconds. Finally the file of *estimate* is measured against the original, and the file of each other method is
+measured against the file of *estimate*.
 """
 
 import math
@@ -46,23 +48,24 @@ from rlflow.runs.config import load_config
 
 MODELS = ("vit_base", "light_densenet121", "shufflenet_v2")
 METHODS = ("estimate", "annealing", "xrlflow", "xrlflow-local", "untrained", "dream")
-LAST_SHARE, FINALISTS = 0.2, 8  # of the seconds, for the last contest; graphs in it
-HOT, COLD, REWRITES = 0.02, 0.001, 4  # annealing: temperatures of log latency; rewrites of a proposal at most
-EPISODES, STEPS, INTERACTIONS = 10, 100, 2000  # of an agent's update; of an episode; that the dream is learnt from
-STATIC = {"": {}}  # sizes of symbols: the models have none
-Actions = list[tuple[int, int]]
+LAST_SHARE, FINALISTS = 0.2, 8  # share of the measurement seconds for the final contest; graphs in this contest
+HOT, COLD, REWRITES = 0.02, 0.001, 4  # annealing: first and last temperature of log latency; most rewrites per proposal
+# Episodes between two updates of an agent; most steps of an episode; interactions from which the world model learns.
+EPISODES, STEPS, INTERACTIONS = 10, 100, 2000
+STATIC = {"": {}}  # name of a typical size → sizes of the symbols; these models have no symbols
+Actions = list[tuple[int, int]]  # (xfer_id, location) pairs, in order from the initial state
 
 
 @dataclass
 class Bench:
-    """One model and seed in a folder of its own.
+    """The methods of this benchmark for one model and one seed.
 
     Attributes:
-        model: a name of the zoo.
-        seed: of searches, agents and inputs.
-        folder: of the timing database and all files.
-        measure_seconds: what each method may measure.
-        search_seconds: what the searches of *estimate* get.
+        model: name of a model of the zoo.
+        seed: seed of searches, agents and inputs.
+        folder: folder of the timing database and of all files.
+        measure_seconds: seconds that each method may spend on measuring whole graphs.
+        search_seconds: time limit of the searches of *estimate* in seconds.
     """
 
     model: str
@@ -85,7 +88,15 @@ class Bench:
         return self.folder / "original.onnx"
 
     def fastest(self, reached: Sequence[Actions], seconds: float) -> Actions:
-        """Return the actions of the fastest of distinct graphs after some seconds of measurement; [] without graphs."""
+        """Measure the graphs that action sequences lead to, and return the actions of the fastest graph.
+
+        Args:
+            reached: action sequences from the initial state. Repeated graphs and the original are left out.
+            seconds: duration of the contest.
+
+        Returns:
+            The actions of the winner; [] if no graph is left.
+        """
         candidates = [Candidate("", follow(self.task, actions), actions, len(actions), 0.0) for actions in reached]
         finalists = [Contender(one) for one in different(candidates) if one.actions]
         return self.winner(finalists, seconds)
@@ -97,11 +108,15 @@ class Bench:
         return list(contest.ranked[0].actions)
 
     def fastest_measured(self, measured: list[tuple[float, Actions]]) -> Actions:
-        """Return the winner of the last contest among graphs with a measured (ratio, actions)."""
+        """Let the FINALISTS fastest measured graphs compete, and return the actions of the winner.
+
+        Args:
+            measured: (latency relative to the original, actions) of each measured graph.
+        """
         best = [actions for _, actions in sorted(measured, key=lambda one: one[0])[:FINALISTS]]
         return self.fastest(best, self.measure_seconds * LAST_SHARE)
 
-    # -- methods: each returns (actions of its file, graphs that it measured one by one) ---------------
+    # -- methods: each returns (actions of its result, number of graphs that it measured one by one) ---
 
     def estimate(self) -> tuple[Actions, int]:
         best = BestSoFar(self.task, self.folder / BEST_SO_FAR_FILE)
@@ -171,7 +186,11 @@ class Bench:
 
 
 def proposed(state, rng: np.random.Generator) -> tuple:
-    """Return (a state some random rewrites later, these rewrites): a rule is drawn first, then a location."""
+    """Apply one to REWRITES random rewrites and return (new state, actions).
+
+    Each rewrite draws one of the applicable rules and then one of its locations. Without any applicable rule, the
+    actions are [].
+    """
     actions: Actions = []
     for _ in range(rng.integers(1, REWRITES + 1)):
         valid = state.valid_actions()[:-1]
@@ -184,7 +203,15 @@ def proposed(state, rng: np.random.Generator) -> tuple:
 
 
 def all_measurements(path: Path, limit: float):
-    """Return measurements of a training that also keep, in `all`, each latency with the actions that led to it."""
+    """Return a `controllers.real_env.Measurements` that also lists every measured graph in its attribute `all`.
+
+    Args:
+        path: file of the measurements.
+        limit: seconds of measurement after which the training ends.
+
+    Returns:
+        The measurements; `all` holds (latency relative to the original, actions) for each measured graph.
+    """
     from controllers.real_env import Measurements
 
     class AllMeasurements(Measurements):
@@ -201,20 +228,30 @@ def all_measurements(path: Path, limit: float):
 
 
 def cheapest(task: Task, actions: np.ndarray) -> Actions:
-    """Return the actions, int [T, 2], up to the state with the lowest estimate on the way; NO-OP ends them."""
+    """Return the leading actions of an episode that lead to its cheapest state.
+
+    Args:
+        task: the rewriting task, whose objective is the estimated cost.
+        actions: int [T, 2], the (xfer_id, location) pairs of the episode; NO-OP is ignored.
+    """
     taken = [(int(rule), int(location)) for rule, location in actions if rule < len(task.rules)]
     objectives = [state.objective for state in states_along(task, taken)]
     return taken[: int(np.argmin(objectives))]
 
 
 def compare(model: str, seed: int, measure_seconds: float, search_seconds: float, judge_seconds: float) -> dict:
-    """Return method → its ratio to the file of *estimate*, and its seconds; *estimate* has its ratio to the original.
+    """Run every method on a model and measure the resulting files.
 
     Args:
-        model: a name of the zoo.
-        seed: of searches, agents and inputs.
-        measure_seconds, search_seconds: as in `Bench`.
-        judge_seconds: of the measurement of each file.
+        model: name of a model of the zoo.
+        seed: seed of searches, agents and inputs.
+        measure_seconds, search_seconds: see `Bench`.
+        judge_seconds: duration of the final measurement of each file.
+
+    Returns:
+        method → a dict. "ratio" and "interval": latency of the method's file / latency of the file of *estimate*; for
+            *estimate* itself / latency of the original. "seconds": duration of the method. "probed": number of graphs
+            measured one by one. "estimate": estimated cost of the file / estimated cost of the original.
     """
     results: dict[str, dict] = {}
     with TemporaryDirectory() as name:
@@ -238,16 +275,16 @@ def compare(model: str, seed: int, measure_seconds: float, search_seconds: float
 
 
 def together(runs: list[dict]) -> dict:
-    """Return the geometric means over seeds of the ratio and of the ends of its interval."""
+    """Return the geometric means over several seeds of "ratio" and of both ends of "interval"."""
     means = np.exp(np.log([[run["ratio"], *run["interval"]] for run in runs]).mean(axis=0)).tolist()
     return {"ratio": means[0], "interval": means[1:]}
 
 
 def tables(figures: dict[str, list[dict]]) -> dict[str, Table]:
-    """Return a table of latency ratios and a table of the seconds and graphs that each method used.
+    """Return the table "latency" of latency ratios and the table "spent" of seconds and measured graphs per method.
 
     Args:
-        figures: model → results of `compare` of all seeds.
+        figures: model → one result of `compare` for each seed.
     """
     latency, spent = [], []
     for model, runs in figures.items():

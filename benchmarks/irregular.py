@@ -1,7 +1,9 @@
-"""Networks in which many results wait: U-Net, U-Net++, NASNet, DARTS, dense blocks, RandWire, HRNet, a training step.
+"""Networks that keep many results in memory for later nodes, so that their peak memory depends on the order of nodes.
 
-They look as exporters write them. Their weights follow a seed, and they have few channels: it matters which results
-wait, not how large they are. Each result is larger than the uncertainty of measured memory, a quarter of a MB.
+The networks are U-Net, U-Net++, NASNet, DARTS, dense blocks, RandWire, HRNet and a training step, as graphs that
+exporters write. The seed determines their random weights. They have few channels, because it matters which results are
+kept and not how large they are. The largest results of each network take 0.5 MB or more, which is above the uncertainty
+of measured memory, 0.25 MB.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +14,14 @@ import onnx
 
 from rlflow.zoo.builder import Builder
 
-SIZE, OUTPUTS = 128, 10
+SIZE, OUTPUTS = 128, 10  # height and width of the input image; number of output channels or classes
 
 
 def unet(seed: int = 0, width: int = 16, depth: int = 4) -> onnx.ModelProto:
-    """Return a U-Net (Ronneberger et al. 2015): every upward level joins the image of the downward level."""
+    """Return a U-Net (Ronneberger et al. 2015).
+
+    Each level of the upward path concatenates the features of the same level of the downward path with its own.
+    """
     b, skips = Builder("unet", seed), []
     x = b.input("x", [1, 3, SIZE, SIZE])
     for level in range(depth):
@@ -33,7 +38,11 @@ def unet(seed: int = 0, width: int = 16, depth: int = 4) -> onnx.ModelProto:
 
 
 def unetpp(seed: int = 0, width: int = 16, depth: int = 4) -> onnx.ModelProto:
-    """Return a U-Net++ (Zhou et al. 2018): every node of a level reads all earlier ones and one from below."""
+    """Return a U-Net++ (Zhou et al. 2018), a grid of levels (resolutions) and columns.
+
+    The node in column k of a level reads the nodes in columns 0 to k - 1 of its level and, enlarged, the node in column
+    k - 1 of the next coarser level.
+    """
     b, rows = Builder("unetpp", seed), []
     x = b.input("x", [1, 3, SIZE, SIZE])
     for level in range(depth):
@@ -57,7 +66,7 @@ def _twice(b: Builder, x: str, channels: int) -> str:
 
 
 def _larger(b: Builder, x: str, channels: int) -> str:
-    """Draw a resize to twice the height and width."""
+    """Add an enlargement to twice the height and width, a 1×1 convolution to `channels` channels and a ReLU."""
     return b.relu(b.conv(_enlarged(b, x, 2), "up", channels, 1, bias=True))
 
 
@@ -67,7 +76,13 @@ def _enlarged(b: Builder, x: str, times: int) -> str:
 
 
 def densenet(seed: int = 0, growth: int = 16, layers: tuple[int, ...] = (6, 8, 6)) -> onnx.ModelProto:
-    """Return dense blocks (Huang et al. 2017): every layer reads the results of all earlier layers of its block."""
+    """Return a DenseNet (Huang et al. 2017): each layer reads the results of all earlier layers of its block.
+
+    Args:
+        seed: seed of the weights.
+        growth: number of channels that each layer adds.
+        layers: number of layers of each block.
+    """
     b = Builder("densenet", seed)
     x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", 2 * growth, 3))
     for block, count in enumerate(layers):
@@ -85,24 +100,35 @@ def densenet(seed: int = 0, growth: int = 16, layers: tuple[int, ...] = (6, 8, 6
 
 
 def darts(seed: int = 0, width: int = 16, cells: int = 6) -> onnx.ModelProto:
-    """Return cells of DARTS (Liu et al. 2019, second order): four sums of two, joined, which read two earlier cells."""
+    """Return a chain of DARTS cells (Liu et al. 2019, second order); its dilated convolutions have no dilation here.
+
+    A cell reads the outputs of the two previous cells and concatenates four sums of two operations each.
+    """
     steps = [("sep3", 0, "sep3", 1), ("sep3", 0, "sep3", 1), ("sep3", 1, "skip", 0), ("skip", 0, "dil3", 2)]
     return _cells("darts", seed, width, cells, steps, joined=(2, 3, 4, 5))
 
 
 def nasnet(seed: int = 0, width: int = 16, cells: int = 6) -> onnx.ModelProto:
-    """Return normal cells of NASNet-A (Zoph et al. 2018): five sums of two, joined with an input."""
+    """Return a chain of normal cells of NASNet-A (Zoph et al. 2018).
+
+    A cell concatenates one of its two inputs and five sums of two operations each.
+    """
     steps = [("sep3", 1, "skip", 1), ("sep3", 0, "sep5", 1), ("avg", 1, "skip", 0), ("avg", 0, "avg", 0),
              ("sep5", 0, "sep3", 0)]  # fmt: skip
     return _cells("nasnet", seed, width, cells, steps, joined=(0, 2, 3, 4, 5, 6))
 
 
 def _cells(name: str, seed: int, width: int, cells: int, steps: list[tuple], joined: tuple[int, ...]):
-    """Return a network of cells.
+    """Return a network that is a chain of equal cells. Each cell reads the outputs of the two previous cells.
 
     Args:
-        steps: (operation, input, operation, input) of each sum; 0 and 1 are the earlier cells, 2 … the sums so far.
-        joined: numbers of the results that the cell joins.
+        name: name of the graph.
+        seed: seed of the weights.
+        width: number of channels of each result in a cell.
+        cells: number of cells.
+        steps: (operation, operand, operation, operand) of each sum in a cell. An operation is a key of _OPERATIONS. The
+            operands 0 and 1 are the outputs of the previous cells, and operand 2 + k is the result of sum k.
+        joined: numbers of the operands that the cell concatenates to its output.
     """
     b = Builder(name, seed)
     before = last = _normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", 3 * width, 3)
@@ -121,7 +147,16 @@ def _cells(name: str, seed: int, width: int, cells: int, steps: list[tuple], joi
 
 
 def _separable(b: Builder, x: str, name: str, kernel: int, channels: int = 0, stride: int = 1) -> str:
-    """Draw a separable convolution with some output channels, by default as many as x has."""
+    """Add a ReLU, a depthwise convolution, a 1×1 convolution and a batch normalisation.
+
+    Args:
+        b: the builder.
+        x: name of the input tensor.
+        name: scope of the new nodes.
+        kernel: height and width of the depthwise convolution's kernel.
+        channels: number of output channels; 0 for the number of channels of x.
+        stride: stride of the depthwise convolution.
+    """
     given = b.channels[x]
     with b.scope(name):
         y = b.conv(b.relu(x), "depth", given, kernel, stride, pad=kernel // 2, groups=given)
@@ -138,7 +173,10 @@ _OPERATIONS: dict[str, Callable[[Builder, str, str], str]] = {
 
 
 def randwire(seed: int = 0, width: int = 64, nodes: int = 32, stages: int = 3) -> onnx.ModelProto:
-    """Return RandWire (Xie et al. 2019), WS(4, 0.75): in every stage a random graph whose nodes sum their inputs."""
+    """Return a RandWire network (Xie et al. 2019): each stage is a random Watts-Strogatz graph WS(4, 0.75).
+
+    Each node of such a graph is a separable convolution of the sum of its inputs.
+    """
     b = Builder("randwire", seed)
     x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", width // 2, 3))
     for stage in range(stages):
@@ -148,8 +186,13 @@ def randwire(seed: int = 0, width: int = 64, nodes: int = 32, stages: int = 3) -
 
 
 def watts_strogatz(rng: np.random.Generator, nodes: int, degree: int = 4, rewired: float = 0.75) -> list[list[int]]:
-    """Return, for each node, the nodes of smaller numbers that it reads: a ring with some edges rewired (Watts and
-    Strogatz 1998).
+    """Return a random Watts-Strogatz graph (1998) as a list: node → the lower-numbered nodes that it reads.
+
+    Args:
+        rng: the random generator.
+        nodes: number of nodes.
+        degree: number of neighbours that a node has in the initial ring.
+        rewired: probability that an edge of the ring gets another end.
     """
     ahead = [(node, (node + step) % nodes) for step in range(1, degree // 2 + 1) for node in range(nodes)]
     edges = {frozenset(edge) for edge in ahead}
@@ -161,8 +204,15 @@ def watts_strogatz(rng: np.random.Generator, nodes: int, degree: int = 4, rewire
 
 
 def _wired(b: Builder, x: str, channels: int, sources: Sequence[Sequence[int]]) -> str:
-    """Draw a random graph. Nodes without inputs read x and halve its height and width; the result is the mean of all
-    ends.
+    """Add a graph of separable convolutions and return the mean of the results that no other node reads.
+
+    Nodes without sources read x and halve its height and width.
+
+    Args:
+        b: the builder.
+        x: name of the input tensor.
+        channels: number of output channels of each node.
+        sources: for each node the numbers of the nodes whose sum it reads, see `watts_strogatz`.
     """
     made: list[str] = []
     for node, reads in enumerate(sources):
@@ -179,9 +229,15 @@ def _sum(b: Builder, terms: Sequence[str]) -> str:
 def hrnet(
     seed: int = 0, width: int = 16, stages: int = 4, blocks: int = 2, joined: bool = False
 ) -> onnx.ModelProto:  # fmt: skip
-    """Return HRNet (Wang et al. 2019): every stage adds a resolution and ends with an exchange among all resolutions.
+    """Return an HRNet (Wang et al. 2019): each stage adds a coarser resolution and ends with sums over all resolutions.
 
-    The output is made from the finest resolution (HRNetV1), or from all of them joined (HRNetV2).
+    Args:
+        seed: seed of the weights.
+        width: number of channels at the finest resolution; it doubles with each coarser resolution.
+        stages: number of stages, which equals the number of resolutions.
+        blocks: number of residual blocks per resolution and stage.
+        joined: False to compute the output from the finest resolution (HRNetV1), True to compute it from the
+            concatenation of all resolutions (HRNetV2).
     """
     b = Builder("hrnet", seed)
     x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", width, 3))
@@ -212,7 +268,10 @@ def _residual(b: Builder, x: str, blocks: int) -> str:
 
 
 def _exchanged(b: Builder, branches: Sequence[str], to: int, width: int) -> str:
-    """Draw the sum of all branches at one resolution: finer ones by strided convolutions, coarser ones enlarged."""
+    """Add the sum of all branches at the resolution of branch `to`.
+
+    Strided convolutions reduce the finer branches; the coarser branches are enlarged.
+    """
     terms = []
     for level, x in enumerate(branches):
         with b.scope(f"from{level}.to{to}"):
@@ -227,10 +286,10 @@ def _exchanged(b: Builder, branches: Sequence[str], to: int, width: int) -> str:
 
 
 def training(seed: int = 0, batch: int = 512, width: int = 256, layers: int = 8) -> onnx.ModelProto:
-    """Return the gradients of all weights of a classifier as a graph of inference operators.
+    """Return a model that computes the gradients of all weights and biases of an MLP classifier.
 
-    The loss is the mean cross entropy with `target` [batch, OUTPUTS], which holds probabilities. The input of every
-    layer waits for the gradient of the layer's weight; the input of the first layer waits longest.
+    The loss is the mean cross entropy with the input `target`, probabilities [batch, OUTPUTS]. The input of each layer
+    is kept until the gradient of the layer's weight is computed, and the input of the first layer is kept longest.
     """
     b, sizes = Builder("training", seed), [width] * layers + [OUTPUTS]
     x, target, given, weights = b.input("x", [batch, width]), b.input("target", [batch, OUTPUTS]), [], []
@@ -263,7 +322,7 @@ def _classified(b: Builder, x: str) -> onnx.ModelProto:
     return b.model()
 
 
-NETWORKS = {
+NETWORKS = {  # name → function that returns the model
     "unet": unet, "unetpp": unetpp, "densenet": densenet, "darts": darts, "nasnet": nasnet, "randwire": randwire,
     "hrnet": hrnet, "hrnetv2": partial(hrnet, joined=True), "training": training,
 }  # fmt: skip

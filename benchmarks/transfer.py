@@ -1,17 +1,17 @@
-"""X-RLflow's agent on models and on sizes that it never saw, beside the untrained agent, plain search and a receipt.
+"""Transfer of X-RLflow's agent to models and sizes that its training did not contain, compared with searches.
 
     python -m benchmarks.transfer [--fold K]
 
-*models*: fifteen graphs in three folds. For each fold an agent learns on small graphs of the other folds and acts on
-the graphs of its own. It is shown the estimated gain of each candidate, so that it starts near greedy descent, and
-imitates beam search there. It acts by a greedy and four sampled episodes; the best graph on the way counts. The
-untrained agent does the same.
+*models*: fifteen graphs in three folds. For each fold, an agent is trained on the small graphs of the other two folds
+and acts on the graphs of this fold. The agent observes the estimated gain of each successor graph, so its initial
+policy is near greedy descent. The training imitates beam search. The agent acts in one greedy and four sampled
+episodes, and the cheapest graph that any of them visits counts. The untrained agent does the same.
 
-*sizes*: an agent learns on a model at one size and acts at other sizes. The controls are the untrained agent, beam
-search at that size, and the rewrites that beam search made at the learnt size, carried out at the other size as
+*sizes*: an agent is trained on a model at one size and acts at other sizes. The controls are the untrained agent, beam
+search at the other size, and the rewrites that beam search found at the training size, applied at the other size as
 `optimise --receipt` does.
 
-Costs are estimates, gains percent of the original's.
+All costs are estimates. A gain is the reduction of the cost in percent of the original's cost.
 """
 
 import sys
@@ -33,17 +33,18 @@ from rlflow.search.base import Limits, run_search
 from rlflow.zoo.convolutional import inception
 from rlflow.zoo.transformers import EncoderSize, bert
 
-FOLDS = (  # graphs of one family lie in different folds, so that one can be learnt from
+FOLDS = (  # similar graphs are in different folds, so that the training for a fold contains a similar graph
     ("squeezenet1_1", "resnet18", "light_resnet50", "light_inception_v1", "light_zfnet512"),
     ("light_squeezenet", "resnet50", "inception_v3", "bert_base", "light_vgg19"),
     ("light_inception_v2", "light_densenet121", "light_shufflenet", "vit_base", "light_bvlc_alexnet"),
 )
-LEARN_ON = (  # the smaller graphs; an agent learns on the smaller graphs of the other folds
+LEARN_ON = (  # the smaller graphs, on which agents are trained
     "squeezenet1_1", "light_squeezenet", "resnet18", "resnet50", "light_resnet50", "light_inception_v1",
     "light_shufflenet", "light_vgg19", "light_bvlc_alexnet", "light_zfnet512",
 )  # fmt: skip
-PASSES, INTERACTIONS, STEPS, SAMPLES = 20, 10_000, 400, 4  # of imitation; of a beam; of an episode; episodes
-SIZES = {  # model at a size, the size that the agent learns at, sizes that it never saw
+# Passes of imitation; interactions of a search; most steps of an episode; sampled episodes of an acting agent.
+PASSES, INTERACTIONS, STEPS, SAMPLES = 20, 10_000, 400, 4
+SIZES = {  # name → (function from a size to the model, size of the training, sizes at which the agent acts)
     "inception_v3": (
         lambda image: inception(
             "inception_v3", 0, [32, 64, 64], [128, 160, 160, 192], 2, d=1, image=image, classes=1000
@@ -58,7 +59,12 @@ SIZES = {  # model at a size, the size that the agent learns at, sizes that it n
 
 
 def agent(seed: int, *also: str):
-    """Return an untrained agent that imitates; `also` names further models that it learns on."""
+    """Return an untrained X-RLflow agent that is configured to learn only by imitation of beam search.
+
+    Args:
+        seed: seed of the agent.
+        also: names or paths of the models, except the first one, on which the agent will be trained.
+    """
     from controllers.controller_options import XRLflowConfig
     from controllers.xrlflow.agent import XRLflow
     from worldmodel.train_and_load import prepare_tensorflow
@@ -73,7 +79,13 @@ def environment(model: str, config) -> CandidateEnv:
 
 
 def learn(seed: int, models: list[str], folder: Path):
-    """Return an agent that has learnt on these models, in turns."""
+    """Return an agent that has been trained on these models.
+
+    Args:
+        seed: seed of the agent and of its training.
+        models: names or paths of the models.
+        folder: folder of the checkpoints.
+    """
     from controllers.real_env import train_for_real
 
     result = agent(seed, *models[1:])
@@ -84,7 +96,17 @@ def learn(seed: int, models: list[str], folder: Path):
 
 
 def acted(player, model: str, seed: int) -> dict:
-    """Return an agent's gain on a model by the best graph on its way, its greedy episode's return, and seconds."""
+    """Play one greedy and SAMPLES sampled episodes of an agent on a model.
+
+    Args:
+        player: the agent.
+        model: name or path of the model.
+        seed: seed of the episodes.
+
+    Returns:
+        "gain": gain of the cheapest visited graph in percent. "greedy_episode": sum of the rewards of the greedy
+            episode. "seconds": duration.
+    """
     from controllers.evaluation import best_of
 
     started, env = time.perf_counter(), environment(model, player.config)
@@ -97,7 +119,16 @@ def acted(player, model: str, seed: int) -> dict:
 
 
 def fold_gains(fold: int, seed: int) -> dict:
-    """Return model → gains of the agent, of the untrained agent and of plain searches, for the graphs of a fold."""
+    """Train an agent on the small graphs of the other folds and compare its gains on each graph of this fold.
+
+    Args:
+        fold: index of the fold in FOLDS.
+        seed: seed of the agents.
+
+    Returns:
+        model → "learnt" and "untrained": results of `acted`; "greedy", "beam" and "beam_same_seconds" (as long as the
+            agent acted): results of `search_gain`; "learning_seconds": duration of the training.
+    """
     started, learn_on = time.perf_counter(), [name for name in LEARN_ON if name not in FOLDS[fold]]
     result = {}
     with TemporaryDirectory() as folder:
@@ -116,7 +147,16 @@ def fold_gains(fold: int, seed: int) -> dict:
 
 
 def size_gains(model: str, seed: int) -> dict:
-    """Return size → gains at sizes of a model that the agent never saw."""
+    """Train an agent on a model at one size and compare its gains at the other sizes of SIZES.
+
+    Args:
+        model: key of SIZES.
+        seed: seed of the agents and of beam search at the training size.
+
+    Returns:
+        size → "learnt" and "untrained": results of `acted`; "receipt": gain in percent of the rewrites that beam search
+            found at the training size; "beam": result of `search_gain` at this size.
+    """
     make, base, unseen = SIZES[model]
     result = {}
     with TemporaryDirectory() as name:
@@ -145,11 +185,11 @@ def size_gains(model: str, seed: int) -> dict:
 
 
 def tables(folds: list[list[dict]], sizes: dict[str, list[dict]]) -> dict[str, Table]:
-    """Return the tables of unseen models and of unseen sizes.
+    """Return the table "models" of unseen models and the table "sizes" of unseen sizes.
 
     Args:
-        folds: for each fold, the results of `fold_gains` of all seeds.
-        sizes: model → results of `size_gains` of all seeds.
+        folds: for each fold, one result of `fold_gains` per seed.
+        sizes: model → one result of `size_gains` per seed.
     """
     models, shapes = [], []
     for runs in folds:

@@ -1,17 +1,19 @@
-"""World models and the agents that learn in their dreams, on real graphs, beside the untrained policy and plain search.
+"""Fidelity of world models, and gains of agents that learn in their dreams, compared with searches on real graphs.
 
     python -m benchmarks.world_models [--model NAME] [--seeds N]
 
-For every model and seed, random episodes of the real environment are collected, and a fifth of them is held out. Each
-world model learns from the others. *fidelity* compares it with the held-out episodes, open loop
-(`worldmodel.fidelity`).
+For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
+each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
+held-out episodes (`worldmodel.fidelity`).
 
-*agents*: PPO and CMA-ES learn in the dream of graph-mdn alone and then act on the real graph: a greedy and eight
-sampled episodes; the best graph on their way counts. The first controls are PPO before it has learnt, which is the
-policy's prior alone, and greedy descent. Beam search runs twice: with as many rewrites of the real graph as the world
-model learnt from, and with as many seconds as collecting, learning and acting took. *dreams* compares the dreamt return
-of the greedy episode with its real one. RLFlow's figures 6 and 7 and table 3 ask the same. Costs are estimates, gains
-percent of the original's.
+*agents*: PPO and CMA-ES learn in the dream of graph-mdn alone. They then act on the real graph in one greedy and eight
+sampled episodes, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the
+policy prior alone), greedy descent and beam search. Beam search runs twice: with as many rewrites of the real graph as
+were collected for the world model, and with as many seconds as collection, training and acting took together.
+
+*dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
+7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
+in percent of the original's cost.
 """
 
 import sys
@@ -31,16 +33,16 @@ from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.runs.config import load_config
 from rlflow.search.base import Limits
 
-SHOWN = ("squeezenet1_1", "bert_base")
+SHOWN = ("squeezenet1_1", "bert_base")  # models of the published page
 WORLD_MODELS = ("graph-mdn", "mdn-rnn", "edits")
 ACTING_IN = "graph-mdn"  # the world model in whose dream the agents learn
-AGENTS = {  # name → options
+AGENTS = {  # name in the tables → options of the run
     "ppo": ("controller.name=ppo",),
     "cma-es": ("controller.name=cma-es",),
     "ppo, temperature 2": ("controller.name=ppo", "dream.temperatures=[2]"),
 }
-TEST_SHARE, SAMPLES = 0.2, 8
-COLUMNS = {  # head of the table of fidelity → where the figure stands
+TEST_SHARE, SAMPLES = 0.2, 8  # largest share of held-out steps; sampled episodes of an acting agent
+COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
     "masks exact, 1 step": "horizons.1.model.mask_exact",
     "5 steps": "horizons.5.model.mask_exact",
     "20 steps": "horizons.20.model.mask_exact",
@@ -51,15 +53,15 @@ COLUMNS = {  # head of the table of fidelity → where the figure stands
 
 
 class Learning:
-    """One model, world model and seed: its episodes, world model, agents and real episodes.
+    """The stages from random episodes to acting agents, for one model, one kind of world model and one seed.
 
     Args:
-        model: a name of the zoo.
+        model: name of a model of the zoo.
         world_model: a name of WORLD_MODELS.
-        seed: of everything.
-        folder: of episodes and checkpoints.
-        interactions: steps of the real environment at most, the held-out ones included.
-        options: on top of the defaults.
+        seed: seed of all stages.
+        folder: folder of episodes and checkpoints.
+        interactions: largest number of steps of all random episodes together, including the held-out episodes.
+        options: options such as "controller.name=ppo" that replace defaults.
     """
 
     def __init__(self, model: str, world_model: str, seed: int, folder: Path, interactions: int, *options: str):
@@ -78,7 +80,10 @@ class Learning:
 
     @cached_property
     def episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """The held-out and the other random episodes."""
+        """A pair of lists: the held-out random episodes, and the random episodes for training.
+
+        The first episodes are held out, up to TEST_SHARE of the steps.
+        """
         folder, played, count = self.folder / "episodes", 0, 0
         while more := (self.interactions - played) // self.spec.max_steps:
             count += more
@@ -92,7 +97,7 @@ class Learning:
 
     @cached_property
     def model(self):
-        """The world model, learnt from the episodes that are not held out."""
+        """The world model, trained on the episodes that are not held out; a finished training is not repeated."""
         from worldmodel.train_and_load import prepare_tensorflow, train
         from worldmodel.world_model_options import world_model_config
 
@@ -104,13 +109,13 @@ class Learning:
         return self.load_model()
 
     def load_model(self):
-        """Return the world model as it was after learning, without what was met in dreams since then."""
+        """Load the world model from its folder: it does not know the match classes that dreams have added since."""
         from worldmodel.train_and_load import load
 
         return load(self.folder / "world-model", self.task.encoding_spec)
 
     def agent(self):
-        """Return the configured controller, untrained."""
+        """Return a new, untrained controller of the kind that the options name."""
         from controllers import CONTROLLERS
         from controllers.controller_options import controller_config
         from worldmodel import spaces
@@ -119,7 +124,7 @@ class Learning:
         return kind(controller_config(self.config), observation, spaces.action_space(self.model.spec), self.seed)
 
     def dreams(self, count: int):
-        """Return dreams side by side, all from the original graph."""
+        """Return a vector environment of `count` dreams; every dream starts from the original graph."""
         from worldmodel.dream import DreamVectorEnv
 
         options = {key: value for key, value in self.config.dream.items() if key != "temperatures"}
@@ -127,7 +132,7 @@ class Learning:
         return DreamVectorEnv(self.model, self.task.initial, count, **options)
 
     def played(self, agent) -> list[Episode]:
-        """Return a greedy and SAMPLES sampled episodes of an agent on the real graph."""
+        """Return one greedy and then SAMPLES sampled episodes of an agent on the real graph."""
         from controllers.recording import recorded
 
         env = GraphRewriteEnv(self.task, self.spec.make_reward(), self.config.controller.max_steps)
@@ -135,7 +140,17 @@ class Learning:
 
 
 def fidelity_of(model: str, world_model: str, seed: int, interactions: int) -> dict:
-    """Return the figures of `worldmodel.fidelity` on held-out episodes, and the seconds of learning."""
+    """Train a world model and evaluate it on held-out episodes.
+
+    Args:
+        model: name of a model of the zoo.
+        world_model: a name of WORLD_MODELS.
+        seed: seed of the episodes and of the training.
+        interactions: largest number of steps of the random episodes.
+
+    Returns:
+        "fidelity": result of `worldmodel.fidelity.fidelity`. "seconds": duration of the training.
+    """
     with TemporaryDirectory() as folder:
         return judged(Learning(model, world_model, seed, Path(folder), interactions))
 
@@ -149,9 +164,17 @@ def judged(learning: Learning) -> dict:
 
 
 def agents_of(model: str, seed: int, interactions: int) -> dict:
-    """Return the gains of all agents that learnt in the dream, of the untrained one and of the searches.
+    """Train each agent of AGENTS in the dream of the world model ACTING_IN and compare its gain with controls.
 
-    The figures of `fidelity_of` for ACTING_IN are in the result, too, so that its world model is trained once.
+    Args:
+        model: name of a model of the zoo.
+        seed: seed of all stages.
+        interactions: largest number of steps of the random episodes, and of each search.
+
+    Returns:
+        "agents": agent → result of `acted`. Trained agents also have "dreamt", the return of the best policy in
+            the dream, and "seconds" of collection and training. "untrained" is PPO before its training. "searches":
+            name → result of `search_gain`. "fidelity": result of `fidelity_of` for the world model ACTING_IN.
     """
     result = {}
     with TemporaryDirectory() as name:
@@ -179,7 +202,12 @@ def agents_of(model: str, seed: int, interactions: int) -> dict:
 
 
 def acted(learning: Learning, agent) -> dict:
-    """Return what an agent reaches on the real graph: the best gain, the greedy episode's return and the seconds."""
+    """Let an agent act on the real graph.
+
+    Returns:
+        "gain": highest cumulative reward of any episode, in percent of the initial cost. "greedy_episode": return of
+            the greedy episode, cut to the length of a dream. "acting_seconds": duration.
+    """
     started = time.perf_counter()
     episodes = learning.played(agent)
     best = max(float(np.cumsum(episode.rewards).max(initial=0.0)) for episode in episodes)
@@ -197,18 +225,18 @@ def timed(work) -> float:
 
 
 def at(figures: dict | None, path: str) -> float | None:
-    """Return the entry at a path, for instance 1 for `at({"a": {"b": 1}}, "a.b")`; None if the path leads nowhere."""
+    """Return the entry at a path, for instance 1 for `at({"a": {"b": 1}}, "a.b")`; None if there is no such entry."""
     for key in path.split("."):
         figures = figures.get(key) if figures else None
     return figures
 
 
 def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[dict]]) -> dict[str, Table]:
-    """Return the tables of fidelity, agents and dreams.
+    """Return the tables "fidelity", "agents" and "dreams" (see the module docstring).
 
     Args:
-        fidelity: (model, world model) → results of `fidelity_of` of all seeds.
-        agents: model → results of `agents_of` of all seeds.
+        fidelity: (model, world model) → one result of `fidelity_of` for each seed.
+        agents: model → one result of `agents_of` for each seed.
     """
     rows = []
     for (model, world_model), runs in fidelity.items():
