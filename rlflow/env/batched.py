@@ -1,13 +1,13 @@
-"""Batched rewrites: one action applies the same rewrite at all equal matches of a graph, such as in twelve equal
-blocks.
+"""Batched rewrites: one action applies the same rewrite at all equal matches, such as in twelve equal blocks.
 
 Two matches are equal if they have the same rule and match class, and if their nodes and the producers of their operands
 have equal neighbourhood signatures up to DISTANCE edges (`Neighbourhoods`, after Weisfeiler and Lehman). A `Move` holds
-equal matches without a common node. It rewrites them in canonical order and skips a match that an earlier one
-invalidated. If the matches are independent, which is the normal case, the graph is copied, matched and costed once.
+equal matches without a common node. Following a move rewrites its matches in canonical order and skips matches that an
+earlier rewrite of the move invalidated. If the matches are independent, which is the normal case, copying the graph,
+updating the matches and updating the cost happen once for the whole move.
 
-The moves of one rule are numbered by decreasing number of matches. Valid indices therefore form a prefix, and a search
-rewrites all blocks before it turns to another rule. `BatchedState.actions` and all receipts list single rewrites.
+The moves of one rule are numbered by decreasing number of matches. `BatchedState.actions` and all receipts list single
+rewrites.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ class Neighbourhoods:
 
     Attributes:
       graph: the graph.
-      levels: for each distance 0 … k, node id → signature; equal signatures mean equal neighbourhoods of this radius.
+      levels: for each distance 0 … k in edges, node id → hash of the neighbourhood up to this distance.
     """
 
     def __init__(self, graph: Graph, levels: list[dict[int, int]]):
@@ -40,18 +40,18 @@ class Neighbourhoods:
 
     @classmethod
     def of(cls, graph: Graph, distance: int) -> "Neighbourhoods":
-        """Compute the signatures of a graph from scratch.
+        """Compute the signatures of all nodes of a graph.
 
         Args:
           graph: the graph.
-          distance: k, the largest radius in edges.
+          distance: k, the largest distance in edges.
         """
         result = cls(graph, [{} for _ in range(distance + 1)])
         result._recompute(graph.nodes)
         return result
 
     def after(self, graph: Graph, touched: Iterable[int]) -> "Neighbourhoods":
-        """Compute the signatures of a rewritten graph, and reuse the signatures far from the rewrite.
+        """Compute the signatures of a rewritten graph; reuse the signatures of nodes far from the rewrites.
 
         Args:
           graph: the graph after one or several rewrites of `self.graph`.
@@ -62,11 +62,13 @@ class Neighbourhoods:
         return result
 
     def __getitem__(self, node_id: int) -> int:
-        """Return the signature of a node at the largest distance."""
+        """Return the signature of a node for the largest distance."""
         return self.levels[-1][node_id]
 
     def _recompute(self, node_ids: Iterable[int]) -> None:
-        """Recompute the signatures of the given nodes and of all nodes that see them; drop nodes that no longer exist.
+        """Recompute the signatures of the given nodes and of all nodes whose neighbourhoods contain them.
+
+        Signatures of nodes that are not in the graph are deleted.
         """
         for distance, level in enumerate(self.levels):
             node_ids = neighbourhood(self.graph, node_ids, min(distance, 1))
@@ -79,8 +81,13 @@ class Neighbourhoods:
                     level[node_id] = _signature(self.graph, self.graph.nodes[node_id])
 
     def _next_signature(self, node: Node, nearer: dict[int, int]) -> int:
-        """Return the signature at the next distance: the node's own, its producers' and its consumers' signatures,
-        hashed.
+        """Return the signature of a node for the distance d + 1.
+
+        It is a hash of the signatures for the distance d of the node, its producers and its consumers.
+
+        Args:
+          node: the node.
+          nearer: node id → signature for the distance d.
         """
         graph = self.graph
         read = [nearer.get(graph.producers.get(tensor, -1), -1) for tensor in node.reads()]
@@ -89,7 +96,11 @@ class Neighbourhoods:
 
 
 def _signature(graph: Graph, node: Node) -> int:
-    """Return a hash of the operator, its attributes, its input and output types, and the content of small constants."""
+    """Return the signature of a node for the distance 0.
+
+    It is a hash of the operator, its attributes, the types of its inputs and outputs, the content of small constant
+    inputs, and the number of readers of each output.
+    """
     read = []
     for tensor in node.reads():
         constant = graph.constants.get(tensor)
@@ -99,7 +110,7 @@ def _signature(graph: Graph, node: Node) -> int:
     return hash((node.key(), node.constant, *read, *made))
 
 
-DISTANCE = 0  # radius in edges of the neighbourhoods that equal matches share
+DISTANCE = 0  # distance in edges up to which the neighbourhoods of equal matches are equal
 
 
 def start_of(task: AnyTask, moves: str | None = None) -> State:
@@ -107,7 +118,7 @@ def start_of(task: AnyTask, moves: str | None = None) -> State:
 
     Args:
       task: any task; only a rewriting task has batched rewrites.
-      moves: "single" or "batched", such as the option `search.moves`; None for the option `env.moves`.
+      moves: "single" or "batched", e.g. the value of the option `search.moves`; None for `task.moves`.
 
     Raises:
       RLFlowError: `moves` has another value.
@@ -121,10 +132,10 @@ def start_of(task: AnyTask, moves: str | None = None) -> State:
 
 
 class Move:
-    """Equal matches that one action rewrites; implements `rlflow.common.task.Match`.
+    """The equal matches that one action of a batched state rewrites; implements `rlflow.common.task.Match`.
 
     Attributes:
-      members: the matches in canonical order; the first match represents the move.
+      members: the matches in canonical order. Rule and plan of the move are the rule and plan of the first match.
       nodes: ids of the nodes of all members.
     """
 
@@ -143,23 +154,23 @@ class Move:
         return self.members[0].plan
 
     def same_as(self, members: list[Match]) -> bool:
-        """Check whether the move consists of exactly these match objects."""
+        """Check whether the members of the move are exactly these match objects in this order."""
         return len(members) == len(self.members) and all(map(lambda a, b: a is b, members, self.members))
 
 
 class BatchedState(LocalState):
-    """A rewrite state whose choices are moves; implements `rlflow.common.task.CompoundState`.
+    """A rewrite state whose actions select moves; implements `rlflow.common.task.CompoundState`.
 
     Attributes:
-      single: the same state with one match per single rewrite.
-      single_before: the single state before the last move; None for an initial state.
-      made: the matches that the last move rewrote.
+      single: the same state with one action per single rewrite.
+      single_before: `single` of the state before the last move; None for an initial state.
+      made: the matches that the last move rewrote, in order.
       touched: ids of the nodes that the last move changed, added or removed.
     """
 
     def __init__(self, single: RewriteState, before: "BatchedState | None" = None, made=(), touched=frozenset()):
         self.single, self.made, self.touched = single, tuple(made), touched
-        self._before = before  # dropped as soon as its signatures and moves are reused
+        self._before = before  # set to None as soon as its signatures and moves are reused
         self.single_before = before and before.single
 
     # -- delegated to the single state -----------------------------------------------------------------------
@@ -209,19 +220,21 @@ class BatchedState(LocalState):
 
     @cached_property
     def actions(self) -> tuple[tuple[int, int], ...]:
-        """The (xfer_id, location) of each single rewrite of the last move; computed on first access."""
+        """(xfer_id, location) of each single rewrite that the last move made; computed on first access."""
         result, state = [], self.single_before
         for match in self.made:
             location = state.table.location_of(match)
-            if location is not None:  # None: an earlier rewrite left the match without readers
+            if location is not None:  # None if an earlier rewrite of the move removed the match
                 result.append((match.xfer_id, location))
                 state = state.follow(match)
         return tuple(result)
 
     @cached_property
     def _groups(self) -> tuple[Neighbourhoods, dict[int, tuple[Match, tuple]], dict[int, Move]]:
-        """(neighbourhoods; id of a match → the match and its key, equal for equal matches; id of a move's first match →
-        move).
+        """The moves of the state, with the values from which the next state's moves are computed.
+
+        The tuple contains the neighbourhood signatures; id(match) → (match, a key that is equal for equal matches); and
+        id(first match of a move) → move.
         """
         before, self._before = self._before, None
         if before is None:
@@ -249,12 +262,12 @@ class BatchedState(LocalState):
 
     @cached_property
     def matches(self) -> list[Move]:
-        """All moves, ordered by rule and index."""
+        """All moves, ordered by rule and index; the moves of a rule with the most members come first."""
         return sorted(self._groups[2].values(), key=lambda move: (move.xfer_id, -len(move.members)))
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """int32 [N], the number of moves of each rule."""
+        """int32 [N], the number of moves of each of the N rules."""
         rules = [move.xfer_id for move in self.matches]
         return np.bincount(rules, minlength=len(self.task.rules)).astype(np.int32)
 
@@ -268,7 +281,7 @@ class BatchedState(LocalState):
         return [move for move in self.matches if move.xfer_id == xfer_id]
 
     def valid_actions(self) -> np.ndarray:
-        """Return int64 [n, 2], all valid (xfer_id, index of a move), NO-OP last."""
+        """Return int64 [n, 2], all valid actions (xfer_id, index of a move), with NO-OP as the last row."""
         return valid_actions(self.counts, stop=True)
 
     def apply(self, sort: int, index: int) -> "BatchedState":
@@ -285,7 +298,10 @@ class BatchedState(LocalState):
         return BatchedState(single, self, match.members, graph.touched)
 
     def _follow_one_by_one(self, match: Move) -> "BatchedState":
-        """Apply the members of a move one after another; skip a member that is no longer a valid match or location."""
+        """Return the state after the members of a move were rewritten one after another.
+
+        A member is skipped if earlier members invalidated the match, or if its location is not below `max_locations`.
+        """
         rule, graph, tables, made, touched = self.task.rules[match.xfer_id], self.graph, [self.single.table], [], set()
         for member in match.members:
             if tables[-1].graph is not graph:
@@ -307,14 +323,16 @@ class BatchedState(LocalState):
 
 
 class CompoundReplay:
-    """A translator from single rewrites to moves; implements `rlflow.common.task.CompoundReplay`.
+    """A translator from a sequence of single rewrites to moves; implements `rlflow.common.task.CompoundReplay`.
 
-    In both sequences, new nodes and tensors get consecutive ids from the first free id of the start.
+    Both the single rewrites and the moves begin at the same state and give new nodes and tensors consecutive ids, from
+    the first free id of this state.
 
     Attributes:
-      names: id of a node or tensor that a single rewrite added → id of its counterpart that a move added.
-      next_id: the first free id of the single sequence.
-      firsts: (xfer_id, nodes) of each match that a move rewrote → the first id that this rewrite added.
+      rules: the rules of the task.
+      names: id of a node or tensor that a single rewrite added → id of the node or tensor that a move added instead.
+      next_id: the first free id after the single rewrites recorded so far.
+      firsts: (xfer_id, node ids) of each match that a move rewrote → the first id that this rewrite added.
     """
 
     def __init__(self, start: BatchedState):
@@ -344,7 +362,7 @@ class CompoundReplay:
         self.next_id += choice.plan.n_new
 
     def _translated(self, choice: Match) -> Match:
-        """Return the same match in terms of the ids that the moves gave."""
+        """Return a match of the single rewrites with all ids replaced by the ids in the graphs after the moves."""
         names, bindings = self.names, dict(choice.bindings)
         for name in self.rules[choice.xfer_id].tensor_names:
             value = bindings[name]
@@ -354,7 +372,12 @@ class CompoundReplay:
 
 
 def _add_to_group(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:
-    """Add a match to the first (matches, their nodes) group without a common node, or to a new group."""
+    """Add a match to the first group whose matches have no node in common with it; otherwise begin a new group.
+
+    Args:
+      groups: (matches, ids of all their nodes) of each group; the call modifies the list.
+      match: the match.
+    """
     for members, nodes in groups:
         if nodes.isdisjoint(match.nodes):
             members.append(match)
@@ -364,9 +387,13 @@ def _add_to_group(groups: list[tuple[list[Match], set[int]]], match: Match) -> N
 
 
 def _known_or_new_move(members: list[Match], known: dict[int, Move]) -> Move:
-    """Return the move of these matches; reuse the known object if it has the same members.
+    """Return a move with the given matches; return an existing object if it has the same members.
 
-    Searches compare matches by identity.
+    Existing objects are reused because searches compare matches and moves by identity.
+
+    Args:
+      members: the matches.
+      known: id(first match of a move) → move.
     """
     move = known.get(id(members[0]))
     return move if move is not None and move.same_as(members) else Move(tuple(members))

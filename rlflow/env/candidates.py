@@ -1,13 +1,14 @@
-"""All candidates of a state as one graph: the current graph and, for each valid action, the nodes that it changes.
+"""The observation of a state's candidates, the current graph and all successor graphs, as one ragged graph.
 
 X-RLflow (section 3.3) shows a graph network the current graph and every graph that one action leads to. These hundreds
 of graphs differ in a few nodes, so they share one ragged graph. Candidate 0 is the current graph; every other candidate
-adds only its patch. A network that passes messages at most `reach` times along the edges computes the same values on a
-patch as on the whole candidate.
+adds only a patch, the rows in which it differs. A network that passes messages at most `reach` times along the edges
+computes the same values on a patch as on the whole candidate.
 
-`patch_of` finds the patch of a match without applying the rewrite: the new nodes, copies of the nodes that see a
-difference, and the edges into both. Weights and graph inputs are no nodes here; the rows of their readers contain their
-shapes. A state keeps the patches and gains of its predecessor except near the rewrite between them.
+`patch_of` computes the patch of a match without applying the rewrite. The patch contains the new nodes, copies of the
+nodes to which messages carry the difference, and the edges into both. Weights and graph inputs are no nodes here; the
+rows of their readers contain their shapes. The patches and gains of matches far from a rewrite are reused in the next
+state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,23 +27,25 @@ from rlflow.rules.apply import apply, operands
 from rlflow.rules.match import Match
 from rlflow.rules.rule import Rule
 
-RANK = 4  # number of axes whose sizes are shown, counted from the last
-LARGEST_SIZE = 4096.0  # the unit in which sizes are shown (X-RLflow, table 4)
+RANK = 4  # number of last axes whose sizes a row contains
+LARGEST_SIZE = 4096.0  # divisor of the sizes in a row (X-RLflow, table 4)
 NODE_COLUMNS = 2 + RANK  # operator id (rlflow/env/features.py), 1 for a constant operator, sum of the input shapes
 
 NodeRow = tuple[float, ...]  # NODE_COLUMNS numbers
 
 
 class Patch(NamedTuple):
-    """The nodes of a rewritten graph that are new or see the rewrite within `reach` edges upstream, with their edges.
+    """The m nodes of a rewritten graph that are new or within `reach` edges downstream of the rewrite, and their edges.
+
+    A node that is not new is a copy of a node of the current graph.
 
     Attributes:
-      rows: int32 [m], the new nodes as −1, −2, …, then the copies as ids of the nodes that they copy.
-      new: float32 [new nodes, NODE_COLUMNS], the rows of the new nodes.
+      rows: int32 [m]: −1, −2, … for the new nodes, then for each copy the id of the copied node.
+      new: float32 [number of new nodes, NODE_COLUMNS], the rows of the new nodes.
       senders: int32 [e], sender of each edge into the patch: a node id, or ~k for row k of the patch.
       receivers: int32 [e], receiver of each edge, a row of the patch.
-      replaced: int32 [r], ids of the nodes that disappear from the current graph or have a copy in the patch.
-      depends: node ids; the patch stays valid until a rewrite touches one of these nodes.
+      replaced: int32 [r], ids of the nodes of the current graph that disappear or have a copy in the patch.
+      depends: ids of the nodes on which the patch depends; it stays valid until a rewrite touches one of these nodes.
     """
 
     rows: np.ndarray
@@ -54,14 +57,14 @@ class Patch(NamedTuple):
 
 
 def patch_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Match, reach: int) -> Patch:
-    """Return the patch of a match.
+    """Return the patch of a match: the difference between the current graph and the graph after the rewrite.
 
     Args:
       graph: the current graph.
       sizes: symbol → typical size.
       rule: the rule of the match.
       match: a match of the rule in this graph.
-      reach: number of message-passing steps after which a network must still see no difference to the whole candidate.
+      reach: number of message-passing steps for which a network computes the same on the patch as on the whole graph.
     """
     after = _After(graph, rule, match)
     new = [node for node in after.new if node not in after.gone]
@@ -105,7 +108,7 @@ def whole_graph_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Ma
 
 
 def node_row(node: Node, reads: Iterable[int], types: Mapping[int, TensorType]) -> NodeRow:
-    """Return the NODE_COLUMNS numbers that the observation shows of a node.
+    """Return the NODE_COLUMNS numbers by which an observation describes a node.
 
     Args:
       node: the node.
@@ -117,7 +120,7 @@ def node_row(node: Node, reads: Iterable[int], types: Mapping[int, TensorType]) 
 
 
 def sources(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the producer of each tensor that a node reads, in the order of the tensors; omit inputs and weights.
+    """Return the id of the producer of each tensor that a node reads; graph inputs and weights are left out.
 
     Args:
       graph: the graph.
@@ -128,7 +131,7 @@ def sources(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def _shape_row(kind: TensorType | None) -> tuple[float, ...]:
-    """Return the last RANK sizes in units of LARGEST_SIZE, with leading zeros; all zeros for an unknown shape."""
+    """Return the last RANK sizes of a shape divided by LARGEST_SIZE, with leading zeros; zeros for an unknown shape."""
     sizes = kind.shape[-RANK:] if kind is not None and kind.shape is not None else ()
     return (0.0,) * (RANK - len(sizes)) + tuple([size / LARGEST_SIZE for size in sizes])
 
@@ -138,13 +141,18 @@ def _int32(values: list[int]) -> np.ndarray:
 
 
 class _After:
-    """A view of the graph after a match, computed from the current graph without applying the match.
+    """A view of the graph after the rewrite at a match, computed without applying the rewrite.
 
-    New nodes have the ids ~0, ~1, …, new tensors the ids −2, −3, ….
+    New nodes have the ids ~0, ~1, …, and new tensors have the ids −2, −3, ….
 
     Attributes:
+      graph: the current graph.
+      plan: the plan of the match.
+      replaced: ids of the replaced outputs of the match.
+      instead: id of a replaced tensor → id of the tensor that its readers read after the rewrite.
+      new: id of a new node → the node, with the relative numbers of the plan.
       gone: ids of the nodes that disappear, including new nodes without readers.
-      asked: ids of the nodes whose readers decided whether a node disappears.
+      asked: ids of the nodes whose readers determined whether the node disappears.
     """
 
     def __init__(self, graph: Graph, rule: Rule, match: Match):
@@ -159,7 +167,7 @@ class _After:
         self._reads = {n: [real(t) for t in node.inputs if t != ABSENT] for n, node in self.new.items()}
         self._gives = {n: [real(t) for t in node.outputs if t != ABSENT] for n, node in self.new.items()}
         self._made = {tensor: n for n, given in self._gives.items() for tensor in given}
-        self._olds: dict[int, list[int]] = {}  # tensor → the tensors that it replaces
+        self._olds: dict[int, list[int]] = {}  # tensor → the tensors that the rewrite replaces by this tensor
         for old in self.instead:
             self._olds.setdefault(self._resolved(old), []).append(old)
         self._readers: dict[int, list[int]] = {}  # node → the new nodes that read from it
@@ -171,7 +179,7 @@ class _After:
         self._remove_dead([source for node in self.gone for source in self.sources(node)] + list(self.new))
 
     def types(self, sizes: Mapping[str, int]) -> Mapping[int, TensorType]:
-        """Return the types of the tensors that new nodes read, at the typical sizes."""
+        """Return tensor id → type at the typical sizes, for the new tensors and all tensors that new nodes read."""
         kinds = {-2 - number: kind for number, kind in self.plan.types}
         kinds |= {t: self.graph.types[t] for read in self._reads.values() for t in read if t in self.graph.types}
         return TypesAt(kinds, sizes) if self.graph.interface.symbols else kinds
@@ -180,7 +188,9 @@ class _After:
         return self._reads[node] if node < 0 else self.graph.nodes[node].reads()
 
     def sources(self, node: int) -> list[int]:
-        """Return the producer of each tensor that a node reads, in the order of the tensors; omit inputs and weights.
+        """Return the id of the producer of each tensor that a node reads after the rewrite.
+
+        Graph inputs and weights are left out.
         """
         made, producers, result = self._made, self.graph.producers, []
         for tensor in self.reads(node):
@@ -191,7 +201,7 @@ class _After:
         return result
 
     def nodes_downstream(self, reach: int) -> Iterator[int]:
-        """Yield the remaining nodes within `reach` edges downstream of the replaced tensors, nearest first."""
+        """Yield the ids of remaining nodes within `reach` edges downstream of the replaced outputs, nearest first."""
         nodes, consumers, seen = self.graph.nodes, self.graph.consumers, set(self.gone)
         tensors = self.replaced
         for _ in range(reach):
@@ -214,7 +224,7 @@ class _After:
                 waiting += self.sources(node)
 
     def _is_read(self, node: int) -> bool:
-        """Check whether a remaining node or a graph output reads an output of this node."""
+        """Check whether a node outside `gone` or a graph output reads an output of the node after the rewrite."""
         if any(reader not in self.gone for reader in self._readers.get(node, ())):
             return True
         if node >= 0:
@@ -227,13 +237,18 @@ class _After:
         return False
 
 
-Nodes = dict[int, tuple[NodeRow, tuple[int, ...]]]  # node id → its row and its producers
-Patches = dict[int, tuple[Match, Patch]]  # id of a match → the match, kept alive so that its id stays unique; its patch
-Gains = dict[int, tuple[Match, float]]  # id of a match → the match; its gain in percent of the initial objective
+Nodes = dict[int, tuple[NodeRow, tuple[int, ...]]]  # node id → its row, the ids of its producers
+Patches = dict[int, tuple[Match, Patch]]  # id(match) → match (a reference keeps id(match) unique), its patch
+Gains = dict[int, tuple[Match, float]]  # id(match) → match, its gain in percent of the initial objective
 
 
 class CandidateTable:
-    """The rows of a state's graph and the patch of each of its matches."""
+    """The candidates of a state: the rows of its graph, and the patch of each match.
+
+    Attributes:
+      state: the state.
+      reach: see `CandidateEnv`.
+    """
 
     def __init__(self, state: RewriteState, reach: int | None, nodes: Nodes, known: Patches, gains: Gains):
         self.state, self.reach = state, reach
@@ -257,17 +272,19 @@ class CandidateTable:
         return cls(state, reach, _updated_rows({}, state, state.graph.nodes), {}, {})
 
     def after(self, state: RewriteState) -> "CandidateTable":
-        """Build the table of a successor state, and reuse all patches and gains that the rewrite did not affect."""
+        """Build the table of a successor of `self.state`; reuse patches and gains that the rewrite did not affect."""
         touched = state.touched
         known = {key: kept for key, kept in self._patches.items() if touched.isdisjoint(kept[1].depends)}
         gains = {}
-        if self._gains and state.strain is None:  # a gain in a maximum depends on rewrites anywhere in the graph
+        if self._gains and state.strain is None:  # If the cost is a maximum, each rewrite can change every gain.
             near = state.near(touched, 1 + state.reach)
             gains = {key: kept for key, kept in self._gains.items() if near.isdisjoint(kept[0].nodes)}
         return CandidateTable(state, self.reach, _updated_rows(self._nodes, state, touched), known, gains)
 
     def gains(self, matches: Sequence[Match]) -> np.ndarray:
-        """Return float32 [1 + matches], the gain of each match in percent of the initial objective; 0 first, for NO-OP.
+        """Return float32 [1 + number of matches], gains in percent of the initial objective.
+
+        The first element is 0, the gain of NO-OP. A gain that is not cached is computed by following the match.
         """
         state, whole = self.state, max(self.state.task.initial.objective, 1)
         for match in matches:
@@ -277,7 +294,7 @@ class CandidateTable:
         return np.array([0.0, *(self._gains[id(match)][1] for match in matches)], np.float32)
 
     def arrays(self, matches: Sequence[Match]) -> dict[str, np.ndarray]:
-        """Return the arrays of `CandidateEnv` (without actions and gains) for the current graph and these matches."""
+        """Return the observation of `CandidateEnv` without actions and gains, with a candidate for each given match."""
         order, patches = self.state.graph.order, [self._patches[id(match)][1] for match in matches]
         n, row_of = len(order), np.zeros(self.state.graph.next_id, np.int32)
         row_of[np.array(order, np.int64)] = np.arange(n)
@@ -290,7 +307,7 @@ class CandidateTable:
         seen = seen[np.concatenate([np.arange(n), np.where(new, n - 1 + np.cumsum(new), row_of[rows])])]
         sizes = np.array([len(patch.rows) for patch in patches], np.int32)
         edges = [len(patch.senders) for patch in patches]
-        first = np.repeat(n + np.cumsum(sizes, dtype=np.int32) - sizes, edges)  # first row of each edge's patch
+        first = np.repeat(n + np.cumsum(sizes, dtype=np.int32) - sizes, edges)  # for each edge, first row of its patch
         senders = _concatenated([patch.senders for patch in patches])
         owners = np.arange(1, len(patches) + 1, dtype=np.int32)
         return {
@@ -311,7 +328,13 @@ class CandidateTable:
 
 
 def _updated_rows(nodes: Nodes, state: RewriteState, changed: Iterable[int]) -> Nodes:
-    """Return the rows of a state from the rows of an earlier state and the ids of all nodes that changed since."""
+    """Return the rows of a state's graph; reuse the rows of an earlier state for nodes that did not change.
+
+    Args:
+      nodes: the rows of the earlier state.
+      state: the state.
+      changed: ids of all nodes that were changed, added or removed since the earlier state.
+    """
     nodes, graph, types = nodes.copy(), state.graph, state.graph.at(state.task.sizes[0]).types
     for node_id in changed:
         node = graph.nodes.get(node_id)
@@ -327,29 +350,29 @@ def _concatenated(parts: list[np.ndarray]) -> np.ndarray:
 
 
 class CandidateEnv(gymnasium.Wrapper):
-    """A wrapper of the rewriting environment that observes the current graph and the graphs that valid actions lead to.
+    """A wrapper of the rewriting environment whose observations contain the current graph and all successor graphs.
 
-    With n rows, e edges and C candidates, the current graph being candidate 0:
+    An observation has n rows, e edges and C candidates, and candidate 0 is the current graph:
 
     | key | shape, dtype | meaning |
     | --- | --- | --- |
     | ops | int32 [n] | operator id of each row |
-    | nodes | float32 [n, 5] | 1 if the operator is constant; the sum of its input shapes, in multiples of 4096 |
+    | nodes | float32 [n, 5] | 1 if the operator is constant; the sum of its input shapes, divided by 4096 |
     | senders, receivers | int32 [e] | rows at the two ends of each edge, along the data flow |
     | owners | int32 [n] | candidate of each row, ascending |
-    | replaced, replacers | int32 [r] | a row of the current graph, and a candidate that lacks this row |
+    | replaced, replacers | int32 [r] | pairs of a row of the current graph and a candidate that lacks this row |
     | actions | int64 [C, 2] | (xfer_id, location) of each candidate; NO-OP for candidate 0 |
     | gains | float32 [C] | estimated gain of each candidate in percent of the initial objective; only with `gains` |
 
     Actions are the actions of the wrapped environment. A shape is shown by its last four sizes, with leading zeros. An
     action that the wrapped environment masks is no candidate. Only `step` and `reset` of this wrapper update the
-    candidates: it does not notice a state restored in the wrapped environment.
+    candidates; `restore_state` of the wrapped environment does not.
 
     Args:
       env: a `rlflow.env.graph_rewrite.GraphRewriteEnv` whose actions are single rewrites.
-      reach: number of message-passing steps of the network; None to show each candidate with all its rows, as in
-        X-RLflow.
-      gains: True to show the estimated gains.
+      reach: number of message-passing steps of the network, which determines the patches; None for patches that
+        contain all rows of a candidate, as in X-RLflow.
+      gains: True to include the estimated gains in observations.
 
     Raises:
       RLFlowError: the actions of the environment are not single rewrites of a model.
@@ -387,10 +410,13 @@ class CandidateEnv(gymnasium.Wrapper):
         return self._observe(observation), float(reward), terminated, truncated, info
 
     def replayed(self, actions: Iterable[tuple[int, int]]) -> Iterator[tuple[dict[str, np.ndarray], int]]:
-        """Yield the observations along a sequence of actions, each with the index of the candidate chosen; play no
-        step.
+        """Yield (observation, index of the chosen candidate) for each action of a sequence from the initial state.
 
-        The last pair is the observation at the end of the sequence with NO-OP, candidate 0.
+        The last pair is the observation after all actions and 0, the index of NO-OP. The state of the environment does
+        not change.
+
+        Args:
+          actions: valid (xfer_id, location) pairs without NO-OP.
         """
         table = self._initial
         for action in (*map(tuple, actions), None):
@@ -407,7 +433,12 @@ class CandidateEnv(gymnasium.Wrapper):
         return self._observation_of(self.table, observation["location_masks"][actions[:-1, 0], actions[:-1, 1]] == 1)
 
     def _observation_of(self, table: CandidateTable, allowed: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the observation; `allowed` is bool [actions], False for a masked action, NO-OP excluded."""
+        """Return the observation of a state.
+
+        Args:
+          table: the candidates of the state.
+          allowed: bool [number of valid actions without NO-OP], False for an action that the environment masks.
+        """
         actions, matches = table.state.valid_actions(), list(compress(table.state.matches, allowed))
         candidates = table.arrays(matches) | {"actions": np.concatenate([actions[-1:], actions[:-1][allowed]])}
         return candidates | {"gains": table.gains(matches)} if self._gains else candidates

@@ -1,13 +1,14 @@
-"""Rewards: the value of one step of the real environment, by estimated cost or by measured latency.
+"""Rewards of the steps of the real environment, from estimated costs or from measured latencies.
 
-A reward is a function (before, after, initial) of states, or an `EpisodeReward` if only some states are measured. An
-invalid action earns INVALID_REWARD (RLFlow, equations 2 and 3) and changes nothing else.
+A reward is a function (before, after, initial) of states, or an `EpisodeReward` if it depends on several steps. An
+invalid action has the reward INVALID_REWARD (RLFlow, equations 2 and 3) and does not change the state.
 
-`MeasuredReward` (X-RLflow, equation 2) pays 100 (RT_{t−1} − RT_t) / RT_0 between measured states: percent of the
-unchanged graph's latency. It measures every N-th step and the last one, NO-OP included. Other steps earn `unmeasured`;
-X-RLflow's code pays 0.1 for them. The measured rewards of an episode sum to 100 (RT_0 − RT_T) / RT_0 for every N. Each
-latency is a ratio to the initial graph, measured at the same time, so a machine that slows down changes no reward. A
-lost measurement earns 0; the next measured step then pays for both.
+`MeasuredReward` (X-RLflow, equation 2) measures the latency RT after every N-th step and after the last step, NO-OP
+included. The reward of a measured step is 100 (RT_s − RT_t) / RT_0, where RT_0 is the latency of the initial graph and
+RT_s the latency at the previous measured step s. The reward of every other step is the constant `unmeasured`, which is
+0.1 in X-RLflow's code. For every N, the rewards of the measured steps of an episode sum to 100 (RT_0 − RT_T) / RT_0.
+Each latency is measured as a ratio to the initial graph at the same time, so a machine that slows down does not change
+the rewards. If a measurement is lost, the reward of its step is 0, and the next measured step gets the gain of both.
 """
 
 import math
@@ -23,7 +24,7 @@ from rlflow.costs.measurements import Latencies
 from rlflow.env import EnvOptions
 from rlflow.env.state import RewriteState
 
-INVALID_REWARD = -100.0
+INVALID_REWARD = -100.0  # reward of an invalid action
 
 REWARDS = Registry(
     "reward",
@@ -38,7 +39,7 @@ REWARDS = Registry(
 
 
 def incremental(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
-    """Return RT_{t-1} − RT_t in ms (RLFlow, equation 2).
+    """Return RT_{t-1} − RT_t, the decrease of the estimated runtime in ms (RLFlow, equation 2).
 
     Args:
       before: the state before the step.
@@ -55,34 +56,34 @@ def combined(
     alpha: float = EnvOptions.alpha,
     beta: float = EnvOptions.beta,
 ) -> float:
-    """Return α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) (RLFlow, equation 3).
+    """Return α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) for the runtime RT and memory accesses M (RLFlow, equation 3).
 
     Args:
       before: the state before the step.
       after: the state after the step.
       initial: the first state of the episode; unused.
-      alpha: α, weight of the runtime RT in ms.
-      beta: β, weight of the memory accesses M in MB.
+      alpha: α, weight of the decrease of the runtime in ms.
+      beta: β, weight of the decrease of the memory accesses in MB.
     """
     return alpha * incremental(before, after, initial) + beta * (before.cost.bytes - after.cost.bytes) / 1e6
 
 
 def relative(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
-    """Return 100 (RT_{t-1} − RT_t) / RT_0, percent of the unchanged graph's runtime (X-RLflow, equation 2).
+    """Return 100 (RT_{t-1} − RT_t) / RT_0, the gain in percent of the initial objective (X-RLflow, equation 2).
 
     Args:
       before: the state before the step.
       after: the state after the step.
-      initial: the first state of the episode, with runtime RT_0.
+      initial: the first state of the episode, with the objective (estimated runtime) RT_0.
     """
     return 100.0 * (before.objective - after.objective) / max(initial.objective, 1)
 
 
 def new_runtime(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
-    """Return RT_0 − RT_t in ms, the improvement of the new graph over the unchanged graph.
+    """Return RT_0 − RT_t in ms, the decrease of the estimated runtime since the start of the episode.
 
-    The paper evaluates a "new runtime reward" (R2 in its figure 5) and gives no formula. The difference from
-    RT_0 is 0 for the unchanged graph. For NO-OP, the environment pays 0 under every step reward.
+    The RLFlow paper evaluates a "new runtime reward" (R2 in its figure 5) and gives no formula. This formula has the
+    value 0 for the initial graph. NO-OP has the reward 0, as under every step reward.
 
     Args:
       before: the state before the step; unused.
@@ -93,12 +94,12 @@ def new_runtime(before: RewriteState, after: RewriteState, initial: RewriteState
 
 
 def make_reward(name: str, alpha: float, beta: float) -> StepReward:
-    """Return a reward that is computed from estimates.
+    """Return the reward function with the given name, which uses estimated costs.
 
     Args:
       name: a name in REWARDS other than "measured".
-      alpha: weight of the runtime in `combined`.
-      beta: weight of the memory accesses in `combined`.
+      alpha: weight of the runtime; only `combined` uses it.
+      beta: weight of the memory accesses; only `combined` uses it.
     """
     reward = REWARDS.get(name)
     return partial(reward, alpha=alpha, beta=beta) if reward is combined else reward
@@ -108,7 +109,7 @@ def make_reward(name: str, alpha: float, beta: float) -> StepReward:
 
 
 def begin(reward: Reward, initial: State) -> Earnings:
-    """Return the earnings at the start of an episode.
+    """Return the rewards of an episode that has just begun, as an immutable `Earnings` value.
 
     Args:
       reward: a step reward or an episode reward.
@@ -119,7 +120,13 @@ def begin(reward: Reward, initial: State) -> Earnings:
 
 @dataclass(frozen=True)
 class StepByStep:
-    """The earnings under a reward that depends on one step alone; implements `rlflow.common.task.Earnings`."""
+    """The `Earnings` of an episode under a reward that depends on one step alone.
+
+    Attributes:
+      reward: the reward function.
+      initial: the first state of the episode.
+      last: reward of the last step.
+    """
 
     reward: StepReward
     initial: State
@@ -136,11 +143,11 @@ class StepByStep:
 
 @dataclass(frozen=True)
 class MeasuredReward:
-    """A reward by measured latency; implements `rlflow.common.task.EpisodeReward`.
+    """A reward from measured latencies; implements `rlflow.common.task.EpisodeReward`.
 
     Attributes:
-      latencies: the measurements of graphs, shared by all environments of one `EnvSpec`.
-      every: number of steps between measured states; None to measure the last state alone.
+      latencies: the measured latencies, which all environments of one `EnvSpec` share.
+      every: number of steps from one measured state to the next; None to measure only the last state.
       unmeasured: reward of a step that is not measured.
     """
 
@@ -152,7 +159,7 @@ class MeasuredReward:
         return MeasuredEarnings(self, initial)
 
     def latency(self, initial: RewriteState, state: RewriteState) -> Latency:
-        """Return the latency of a state relative to the initial graph; measure it if it is not known.
+        """Return the latency of a state's graph relative to the initial graph; measure the latency if it is not known.
 
         Args:
           initial: the first state of the episode.
@@ -163,15 +170,16 @@ class MeasuredReward:
 
 @dataclass(frozen=True)
 class MeasuredEarnings:
-    """The earnings of an episode under a `MeasuredReward`; implements `rlflow.common.task.Earnings`.
+    """The rewards of an episode under a `MeasuredReward`; implements `rlflow.common.task.Earnings`.
 
     Attributes:
-      reward: the reward.
+      reward: the `MeasuredReward`.
       initial: the first state of the episode.
-      steps: number of valid steps so far.
-      last: reward of the last step, in percent of the initial latency.
-      baseline: relative latency of the last measured state; None if no state after the initial one was measured.
-      latency: relative latency of the current state; None if this state was not to be measured.
+      steps: number of valid steps so far, without NO-OP.
+      last: reward of the last step; for a measured step, in percent of the initial latency.
+      baseline: latency of the last measured state / latency of the initial graph; None if no state after the initial
+        state was measured.
+      latency: latency of the current state relative to the initial graph; None if this state was not to be measured.
       measurements: hash of each measured state → seconds that the measurement took.
     """
 
@@ -187,9 +195,10 @@ class MeasuredEarnings:
     def info(self) -> Mapping[str, object]:
         """Entries for the `info` dictionary of the environment.
 
-        `measured` is True if the last valid step was to be measured. `latency`, `latency_low` and `latency_high` are
-        relative to the initial graph, with the 95 % interval; they are NaN if no measurement was due or the measurement
-        was lost. `measurement_seconds` is the total over all episodes of all environments that share the latencies.
+        `measured` is True if the state after the last valid step was to be measured. `latency` is the latency of this
+        state relative to the initial graph, and [`latency_low`, `latency_high`] is its 95 % interval. The three are NaN
+        if the state was not to be measured or the measurement was lost. `measurement_seconds` is the total over all
+        episodes of all environments that share `MeasuredReward.latencies`.
         """
         ratio, low, high = self.latency[:3] if self.latency else (math.nan, math.nan, math.nan)
         return {

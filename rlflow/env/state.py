@@ -1,7 +1,7 @@
-"""The rewriting process without an agent's interface: a state, its matches, its cost and its successors.
+"""The rewriting MDP without the Gymnasium interface: a state, its matches, its cost and its successor states.
 
-A `RewriteState` is an immutable value, so saving, restoring and forking are assignments. Searches, rollouts and the
-Gymnasium environment are built on it.
+A `RewriteState` is an immutable value, so saving, restoring and forking a state are assignments. Searches, rollouts and
+the Gymnasium environment are built on `RewriteState`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,18 +27,19 @@ from rlflow.rules.match import Match
 
 @dataclass(frozen=True)
 class Task:
-    """One loaded model with its rules, cost model and limits; constant during an episode.
+    """One loaded model with its rules, cost model and limits; a task is the same in all episodes.
 
     Attributes:
       graph: the graph at which every episode begins.
       rules: the rules that an action can apply.
-      cost: the cost model; for a model with symbolic sizes, the same cost model at the typical sizes.
-      max_locations: L, the largest number of locations of one rule.
-      sizes: for each size at which the model is estimated and measured, symbol → typical size; one empty dict if the
-        model has no symbols.
-      preparation: (xfer_id, location) pairs that lead from the loaded model to `graph`.
-      loaded: the model as loaded; None if `graph` is the model as loaded.
-      moves: the option `env.moves`. `rlflow.env.batched.start_of` uses it; `initial` always offers single rewrites.
+      cost: the cost model; for a model with symbolic sizes it is replaced by its `AtSizes` at the typical sizes.
+      max_locations: L, the largest number of locations of one rule that actions can select.
+      sizes: for each typical size at which the model is estimated and measured, symbol → size; ({},) if the model has
+        no symbols.
+      preparation: (xfer_id, location) of the rewrites that lead from the loaded model to `graph`.
+      loaded: the graph of the model as loaded; None if it is `graph`.
+      moves: the option `env.moves` ("single" or "batched"). Only `rlflow.env.batched.start_of` reads it; `initial`
+        always offers single rewrites.
     """
 
     graph: Graph
@@ -63,42 +64,42 @@ class Task:
 
     @property
     def original(self) -> Graph:
-        """The model as loaded, before the preparation."""
+        """The graph of the model as loaded, before the rewrites in `preparation`."""
         return self.loaded or self.graph
 
     @cached_property
     def initial(self) -> "RewriteState":
         if self.loaded is not None:
-            _ = self.original_cost  # Timing the original's operators here keeps it out of a search's deadline.
+            _ = self.original_cost  # Time the original's operators now, before a search sets a deadline.
         cost = GraphCost.of(self.cost, self.graph)
         check_recorded(self.cost)
         return RewriteState(self, self.graph, cost, None, (NO_ENTRIES, frozenset(self.graph.nodes)))
 
     @cached_property
     def original_cost(self) -> NodeCost:
-        """The cost of the model as loaded."""
+        """The cost of `original`."""
         return self.initial.cost if self.loaded is None else graph_cost(self.cost, self.loaded)
 
     def forget_costs(self) -> None:
-        """Recompute all costs after new timings. States from before this call are invalid."""
+        """Recompute all costs with the current timings. States that were made before this call become invalid."""
         for name in ("initial", "original_cost", "initial_totals"):
             self.__dict__.pop(name, None)
         _ = self.initial
 
     @property
     def cost_is_known(self) -> bool:
-        """True if the cost of `initial` is computed; if not, accessing `initial` may time operators."""
+        """True if `initial` was computed already. Otherwise the first access to `initial` may time operators."""
         return "initial" in self.__dict__
 
     @cached_property
     def initial_totals(self) -> np.ndarray:
-        """float64 [TOTALS], the denominators of the relative totals in `GraphArrays.globals`."""
+        """float64 [TOTALS], the totals (`rlflow.env.observation.totals`) of the initial graph."""
         running = sum(not node.constant for node in self.graph.nodes.values())
         return totals(self.initial.graph_cost, running)
 
     @cached_property
     def size_features(self) -> np.ndarray:
-        """float32 [SIZE_SLOTS]; see `rlflow.env.observation.size_features`."""
+        """float32 [SIZE_SLOTS], the typical sizes as features (`rlflow.env.observation.size_features`)."""
         return size_features(self.sizes)
 
     @property
@@ -113,21 +114,22 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class RewriteState(LocalState):
-    """One graph of the rewriting process, with its cost and the matches of each rule.
+    """A state of the rewriting MDP: one graph with its cost and the matches of each rule.
 
-    Matches, counts and arrays are computed on first access, from the values of an earlier state.
+    Matches, counts and arrays are computed on first access. The computation reuses matches and arrays of an earlier
+    state.
 
     Attributes:
-      task: the constants of the episode.
+      task: the task, which all states of an episode share.
       graph: the graph.
-      graph_cost: the cost of each node and of the graph.
+      graph_cost: the cost of each node and of the whole graph.
     """
 
     task: Task
     graph: Graph
     graph_cost: GraphCost
     _matches_before: MatchTable | None
-    _entries_before: tuple[Entries, frozenset[int]]  # an earlier state's entries, and ids of all nodes changed since
+    _entries_before: tuple[Entries, frozenset[int]]  # entries of an earlier state, ids of nodes changed since
 
     @cached_property
     def table(self) -> MatchTable:
@@ -135,7 +137,7 @@ class RewriteState(LocalState):
 
     @cached_property
     def entries(self) -> Entries:
-        """The contribution of each node to the arrays."""
+        """The contribution of each node to the arrays of an observation."""
         return update_entries(*self._entries_before, self.graph, self.graph_cost, self.task.sizes[0])
 
     @property
@@ -144,34 +146,34 @@ class RewriteState(LocalState):
 
     @property
     def objective(self) -> int:
-        """Estimated runtime in picoseconds, or the quantity of a cost model that does not estimate time."""
+        """The estimated runtime in picoseconds, or the quantity that a cost model estimates instead of time."""
         return self.graph_cost.total.runtime_ps
 
     @property
     def runtime_ms(self) -> float:
-        """Estimated runtime in ms."""
+        """The estimated runtime in milliseconds."""
         return runtime_ms(self.cost)
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """int32 [N], the number of locations of each rule, at most `max_locations`."""
+        """int32 [N], the number of locations of each rule that actions can select, at most `max_locations`."""
         return np.minimum(self.table.counts, self.task.max_locations)
 
     def is_valid(self, xfer_id: int, location: int) -> bool:
-        """Check whether a rule has a location in this graph.
+        """Check whether (xfer_id, location) is a valid action other than NO-OP.
 
         Args:
-          xfer_id: number of the rule.
-          location: index of the match in the canonical order.
+          xfer_id: index of the rule in the rule set.
+          location: index of the match among the rule's matches in canonical order.
         """
         return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]
 
     def apply(self, xfer_id: int, location: int) -> "RewriteState":
-        """Return the state after a rewrite.
+        """Return the state after one rewrite.
 
         Args:
-          xfer_id: number of the rule; NO-OP is invalid here.
-          location: index of the match in the canonical order.
+          xfer_id: index of the rule in the rule set; NO-OP is invalid here.
+          location: index of the match among the rule's matches in canonical order.
 
         Raises:
           RLFlowError: the rule has no such location in this graph.
@@ -187,17 +189,17 @@ class RewriteState(LocalState):
         return list(self.table.of_rule(match.xfer_id)).index(match)
 
     def follow(self, match: Match) -> "RewriteState":
-        """Return the state after the rewrite of a match, which must be in the match table of this state."""
+        """Return the state after the rewrite at a match, which must be a match of this state (`table`)."""
         graph = apply(self.graph, self.task.rules[match.xfer_id], match)
         return self.rewritten(graph, self.table, graph.touched)
 
     def rewritten(self, graph: Graph, before: MatchTable, touched: frozenset[int]) -> "RewriteState":
-        """Return the state of a graph that rewrites made from this state's graph.
+        """Return the state of a graph that one or several rewrites made from the graph of this state.
 
         Args:
           graph: the graph after the rewrites.
-          before: the matches of the graph that the last rewrite was applied to.
-          touched: ids of the nodes that any of the rewrites changed, added or removed.
+          before: the matches of the graph to which the last rewrite was applied.
+          touched: ids of the touched nodes of all rewrites (`Graph.touched`).
         """
         cost = self.graph_cost.after(self.task.cost, graph, touched)
         if "entries" in self.__dict__:
@@ -207,37 +209,40 @@ class RewriteState(LocalState):
         return RewriteState(self.task, graph, cost, before, entries)
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        """Return int32 [k], the rows of these nodes in `arrays`, in the order given."""
+        """Return int32 [k], for each of k node ids the row of the node in `arrays`."""
         position = {node_id: row for row, node_id in enumerate(self.graph.order, start=len(self.graph.inputs))}
         return np.array([position[node_id] for node_id in nodes], np.int32)
 
     @property
     def hash(self) -> str:
-        """A hash of the graph; equal graphs have equal hashes."""
+        """The hash of the graph; equal graphs have equal hashes."""
         return self.graph.hash
 
     @property
     def touched(self) -> frozenset[int]:
-        """Ids of the nodes that the last rewrite changed, added or removed, and of the nodes around them."""
+        """Ids of the nodes that the last rewrite changed, added or removed, and of the nodes around changed edges."""
         return self.graph.touched
 
     @cached_property
     def strain(self) -> Mapping[int, int] | None:
-        """Node id → the largest value in which the node takes part, for a cost that is a maximum; None for a sum."""
+        """Node id → the largest value of the maximised quantity in which the node takes part (`StrainedState.strain`).
+
+        None if the cost is a sum over nodes.
+        """
         cost = self.task.cost
         return cost.strain(self.graph) if hasattr(cost, "strain") else None
 
     @property
     def reach(self) -> int:
-        """Distance in edges within which a change can affect the cost of one node."""
+        """The distance in edges within which a change can affect the cost of one node."""
         return self.task.cost.reach
 
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
         """Return the ids of the given nodes and of all nodes within `reach` edges of them.
 
         Args:
-          nodes: node ids.
-          reach: distance in edges.
+          nodes: node ids; ids that are not in the graph are allowed.
+          reach: largest distance in edges.
         """
         return neighbourhood(self.graph, nodes, reach)
 
@@ -247,7 +252,7 @@ class RewriteState(LocalState):
 
     @property
     def matches(self) -> list[Match]:
-        """The matches of all valid actions, in the order of `valid_actions`."""
+        """The matches of all valid actions except NO-OP, in the order of `valid_actions`."""
         return [
             match
             for xfer_id, n in enumerate(self.counts.tolist())
@@ -256,5 +261,5 @@ class RewriteState(LocalState):
         ]
 
     def valid_actions(self) -> np.ndarray:
-        """Return int64 [n, 2], all valid (xfer_id, location), NO-OP last."""
+        """Return int64 [n, 2], all valid actions (xfer_id, location), with NO-OP as the last row."""
         return valid_actions(self.counts, stop=True)
