@@ -1,8 +1,8 @@
 """The real environment: states and their successors, rewards, observations, and the Gymnasium interface.
 
-A step updates matches, cost and observation only for the nodes near the rewrite, so most of its work does not grow with
-the graph. Only the copying of dictionaries does. No step reads or copies a weight. This module holds the options of the
-environment and imports nothing heavy, so that reading a config stays fast.
+A step updates matches, cost and observation only for the nodes near the rewrite. Therefore only the copying of
+dictionaries takes a time that grows with the graph. No step reads or copies a weight. This module holds the options of
+the environment. It imports neither NumPy nor Gymnasium, so that reading a config is fast.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@
     env = gymnasium.make("rlflow/GraphRewrite-v0", model="tiny_resnet18", max_steps=30)
 
 `GraphRewriteEnv` is the Gymnasium environment. `EnvSpec` holds the plain values from which any process or machine makes
-the same environment. `make_vector_env` makes several copies, each in its own process.
+the same environment. `make_vector_env` makes a vector environment of several copies, each in its own process.
 """
 
 import os
@@ -38,11 +38,11 @@ from rlflow.zoo import ZOO, load
 class GraphRewriteEnv(StepEnv):
     """An environment whose actions rewrite a computation graph (RLFlow, section 3.1).
 
-    See `StepEnv`. An action is (xfer_id, location). rlflow/env/observation.py describes the arrays,
-    rlflow/env/rewards.py the rewards. `info` contains `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`,
-    `valid`, `rule` (the rule of the last action), and the entries of the reward. With `env.moves=batched`, an action is
-    (xfer_id, index of a move), and `info["actions"]` lists the single rewrites of the last move
-    (rlflow/env/batched.py).
+    See `StepEnv` for the spaces. An action is (xfer_id, location). rlflow/env/observation.py describes the arrays of an
+    observation, and rlflow/env/rewards.py describes the rewards. `info` contains `cost` (estimated runtime in ms),
+    `flops`, `bytes`, `launches`, `valid`, `rule` (name of the rule that the last action applied, or ""), and the
+    entries of the reward. With `env.moves=batched`, an action is (xfer_id, index of a move), and `info["actions"]`
+    lists the single rewrites of the last move (rlflow/env/batched.py).
     """
 
     def __init__(
@@ -74,15 +74,14 @@ class GraphRewriteEnv(StepEnv):
 
 @dataclass(frozen=True)
 class EnvSpec(EnvOptions):
-    """All that a process needs to make the real environment, as plain values: a model and the options of `env` and
-    `cost`.
+    """A specification of the real environment in plain values: a model and the options of `env` and `cost`.
 
     Attributes:
       model: path of the ONNX file, or a zoo name.
-      shapes: (name, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
-      fix: True to freeze the dimensions at these sizes (see `load_at`).
+      shapes: (name of a symbolic dimension, size or sizes) pairs, the typical sizes (see `typical_sizes`).
+      fix: True to replace the symbolic dimensions by these sizes in the model (see `load_at`).
       cost: name of the cost model in `rlflow.costs.COSTS`.
-      threads: threads of a timing; by default the usable cores of the process that makes this object.
+      threads: threads of ONNX Runtime; None becomes the number of cores that this process may use.
       database: path of the timing database; None for the default path.
     """
 
@@ -95,14 +94,14 @@ class EnvSpec(EnvOptions):
 
     def __post_init__(self) -> None:
         if self.threads is None:
-            # Fixed here, so that a process with another number of cores uses the same number of threads.
+            # The number is set here, so that a process with another number of cores uses the same number of threads.
             object.__setattr__(self, "threads", usable_cores())
 
     def make_task(self) -> Task:
         return self.open(load(self.model) if self.model in ZOO else self.model)
 
     def open(self, source: Path | str | onnx.ModelProto) -> Task:
-        """Open another model with the same options; see `load_at` for the accepted sources."""
+        """Load a model from a file or in memory (see `load_at`) and return its task with the options of this object."""
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules
@@ -115,7 +114,7 @@ class EnvSpec(EnvOptions):
 
     @property
     def measures(self) -> bool:
-        """True if the reward is a measured latency."""
+        """True if the reward comes from measured latencies (`env.reward=measured`)."""
         return REWARDS.get(self.reward) is MeasuredReward
 
     def make_reward(self) -> Reward:
@@ -125,18 +124,18 @@ class EnvSpec(EnvOptions):
 
     @cached_property
     def _latencies(self) -> Latencies:
-        """The measured latencies. All rewards of this object share one measuring process and its results."""
+        """The measured latencies, which all rewards that this object makes share, with one measuring process."""
         probe = Probe(self.threads, self.measure_seconds, self.measure_limit)
         return Latencies(TimingDatabase(self.database), self.threads, probe)
 
     def absolute(self) -> "EnvSpec":
-        """Return a copy with absolute paths, for a process with another working directory."""
+        """Return a copy with absolute paths of model and database, for a process with another working directory."""
         model = self.model if self.model in ZOO else os.path.abspath(self.model)
         return replace(self, model=model, database=self.database and os.path.abspath(self.database))
 
 
 def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:
-    """Make the environment.
+    """Make the environment of a specification.
 
     Args:
       spec: the model and the options.
@@ -146,19 +145,19 @@ def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:
 
 
 def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
-    """Make n copies of the environment, each in its own process.
+    """Make a vector environment of n copies of the environment, each in its own process.
 
-    All copies run in this process if n is 1, if `processes` is False, or if the reward is measured. Only one process of
-    a machine may measure at a time.
+    All copies run in this process if n is 1, if `processes` is False, or if the reward is measured, because only one
+    process of a machine may measure at a time.
 
-    A copy whose episode ends is reset in the same step (`AutoresetMode.SAME_STEP`, as in the dream). Its last
-    observation is in `infos["final_obs"]`, and `step` returns the first observation of the next episode. Masks are part
-    of the batched observation: `xfer_mask` int8 [n, N + 1], `location_masks` int8 [n, N + 1, L].
+    A copy whose episode ends is reset in the same step (`AutoresetMode.SAME_STEP`, as in dreams). The last observation
+    of the episode is in `infos["final_obs"]`, and `step` returns the first observation of the next episode. Masks are
+    part of the batched observation: `xfer_mask` int8 [n, N + 1], `location_masks` int8 [n, N + 1, L].
 
     The processes are spawned, so a script that calls this function needs `if __name__ == "__main__":`.
 
     Args:
-      spec: the environment.
+      spec: the specification of the environment.
       n: number of copies.
       processes: False to run all copies in this process.
     """
@@ -172,12 +171,12 @@ def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
 def make_by_name(
     model: str, shapes: Mapping | None = None, rules=(), render_mode: str | None = None, **options
 ) -> GraphRewriteEnv:
-    """Make the environment for `gymnasium.make`.
+    """Make the environment from the keyword arguments of `gymnasium.make`.
 
     Args:
       model: path of the ONNX file, or a zoo name.
       shapes: name of a symbolic dimension → typical size or sizes.
-      rules: rule families; empty for the default families.
+      rules: names of rule families; empty for all families but `memory`.
       render_mode: "ansi" or None.
       **options: further fields of `EnvSpec`.
     """

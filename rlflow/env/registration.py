@@ -1,7 +1,8 @@
-"""Registration of `rlflow/GraphRewrite-v0` in Gymnasium, whichever of the two packages is imported first.
+"""Registration of `rlflow/GraphRewrite-v0` in Gymnasium without importing Gymnasium.
 
 Importing Gymnasium takes a noticeable time, which `import rlflow` and `rlflow --help` should not spend. If Gymnasium is
-not imported yet, its own later import registers the name.
+imported already, `register` registers the environment at once. Otherwise it installs an import hook that registers the
+environment as soon as Gymnasium is imported.
 """
 
 import sys
@@ -12,7 +13,7 @@ NAME = "rlflow/GraphRewrite-v0"
 
 
 def register() -> None:
-    """Register the environment now, or as soon as Gymnasium is imported."""
+    """Register the environment in Gymnasium: at once if Gymnasium is imported, otherwise when it is imported."""
     if "gymnasium" in sys.modules:
         _register()
     else:
@@ -28,11 +29,11 @@ def _register() -> None:
 class _Waiting(MetaPathFinder):
     """An import hook that finds Gymnasium as usual and registers the environment after Gymnasium is loaded.
 
-    A program that only checks whether Gymnasium is installed (`find_spec`) changes nothing.
+    A program that only checks whether Gymnasium is installed (`importlib.util.find_spec`) triggers no registration.
     """
 
     def __init__(self):
-        self.asking = False  # True while the other finders are asked, to prevent recursion
+        self.asking = False  # True while `find_spec` calls the other finders, to prevent recursion
 
     def find_spec(self, name: str, path, target=None):
         if name != "gymnasium" or self.asking:
@@ -48,7 +49,7 @@ class _Waiting(MetaPathFinder):
 
 
 class _Registering:
-    """A loader that delegates to another loader and registers the environment after the module is loaded."""
+    """A loader of Gymnasium that delegates to the usual loader and then registers the environment."""
 
     def __init__(self, loader, finder: _Waiting):
         self.loader, self.finder = loader, finder

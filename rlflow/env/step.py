@@ -1,8 +1,9 @@
 """The Gymnasium environment of any step-by-step task.
 
-`StepEnv` needs only the contract of a task (rlflow/common/task.py). `MultiModelEnv` joins several environments for an
-agent that must act on unseen graphs. `reset(options={"model": k})` starts an episode in environment k modulo their
-number. The agent thus decides the order, and a resumed training plays the same episodes as an uninterrupted one.
+`StepEnv` is the environment of one task; the task must implement `Task` and `State` of rlflow/common/task.py.
+`MultiModelEnv` joins several environments, so that an agent can train on several models. Its method
+`reset(options={"model": k})` starts an episode in environment k modulo the number of environments. The agent thus
+decides in which order it plays the models, and a resumed training plays the same episodes as an uninterrupted training.
 """
 
 import copy
@@ -22,23 +23,24 @@ from rlflow.env.rewards import INVALID_REWARD, begin
 
 @runtime_checkable
 class Recalls(Protocol):
-    """An environment that can enter the known successor of an action without computing it again."""
+    """An environment that can do a step whose successor state is known; see `StepEnv.recall`."""
 
     def recall(self, action, after: State) -> tuple: ...
 
 
-# Padding as a multiple of the initial graph. Computed constants are nodes, too: a ResNet has 2.6 times its nodes once
-# all its normalisations are folded. With a padding of twice the initial graph, an agent could not fold the last ones.
+# The padded size as a multiple of the initial graph. Operators that compute constants are nodes, too: a ResNet has 2.6
+# times its nodes after all its normalisations are folded. With twice the initial graph, an agent could not fold all of
+# them.
 PADDING_FACTOR = 4
 
 
 class StepEnv(gym.Env):
-    """An environment with one choice per step (RLFlow, section 3.1), for any task whose states are `State`s.
+    """A Gymnasium environment with one choice per step (RLFlow, section 3.1), for any step-by-step task.
 
     ## Action
-    `MultiDiscrete([N + 1, L])`: (action type, index), in rewriting (xfer_id, location). If the task has NO-OP, its
-    number is N and its only index is 0; it ends the episode. Index k is the k-th choice of the action type, in an order
-    that depends on the state alone.
+    `MultiDiscrete([N + 1, L])`: (action type, index), in rewriting (xfer_id, location). If the task has the action
+    NO-OP, its action type is N and its only index is 0; NO-OP ends the episode. Index k selects the k-th valid choice
+    of the action type, in an order that depends only on the state.
 
     ## Observation
     The paper's 4-tuple (graph_tuple, xfer_tuples, location_masks, xfer_mask) as a Dict:
@@ -51,32 +53,35 @@ class StepEnv(gym.Env):
     | senders, receivers | int32 [max_edges] | node indices |
     | n_node, n_edge | int32 [1] | number of nodes and edges without padding |
     | globals | float32 [G] | see `GraphArrays` |
-    | xfer_mask | int8 [N + 1] | 1 if the action type has a valid choice; always 1 for NO-OP |
-    | location_masks | int8 [N + 1, L] | 1 if the choice is valid |
+    | xfer_mask | int8 [N + 1] | 1 if the action type has a valid choice; 1 for NO-OP if the task has it |
+    | location_masks | int8 [N + 1, L] | 1 if the choice (action type, index) is valid |
 
-    `candidates()` returns the xfer_tuples, the graphs that the valid actions lead to. With
-    `reset(options={"candidates": True})`, every step of the episode puts them into `info["xfer_tuples"]`.
+    `candidates()` returns the xfer_tuples: the graphs that the valid actions lead to. With
+    `reset(options={"candidates": True})`, every step of the episode puts the xfer_tuples into `info["xfer_tuples"]`.
 
     ## Reward
-    A function of the states before and after a step, or a reward that depends on the whole episode. An invalid action
-    earns −100 and changes nothing. NO-OP earns 0 under a step reward; an episode reward may pay for NO-OP.
+    The reward is a function of the states before and after a step and of the initial state, or it depends on the whole
+    episode. An invalid action has the reward −100 and does not change the state. NO-OP has the reward 0, except under
+    an episode reward.
 
     ## Episode end
-    Terminated by NO-OP, or if no choice is left; truncated after `max_steps` steps.
+    NO-OP terminates the episode. In a task without NO-OP, a state without a valid choice terminates the episode. After
+    `max_steps` steps the episode is truncated.
 
     ## Info
-    `cost` (the objective in the task's unit), `valid`, and the entries of the reward and of a subclass.
+    `info` contains `cost` (the objective in the task's unit), `valid` (False after an invalid action), the entries of
+    the reward, and the entries that a subclass adds.
 
     Args:
-      task: the problem; constant during an episode.
+      task: the task, which no step changes.
       reward: a function (before, after, initial) → float of states, or a `rlflow.common.task.EpisodeReward`.
       max_steps: number of steps after which an episode is truncated.
-      max_nodes, max_edges: padding; by default slightly more than PADDING_FACTOR times the initial graph. An action
-        that could exceed the padding is masked, together with all later choices of its action type.
+      max_nodes, max_edges: the padded sizes; None for slightly more than PADDING_FACTOR times the initial graph. An
+        action that leads to a larger graph is masked, together with all later choices of its action type.
       render_mode: "ansi" or None.
 
     Raises:
-      RLFlowError: the initial graph exceeds the padding.
+      RLFlowError: the initial graph has more nodes or edges than the padded sizes.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}
@@ -138,7 +143,10 @@ class StepEnv(gym.Env):
         return self.recall(action, self.state.apply(xfer_id, location))
 
     def action_masks(self) -> np.ndarray:
-        """Return bool [N + 1 + L] masks for sb3-contrib: action types with NO-OP, then the indices of any action type.
+        """Return the action mask of the MultiDiscrete space for sb3-contrib, bool [N + 1 + L].
+
+        Element i ≤ N is True if action type i has a valid choice. Element N + 1 + k is True if index k is valid for at
+        least one action type.
         """
         xfer_ids, locations = self._masks()
         return np.concatenate([xfer_ids, locations.any(axis=0)]).astype(bool)
@@ -146,14 +154,14 @@ class StepEnv(gym.Env):
     # -- beyond Gymnasium --------------------------------------------------------------------------
 
     def save_state(self) -> tuple[State, int, Earnings]:
-        """Return a value for `restore_state`. States are immutable, so nothing is copied."""
+        """Return (state, number of steps, earnings), the argument of `restore_state`. All are immutable or numbers."""
         return self.state, self._steps, self._earnings
 
     def restore_state(self, saved: tuple[State, int, Earnings]) -> None:
         self.state, self._steps, self._earnings = saved
 
     def recall(self, action, after: State):
-        """Do a valid step whose successor is known; return the values of `step` without applying the action again.
+        """Do a valid step whose successor state is known, without computing that state; return the values of `step`.
 
         Args:
           action: the valid choice (action type, index).
@@ -166,13 +174,13 @@ class StepEnv(gym.Env):
         return self._observation(), self._earnings.last, ended, truncated, self._info(True, int(action[0]))
 
     def fork(self) -> "StepEnv":
-        """Return an independent environment in the same state. Both share the immutable task."""
+        """Return a copy of the environment in the same state; steps of the copy do not affect this environment."""
         other = copy.copy(self)
         other.action_space, other._np_random = copy.deepcopy(self.action_space), copy.deepcopy(self._np_random)
         return other
 
     def candidates(self) -> list[tuple[int, int, GraphArrays]]:
-        """Return (xfer_id, location, GraphArrays) for each valid choice, with the graph that the choice leads to."""
+        """Return (xfer_id, location, GraphArrays of the successor state) for each valid choice except NO-OP."""
         actions = valid_actions(self.state.counts, stop=False)
         return [(int(x), int(k), self.state.apply(x, k).arrays()) for x, k in actions if self._allowed(x, k)]
 
@@ -201,7 +209,7 @@ class StepEnv(gym.Env):
         return self._arrays_cache
 
     def _masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return xfer_mask, int8 [N + 1], and location_masks, int8 [N + 1, L]."""
+        """Return (xfer_mask int8 [N + 1], location_masks int8 [N + 1, L]) of the current state."""
         if self._masks_of is not self.state:
             locations = location_masks(self.state.counts, self.encoding_spec)
             if self._near_padding():  # Valid indices stay a prefix 0 … count − 1; docs/ARCHITECTURE.md promises this.
@@ -227,7 +235,12 @@ class StepEnv(gym.Env):
         }
 
     def _info(self, valid: bool, taken: int | None = None) -> dict[str, Any]:
-        """Return the `info` dictionary; `taken` is the action type of a valid choice that was just made."""
+        """Return the `info` dictionary of the current state.
+
+        Args:
+          valid: False after an invalid action.
+          taken: action type of the choice that led to the state; None after `reset`, NO-OP or an invalid action.
+        """
         cost = self.state.objective / self.task.per_unit
         info = {"cost": cost, **self._task_info(taken), **self._earnings.info, "valid": valid}
         if self._wants_candidates:
@@ -235,7 +248,7 @@ class StepEnv(gym.Env):
         return info
 
     def _task_info(self, taken: int | None) -> dict[str, Any]:
-        """Return further entries of `info`; a subclass adds the quantities of its task."""
+        """Return the entries that a subclass adds to `info`; the argument is as in `_info`."""
         return {}
 
 
@@ -247,7 +260,7 @@ def _padded(array: np.ndarray, size: int) -> np.ndarray:
 
 
 class MultiModelEnv(gymnasium.Env):
-    """Several environments with equal spaces, used as one; `reset` selects the environment of the next episode.
+    """An environment that plays each episode in one of several environments with equal spaces, which `reset` selects.
 
     Attributes:
       models: number of environments.
