@@ -1,9 +1,9 @@
-"""Feature vectors of single operators and tensors: the columns of an observation that depend on one of them alone.
+"""Feature vectors of single operators and single tensors, from which observation.py assembles observations.
 
-`operator_features` shows the operator, its attributes and its numbers of inputs and outputs. `tensor_features` shows
-the data type, the shape, and the content if rules look at it. `shown` maps a number to a logarithmic scale that keeps
-the sign. A value that has no column of its own, or that its column rounds, goes into a hash (`fingerprint`), so equal
-fingerprints mean equal values. observation.py assembles the vectors into graphs.
+`operator_features` encodes the attributes of an operator and its numbers of inputs and outputs. `tensor_features`
+encodes the data type and shape of a tensor, and its content if conditions of rules may depend on it. `shown` maps a
+number to a logarithmic scale that keeps the sign. A value that has no column of its own, or that its column rounds,
+goes into a hash (`fingerprint`). Different values have different fingerprints except for rare collisions.
 """
 
 import hashlib
@@ -22,14 +22,17 @@ from rlflow.rules.apply import content_of_constant
 from rlflow.rules.expressions import FLOATS
 from rlflow.rules.match import REDUNDANT, attributes_of
 
-EXACT = 1 << 15  # smaller integers stay distinct on the float32 scale of `shown`; larger ones may be rounded
-LARGEST_MAGNITUDE = 1e30
+EXACT = 1 << 15  # integers of smaller magnitude have different values of `shown` in float32; others may be rounded
+LARGEST_MAGNITUDE = 1e30  # magnitude to which `shown` clips numbers
 FLOAT_UNIT = 1e-6  # unit of the logarithmic scale, small enough to separate an epsilon of 1e-5 from 1e-6
-FINGERPRINT = 8  # number of columns, 4 bits each: different values collide with probability 1 in 4·10⁹
+# Number of columns of a fingerprint, with 4 bits each. Two different values collide with probability 1 in 4·10⁹.
+FINGERPRINT = 8
 
 
 def shown(number) -> float:
-    """Return a number on a logarithmic scale that keeps its sign; the result is never 0, which marks a missing number.
+    """Return a number on a logarithmic scale that keeps its sign, e.g. 1 + log(1 + n) for an integer n ≥ 0.
+
+    A float is counted in units of FLOAT_UNIT. NaN becomes 0.5. The result is never 0, because 0 marks a missing number.
     """
     if number != number:
         return 0.5
@@ -39,12 +42,12 @@ def shown(number) -> float:
 
 
 def is_exact(number) -> bool:
-    """Check whether `shown` gives a number that no other number gives."""
+    """Check whether the number is an integer of magnitude below EXACT. No other integer has the same `shown` value."""
     return isinstance(number, int) and -EXACT < number < EXACT
 
 
 def scaled_row(numbers: Iterable, width: int) -> list[float]:
-    """Return `shown` of the first numbers, padded with zeros.
+    """Return `shown` of each of the first `width` numbers, padded with zeros to this length.
 
     Args:
       numbers: the numbers.
@@ -55,7 +58,7 @@ def scaled_row(numbers: Iterable, width: int) -> list[float]:
 
 
 def hashable(value):
-    """Return the form in which `fingerprint` hashes a value: a symbolic size becomes its text and its least value."""
+    """Return a value in which each symbolic size, also inside tuples, is replaced by (its text, its least value)."""
     if isinstance(value, tuple):
         return tuple([hashable(part) for part in value])
     return (value.text, least(value)) if type(value) is Dim else value
@@ -63,7 +66,7 @@ def hashable(value):
 
 @lru_cache(maxsize=65536)
 def fingerprint(hashed: tuple) -> tuple[float, ...]:
-    """Return a hash of the value as FINGERPRINT numbers from −1 to 1, none of them 0; zeros for the empty tuple."""
+    """Return a hash of a tuple as FINGERPRINT numbers from −1 to 1, all different from 0; zeros for the empty tuple."""
     if not hashed:
         return (0.0,) * FINGERPRINT
     digest = hashlib.blake2b(repr(hashed).encode(), digest_size=FINGERPRINT // 2).digest()
@@ -73,8 +76,8 @@ def fingerprint(hashed: tuple) -> tuple[float, ...]:
 def _vocabulary() -> list[tuple[str, str]]:
     """Return the (domain, name) of all known operators, sorted.
 
-    These are ONNX's operators up to opset 23, so that a newer onnx package does not renumber them, and the ONNX Runtime
-    operators that rules use.
+    The list contains the ONNX Runtime operators that rules use and the ONNX operators up to opset 23. Thus a newer onnx
+    package does not change the numbers of the operators.
     """
     schemas = onnx.defs.get_all_schemas_with_history()
     standard = {("", s.name) for s in schemas if s.domain == "" and s.since_version <= 23}
@@ -83,18 +86,18 @@ def _vocabulary() -> list[tuple[str, str]]:
 
 OPS = {operator: number for number, operator in enumerate(_vocabulary(), start=1)}
 OTHER_OP, INPUT_OP, OUTPUT_OP = (len(OPS) + k for k in (1, 2, 3))
-N_OPS = OUTPUT_OP + 1  # 0 is padding
+N_OPS = OUTPUT_OP + 1  # number of operator ids, with the id 0 of padding
 
-# Attribute → number of columns. Longer lists and all other attributes go into the fingerprint.
+# List attribute → number of columns. Longer lists and attributes without columns go into the fingerprint.
 LIST_ATTRIBUTES = {"perm": 6, "kernel_shape": 3, "strides": 3, "dilations": 3, "pads": 6}
 INTEGER_ATTRIBUTES = (
     "axis", "group", "keepdims", "transA", "transB", "to", "num_heads", "ceil_mode", "count_include_pad", "allowzero",
     "blocksize",
 )  # fmt: skip
 FLOAT_ATTRIBUTES = ("epsilon", "alpha", "beta", "scale")  # two columns each: `shown` and the number itself
-LARGEST_FLOAT = 1e9
+LARGEST_FLOAT = 1e9  # a float attribute of at least this magnitude goes into the fingerprint
 
-N_COUNTS = 9
+N_COUNTS = 9  # number of counts in `operator_features`
 ATTRIBUTE_FEATURES = sum(LIST_ATTRIBUTES.values()) + len(INTEGER_ATTRIBUTES) + 2 * len(FLOAT_ATTRIBUTES)
 OPERATOR_FEATURES = N_COUNTS + ATTRIBUTE_FEATURES + FINGERPRINT
 
@@ -104,7 +107,7 @@ def operator_id(node: Node) -> int:
 
 
 def operator_features(graph: Graph, node: Node) -> bytes:
-    """Return float32 [OPERATOR_FEATURES] as bytes: counts, attributes and fingerprint of one operator.
+    """Return the features of one operator as the bytes of float32 [OPERATOR_FEATURES]: counts, attributes, fingerprint.
 
     Args:
       graph: the graph.
@@ -124,20 +127,20 @@ def operator_features(graph: Graph, node: Node) -> bytes:
         float(sum(tensor in graph.outputs for tensor in outputs)),
         float(len(node.captured)),
     )
-    hidden = tuple([(slot, graph.types.get(node.outputs[slot])) for slot in unread])  # types that no edge shows
+    hidden = tuple([(slot, graph.types.get(node.outputs[slot])) for slot in unread])  # types of unread outputs
     absent = tuple([slot for slot, tensor in enumerate(node.outputs) if tensor == ABSENT])
     hashed = (hashable(hidden), absent) if hidden or absent else ()
     return struct.pack(f"{N_COUNTS}f", *counts) + attribute_features(graph, node, hashed)
 
 
 def attribute_features(graph: Graph, node: Node, hashed: tuple = (), redundant: bool = False) -> bytes:
-    """Return float32 [ATTRIBUTE_FEATURES + FINGERPRINT] as bytes: the attributes of one operator, without its tensors.
+    """Return the attributes of one operator as the bytes of float32 [ATTRIBUTE_FEATURES + FINGERPRINT].
 
     Args:
       graph: the graph.
       node: a node of the graph.
-      hashed: further values for the fingerprint.
-      redundant: True to show the attributes in REDUNDANT, too.
+      hashed: further values that the fingerprint depends on.
+      redundant: True to include attributes in REDUNDANT, which follow from the weights or matter only in training.
     """
     values, others = attributes_of(graph, node)
     if operator_id(node) == OTHER_OP or node.overload:
@@ -148,8 +151,12 @@ def attribute_features(graph: Graph, node: Node, hashed: tuple = (), redundant: 
 
 @lru_cache(maxsize=65536)
 def _attribute_row(values: tuple, others: tuple, hashed: tuple) -> bytes:
-    """Encode attributes: `values` are (name, value) pairs with defaults filled in, `others` the pairs that are not
-    defaults.
+    """Return the encoding of attributes that `attribute_features` returns.
+
+    Args:
+      values: (name, value) of all attributes with columns, defaults filled in; other attributes are allowed.
+      others: (name, value) of the attributes that differ from their default.
+      hashed: further values that the fingerprint depends on.
     """
     row, named = [], dict(values)
     for name, width in LIST_ATTRIBUTES.items():
@@ -180,9 +187,11 @@ NUMBERS = frozenset((
 ))  # fmt: skip
 AXES = 6  # number of leading axes whose sizes have columns
 ELEMENTS = 8  # number of leading elements of a known content that have columns
-LARGEST_POWER = 8  # limit of the columns POWERS
+LARGEST_POWER = 8  # largest exponent in the columns POWERS
 
-TYPE = slice(0, 7)  # 1 if known, constant, weight or literal; data type (ONNX's number), float, bool, 1 + log2(bytes)
+# 1 if the shape is known; 1 if the tensor is constant; 1 if it is a weight or literal; data type (ONNX's number); 1 for
+# a floating-point type; 1 for bool; 1 + log2(bytes of an element).
+TYPE = slice(0, 7)
 RANK, SIZE = 7, 8  # number of axes, log(1 + elements); 0 if the shape is unknown
 SIZES = slice(9, 9 + AXES)  # log(1 + size) of each axis
 POWERS = slice(15, 15 + AXES)  # exponent of the largest power of 2 that divides the size, at most LARGEST_POWER
@@ -191,17 +200,19 @@ LENGTH = 27  # 1 + log(1 + elements) if the content is shown, else 0
 CONTENT = slice(28, 28 + ELEMENTS)  # leading elements of the content, on the scale of `shown`
 TENSOR_FEATURES = 36 + FINGERPRINT
 
-Held = tuple[tuple | None, tuple]  # the elements of a content that is shown (else None), and values to hash
+# The elements for the columns CONTENT (None if the content is not shown), and further values for the fingerprint.
+Held = tuple[tuple | None, tuple]
 
 
 def tensor_features(graph: Graph, view: Graph, tensor: int, shared: bool) -> bytes:
-    """Return float32 [TENSOR_FEATURES] as bytes: the features of one tensor.
+    """Return the features of one tensor as the bytes of float32 [TENSOR_FEATURES].
 
     Args:
       graph: the graph.
       view: the graph at the typical sizes.
       tensor: id of a tensor of the graph.
-      shared: True if another operator reads an equal large weight; then the fingerprint identifies the weight.
+      shared: True if the tensor is a large weight and several operators read weights of equal content. The fingerprint
+        then depends on the content.
     """
     kind, weight = graph.types.get(tensor), graph.constants.get(tensor)
     at = view.types[tensor] if kind is not None else None
@@ -215,7 +226,7 @@ def tensor_features(graph: Graph, view: Graph, tensor: int, shared: bool) -> byt
 
 
 def is_large(weight: Constant) -> bool:
-    """Check whether rules compare the weight only for equality and never look at its content."""
+    """Check whether conditions of rules only compare the weight with other weights and never read its elements."""
     return content_of_constant(weight) is True
 
 
@@ -278,7 +289,7 @@ def _padded(numbers: list) -> list[float]:
 
 
 def _power_of_2(size: int) -> int:
-    """Return the exponent of the largest power of 2 that divides the size, at most LARGEST_POWER; 0 for size 0."""
+    """Return the exponent of the largest power of 2 that divides a size, at most LARGEST_POWER; 0 for a size ≤ 0."""
     return min((size & -size).bit_length() - 1, LARGEST_POWER) if size > 0 else 0
 
 

@@ -1,43 +1,45 @@
-"""The observation of an ONNX graph: the arrays that every world model sees. Every rule's mask is a function of them.
+"""The observation of an ONNX graph: the arrays that every world model gets, and that determine the action mask.
 
-One graph is one `GraphArrays` of n nodes and e edges. Its widths depend neither on the graph's size nor on the model.
+One graph is one `GraphArrays` of n nodes and e edges. The numbers of features depend neither on the graph nor on the
+model.
 
 **Nodes**, in this order: graph inputs (operator id `INPUT_OP`), operators in canonical order, constant operators
 included, and graph outputs (`OUTPUT_OP`). Inputs and outputs have zeros for features.
 
 `nodes`, float32 [n, NODE_FEATURES]:
-  COSTS       estimated: log(1 + x) of the runtime in ns, of FLOPs and of bytes; launches. No mask depends on them.
-  COUNTS      1 for a constant operator; inputs: all, given, constant; outputs: all, given, unread, graph outputs;
-              number of tensors that subgraphs read.
-  ATTRIBUTES  the attributes that rules name, with defaults filled in, on the scale of `shown`.
-  FINGERPRINT numbers for values that these columns omit: other attributes that are not at their default, longer lists,
-              and the types of unread outputs.
+  COSTS       the estimated cost: log(1 + x) for x = runtime in ns, FLOPs and bytes; launches. No mask depends on COSTS.
+  COUNTS      1 for a constant operator; numbers of inputs: all, given, constant; numbers of outputs: all, given,
+              unread, graph outputs; number of captured tensors.
+  ATTRIBUTES  attributes that rules name, with defaults filled in, on the logarithmic scale of `shown`.
+  FINGERPRINT numbers that depend on values without columns: other attributes that differ from their default, longer
+              lists, and the types of unread outputs.
 
-**Edges**: one for each given input of an operator, in input order, from the producer of the tensor; and one into each
-graph output. A weight or literal belongs to its reader, so its edge leads from that operator to itself. Thus the arrays
-do not depend on whether a file shares equal literals, and no literal connects distant operators.
+**Edges**: one edge for each given input of an operator, in input order, from the producer of the tensor; and one edge
+into each graph output. The edge of a weight or literal leads from its reader to the reader itself. Thus the arrays do
+not depend on whether a file shares equal literals, and no literal connects distant operators.
 
 `edges`, float32 [e, EDGE_FEATURES]:
   SLOTS       input slot of the receiver, output slot of the sender; 1 if a subgraph reads the tensor;
               log(1 + readers); 1 if the tensor is a graph output.
-  EQUALITIES  which nearby tensors are identical, and which shapes and axes are equal. Message passing alone cannot
-              tell two readers of one tensor from readers of two similar tensors.
-  TENSOR      data type, rank, sizes, symbolic sizes, small content; FINGERPRINT numbers for omitted values.
+  EQUALITIES  which nearby tensors are identical, and which shapes and axes are equal (`equalities`). Message passing
+              alone cannot tell two readers of one tensor from readers of two similar tensors.
+  TENSOR      data type, rank, sizes, degrees of symbolic sizes, small contents; FINGERPRINT numbers that depend on
+              values without columns.
 
 `globals`, float32 [GLOBAL_FEATURES]: runtime, FLOPs, bytes, launches and number of non-constant operators, each
-relative to the initial graph; the typical sizes of the model's symbols; its opsets.
+relative to the initial graph; the typical sizes of the model's symbols; the model's opsets.
 
-Symbolic sizes are shown at their (first) typical size, together with their degree in the symbols.
+A symbolic size is shown as its value at the (first) typical size and its degree as a polynomial in the symbols.
 
-*Completeness.* Two graphs with equal arrays have equal masks. Every property that a rule may look at has a column or is
-part of a fingerprint. Rules compare large weights only for equality. A weight that several operators read therefore has
-the fingerprint of its content on each of its edges.
+*Completeness.* Two graphs with equal arrays have equal action masks. Every property of a graph that a condition of a
+rule can test has a column or is part of a fingerprint. Conditions compare large weights only for equality. A weight
+that several operators read therefore has the fingerprint of its content on each of its edges.
 
-*Increments.* The entry of a node (its row and the edges into it) is kept from state to state. A rewrite renews the
-entries of touched nodes and of their readers. Entries are computed on first access.
+*Updates.* The entry of a node (its row and the edges into it) is reused in the next state. A rewrite recomputes only
+the entries of touched nodes and of their readers. Entries are computed on first access.
 
-VERSION names this format. It is part of the `EncodingSpec` of every checkpoint and of every shard of episodes. Files of
-another version are refused.
+VERSION identifies this format. It is part of the `EncodingSpec` of every checkpoint and of every shard of episodes.
+Files of another version are refused.
 """
 
 import struct
@@ -66,23 +68,23 @@ from rlflow.env.features import (
 from rlflow.graph import contrib
 from rlflow.graph.ir import ABSENT, Graph, Node
 
-COMPARED_INPUTS = 4  # number of the receiver's first inputs that each input is compared with
+COMPARED_INPUTS = 4  # number of a node's first inputs with which each of its inputs is compared
 COMPARED_AXES = 4  # number of leading axes that are compared between two shapes
-FAMILY = 3  # a tensor and the first two inputs of its producer
+FAMILY = 3  # size of a family: a tensor and the first two inputs of its producer
 EQUALITY_FEATURES = COMPARED_INPUTS + FAMILY**2 - 1 + 2 * (1 + COMPARED_AXES**2)
 
 
 def equalities(graph: Graph, node: Node) -> list[bytes]:
-    """Return float32 [EQUALITY_FEATURES] as bytes, 0 or 1, for each input of a node.
+    """Return the equality features of each input of a node, numbers 0 or 1, as bytes of float32 [EQUALITY_FEATURES].
 
     The features of an input are, in this order:
 
-    - whether it is the same tensor as input 0, 1, 2 and 3 of the node (0 for itself);
-    - compared with another input (input 0; for input 0 itself, input 1): which members of one family are which members
-      of the other. A family is the tensor and the first two inputs of its producer. The pair of the two tensors is
-      omitted;
-    - whether the shapes of these two inputs are equal, and which of their first four axes are equal;
-    - the same for the shapes of the input and of the node's first output.
+    - for each k from 0 to 3: 1 if the input is the same tensor as input k of the node; 0 for the input itself;
+    - for each member of the input's family and each member of the partner's family: 1 if they are the same tensor. The
+      family of a tensor is the tensor and the first two inputs of its producer. The partner is input 0 of the node, or
+      input 1 for input 0; an only input has zeros here. The pair (input, partner) is omitted;
+    - 1 if input and partner have equal shapes; for each pair of their first four axes, 1 if the sizes are equal;
+    - the same shape features for the input and the node's first output.
 
     Weights of equal content count as the same tensor.
 
@@ -104,7 +106,7 @@ def equalities(graph: Graph, node: Node) -> list[bytes]:
 
 
 def _family(graph: Graph, tensor: int) -> tuple:
-    """Return the identities of the tensor and of the first two inputs of its producer."""
+    """Return FAMILY values for a tensor and the first two inputs of its producer; equal values mean the same tensor."""
     producer = graph.producers.get(tensor)
     if producer is None:
         return _identity(graph, tensor), UNEQUAL, UNEQUAL
@@ -119,7 +121,7 @@ def _identity(graph: Graph, tensor: int) -> int | str | float:
     return UNEQUAL if tensor == ABSENT else tensor
 
 
-UNEQUAL = float("nan")  # an identity that differs from every other one
+UNEQUAL = float("nan")  # stands for an absent tensor, because it equals no value, not even itself
 UNEQUAL_FAMILY = (UNEQUAL,) * FAMILY
 
 
@@ -135,8 +137,9 @@ def _shape(graph: Graph, tensor: int) -> tuple | None:
 
 @lru_cache(maxsize=65536)
 def _equal_axes(a: tuple | None, b: tuple | None) -> bytes:
-    """Return the equality features of two shapes; symbolic sizes are equal if they are equal at every size of the
-    symbols.
+    """Return the equality features of two shapes (see `equalities`) as bytes; zeros if a shape is unknown.
+
+    Two symbolic sizes are equal if they are equal for all values of the symbols.
     """
     if a is None or b is None:
         return bytes(4 * (1 + COMPARED_AXES**2))
@@ -146,24 +149,24 @@ def _equal_axes(a: tuple | None, b: tuple | None) -> bytes:
     return struct.pack(f"{len(row)}f", *row)
 
 
-NO_EQUALITIES = bytes(4 * EQUALITY_FEATURES)
+NO_EQUALITIES = bytes(4 * EQUALITY_FEATURES)  # zeros, for edges without equality features
 
 
 N_COSTS, N_SLOTS = 4, 5
 NODE_FEATURES = N_COSTS + OPERATOR_FEATURES
 EDGE_FEATURES = N_SLOTS + EQUALITY_FEATURES + TENSOR_FEATURES
-NO_NODE = bytes(4 * NODE_FEATURES)  # the features of inputs and outputs of the graph
+NO_NODE = bytes(4 * NODE_FEATURES)  # zeros, the features of graph inputs and graph outputs
 
 
 class NodeEntry(NamedTuple):
-    """The contribution of one operator to the arrays.
+    """The contribution of one operator to the arrays of an observation: its row and the edges into it.
 
     Attributes:
       op: operator id.
       row: float32 [NODE_FEATURES] as bytes.
       degree: number of edges into the operator.
-      senders: int64 [degree] as bytes: id of the producer of each input (the operator itself for a weight), or ~k for
-        graph input k.
+      senders: int64 [degree] as bytes: for each edge, the id of the producer of the input; the id of the operator
+        itself for a weight; ~k for graph input k.
       edges: float32 [degree, EDGE_FEATURES] as bytes.
       weights: digests of the large weights that the operator reads.
     """
@@ -177,7 +180,7 @@ class NodeEntry(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """The entries of one graph.
+    """The entries of all nodes of one graph, and the readers of its large weights.
 
     Attributes:
       nodes: node id → entry.
@@ -194,11 +197,11 @@ NO_ENTRIES = Entries({}, {})
 def update_entries(
     known: Entries, changed: Iterable[int], graph: Graph, cost: GraphCost, sizes: Mapping[str, int]
 ) -> Entries:
-    """Return the entries of a graph from the entries of an earlier graph.
+    """Return the entries of a graph; reuse the entries of an earlier graph for all nodes that did not change.
 
     Args:
       known: the entries of the earlier graph.
-      changed: ids of all nodes that were changed, added or removed since.
+      changed: ids of all nodes that were changed, added or removed since the earlier graph.
       graph: the graph.
       cost: the cost of the graph.
       sizes: symbol → typical size.
@@ -217,7 +220,16 @@ def update_entries(
 
 
 def _readers(known: Entries, changed: set[int], graph: Graph) -> tuple[dict[str, frozenset[int]], set[int]]:
-    """Return the readers of each large weight, and the ids of nodes that read a weight which became shared or unshared.
+    """Return the readers of each large weight, and the nodes that read a weight with changed readers.
+
+    Args:
+      known: the entries of the earlier graph.
+      changed: ids of all nodes that were changed, added or removed since the earlier graph.
+      graph: the graph.
+
+    Returns:
+      digest of a weight → ids of the nodes that read a weight of this content; ids of the nodes in the graph that read
+      a weight whose set of readers changed.
     """
     readers, stale = known.readers.copy(), set()
     for node_id in changed:
@@ -256,7 +268,10 @@ def _entry(graph: Graph, view: Graph, node: Node, cost: NodeCost, readers: dict[
 
 
 def outputs(graph: Graph, view: Graph, readers: dict[str, frozenset[int]]) -> Iterator[tuple[int | None, bytes]]:
-    """Yield, for each graph output, the sender (None for the output itself) and the features of the edge into it.
+    """Yield (sender, features) of the edge into each graph output.
+
+    The sender is a node id, ~k for graph input k, or None if the output is a weight. The features are
+    float32 [EDGE_FEATURES] as bytes.
 
     Args:
       graph: the graph.
@@ -271,7 +286,18 @@ def outputs(graph: Graph, view: Graph, readers: dict[str, frozenset[int]]) -> It
 def _edge(
     graph: Graph, view: Graph, tensor: int, slot: int, captured: bool, readers: dict[str, frozenset[int]]
 ) -> tuple[int | None, tuple[bytes, bytes]]:
-    """Return the sender (None for a weight) and the features of an edge before and after the equalities."""
+    """Return the sender of an edge and its features as bytes: (sender, (SLOTS, TENSOR)).
+
+    The sender is a node id, ~k for graph input k, or None for a weight.
+
+    Args:
+      graph: the graph.
+      view: the graph at the typical sizes.
+      tensor: id of the tensor of the edge.
+      slot: position of the tensor among the inputs (or captured tensors) of the receiver.
+      captured: True if a subgraph of the receiver reads the tensor.
+      readers: see `Entries`.
+    """
     producer, output = graph.producers.get(tensor), 0
     weight, count = graph.constants.get(tensor), 0
     if weight is None:
@@ -298,13 +324,13 @@ EQUALITIES = slice(SLOTS.stop, SLOTS.stop + EQUALITY_FEATURES)
 TENSOR = slice(EQUALITIES.stop, EDGE_FEATURES)
 
 SIZE_SLOTS = 4  # number of symbols with a column, sorted by name; published models have 1 to 3 symbols
-TOTALS = 5
-DOMAINS = ("", contrib.DOMAIN)  # domains whose opset decides which operators a rule may introduce
+TOTALS = 5  # length of `totals`
+DOMAINS = ("", contrib.DOMAIN)  # domains whose opset version limits which operators a rule may introduce
 GLOBAL_FEATURES = TOTALS + SIZE_SLOTS + len(DOMAINS)
 
 
 def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
-    """Return the sizes of the arrays and of the action masks.
+    """Return the sizes of the arrays and of the action masks of a rewriting task.
 
     Args:
       n_rules: number of rules.
@@ -314,7 +340,7 @@ def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
 
 
 def totals(cost: GraphCost, running: int) -> np.ndarray:
-    """Return float64 [TOTALS]: runtime (ps), FLOPs, bytes, launches, and number of non-constant nodes.
+    """Return the totals of a graph, float64 [TOTALS]: runtime in ps, FLOPs, bytes, launches, non-constant nodes.
 
     Args:
       cost: the cost of the graph.
@@ -324,8 +350,12 @@ def totals(cost: GraphCost, running: int) -> np.ndarray:
 
 
 def size_features(sizes: Sequence[Mapping[str, int]]) -> np.ndarray:
-    """Return float32 [SIZE_SLOTS]: log(1 + typical size) of each symbol by name, averaged over all typical sizes; else
-    0.
+    """Return float32 [SIZE_SLOTS]: for each symbol, log(1 + size) averaged over all typical sizes.
+
+    The symbols are sorted by name. Slots without a symbol are 0.
+
+    Args:
+      sizes: for each typical size, symbol → size.
     """
     result = np.zeros(SIZE_SLOTS, np.float32)
     for slot, name in enumerate(sorted(sizes[0])[:SIZE_SLOTS]):
@@ -336,7 +366,7 @@ def size_features(sizes: Sequence[Mapping[str, int]]) -> np.ndarray:
 def arrays(
     entries: Entries, graph: Graph, view: Graph, cost: GraphCost, initial: np.ndarray, of_sizes: np.ndarray
 ) -> GraphArrays:
-    """Return the arrays of the whole graph: its inputs, its operators in canonical order, its outputs.
+    """Return the arrays of a graph, with the nodes in the order: graph inputs, operators in canonical order, outputs.
 
     Args:
       entries: the entries of the graph.
