@@ -123,7 +123,7 @@ class TimingDatabase:
 
     @property
     def is_foreign(self) -> bool:
-        """True if the timings were imported from another machine."""
+        """True if the timings are of a machine other than the present machine."""
         return self.machine != machine()
 
     def _renew(self, used: bool) -> None:
@@ -146,7 +146,7 @@ class TimingDatabase:
         """Check that this machine may add timings and measurements.
 
         Raises:
-          RLFlowError: the timings were imported from another machine.
+          RLFlowError: the timings are of another machine (`is_foreign`).
         """
         if self.is_foreign:
             raise RLFlowError(
@@ -178,7 +178,7 @@ class TimingDatabase:
           timing: the timing.
 
         Raises:
-          RLFlowError: the kernel has a timing already, or the timings were imported from another machine.
+          RLFlowError: the kernel has a timing already, or the timings are of another machine (`is_foreign`).
         """
         self._insert("INSERT", signature, threads, timing)
 
@@ -203,8 +203,8 @@ class TimingDatabase:
           rows: for each timing, a mapping from the names in COLUMNS to values.
 
         Raises:
-          RLFlowError: `machine` is not the machine of the database, and the database holds timings, was imported from
-            another machine, or is the user's default database.
+          RLFlowError: `machine` is not the machine of the database, and the database holds timings, belongs to another
+            machine (`is_foreign`), or is the user's default database.
         """
         with self.lock(), self.connected() as connection:
             (held,) = connection.execute("SELECT count(*) FROM timings").fetchone()
@@ -326,7 +326,7 @@ class TimingDatabase:
             connection.execute(f"INSERT INTO measurements VALUES ({','.join('?' * len(row))})", row)
 
     def measurements(self, threads: int) -> list["MeasuredPair"]:
-        """Return all measurements with this number of threads in the order in which they were taken."""
+        """Return the measurements that `keep_measurement` stored for a number of threads, in the order of storing."""
         query = (
             f"SELECT {','.join((*Pair._fields, *MeasuredPair._fields[1:]))} FROM measurements"
             " WHERE threads=? AND machine=? AND onnxruntime=? ORDER BY rowid"
@@ -359,7 +359,7 @@ class TimingDatabase:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:
-        """Open a connection for one transaction.
+        """Open a connection to the database for one transaction, which the end of the block commits.
 
         The object holds no connection between transactions, so it can be forked, pickled and shared.
         """
