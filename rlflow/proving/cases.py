@@ -1,9 +1,8 @@
 """Split a rule into cases and build both sides as tensors of an algebra.
 
-A case fixes what is discrete by `world.pick`: ranks, axes, permutations, flags and the number of inputs of `*xs`.
-Sizes, strides, pads and numbers are the world's symbols. The same code therefore builds a case of a proof (all sizes at
-once) and a case of a counterexample (plain numbers). `clauses_of` gives a rule's conditions as texts, which each
-algebra evaluates in its own way.
+A case fixes all discrete choices with `world.pick`: ranks, axes, permutations, flags and the number of inputs of `*xs`.
+`world.symbol` gives sizes, strides and pads: unknowns in a proof, plain integers in a counterexample. The same code
+builds both. `clauses_of` gives a rule's conditions as texts, because each algebra evaluates them in its own way.
 """
 
 import ast
@@ -31,7 +30,7 @@ from rlflow.rules.rule import Rule
 
 @cache
 def clauses_of(rule: Rule) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the (name, text) pairs of the numbers that a rule defines, and the texts of its conditions."""
+    """Return the (name, expression) pairs of a rule's `let` numbers, and the texts of the rule's conditions."""
     lets, conditions, numbers = [], [], {name for name, _ in rule.lets}
     for clause in rule.text.split("\n  ")[2:]:
         keyword, _, body = clause.partition(" ")
@@ -45,7 +44,10 @@ def clauses_of(rule: Rule) -> tuple[list[tuple[str, str]], list[str]]:
 
 @cache
 def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
-    """Return (names, text) of the conditions that do not ask which tensors are constant or unshared."""
+    """Return (names, text) for each part of a rule's conditions that does not call `constant` or `unshared`.
+
+    A conjunction is divided into its operands. Such a part can be checked as soon as the tensors of its names are read.
+    """
     result = []
     for text in clauses_of(rule)[1]:
         node = ast.parse(text, mode="eval").body
@@ -58,9 +60,9 @@ def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
 
 
 def needs_integer_proof(rule: Rule) -> bool:
-    """Return True if the rule needs a second proof for int64.
+    """Return True if a rule needs a second proof for int64, besides the proof for floats.
 
-    This is so if all its operators take int64 and one of them means something else there.
+    This is so if all operators of the rule accept int64 and one of them (Div, Pow, ReduceMean) rounds integers.
     """
     ops = {op.op for op in (*rule.ops, *rule.target_ops)}
     return bool(ops & {"Div", "Pow", "ReduceMean"}) and all(
@@ -69,7 +71,7 @@ def needs_integer_proof(rule: Rule) -> bool:
 
 
 def _takes_integers(op: str, domain: str) -> bool:
-    """Return True if the operator takes int64 for its first input."""
+    """Return True if ONNX allows int64 as the type of the operator's first input."""
     if domain:
         return False
     schema = onnx.defs.get_schema(op, domain)
@@ -79,7 +81,15 @@ def _takes_integers(op: str, domain: str) -> bool:
 
 
 def _index_below(world, name: str, index: tuple, below):
-    """Return an unknown element of a list of indices along an axis of size `below`, counted from either end."""
+    """Return the unknown element of an index tensor at a position.
+
+    Args:
+      world: the algebra.
+      name: the name of the index tensor.
+      index: the position of the element in the index tensor.
+      below: the size of the indexed axis. The element is in -below … below - 1 in the symbolic algebra, and in
+        0 … below - 1 in the others.
+    """
     if not isinstance(world, Symbols):
         return world.symbol(f"{name}{list(index)}", 0) % below
     index = tuple(k if isinstance(k, int) else k.term for k in index)
@@ -89,11 +99,11 @@ def _index_below(world, name: str, index: tuple, below):
 
 
 class Case:
-    """One case of a rule in a world. Call `source`, then `fires`, then `target`.
+    """The evaluation of a rule in one case. Call `source`, then `fires`, then `target`.
 
     Args:
       rule: the rule.
-      world: the algebra with the decisions of the case.
+      world: the algebra, which also holds the decisions of the case.
       floats: True for float tensors, False for int64.
     """
 
@@ -112,7 +122,7 @@ class Case:
     # -- left side --
 
     def source(self) -> list[Tensor]:
-        """Return the outputs of the left side."""
+        """Return the output tensors of the rule's left side."""
         result = []
         for _, output in self.rule.source:
             outputs = self.operator(output.op, self.left)
@@ -120,19 +130,19 @@ class Case:
         return result
 
     def slot(self, outputs: list[Tensor], slot: int) -> Tensor:
-        """Return one output; raise NotApplicable if the operator has too few outputs."""
+        """Return `outputs[slot]`; raise NotApplicable if there are too few outputs."""
         if slot >= len(outputs):
             raise NotApplicable
         return outputs[slot]
 
     def left(self, pattern, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
-        """Return the tensors of one input pattern of the left side.
+        """Return the tensors that an input pattern of the left side stands for; None for an absent input.
 
         Args:
-          pattern: the pattern.
-          op: the operator that reads it.
-          slot: the position of the input.
-          before: the inputs of the operator before it.
+          pattern: the input pattern.
+          op: the operator that reads the pattern.
+          slot: the position of the pattern's first tensor among the inputs of the operator.
+          before: the tensors of the operator's earlier inputs.
         """
         match pattern:
             case Var(name):
@@ -154,14 +164,26 @@ class Case:
         raise TypeError(pattern)
 
     def literal(self, value, key: str) -> Tensor:
-        """Return a constant that matches a literal of the left side: a list, or one element at any rank up to 2."""
+        """Return the constant tensor that matches a literal of the left side.
+
+        Args:
+          value: a tuple of integers, which gives a list, or a number, which gives one element of rank 0, 1 or 2.
+          key: the key of the decision about the rank.
+        """
         if isinstance(value, tuple):
             return listed(self.world, tuple(value))
         rank = self.world.pick(key, (0, 1, 2))
         return Tensor((1,) * rank, lambda i: self.world.number(value), self.dtype)
 
     def variables(self, pattern: str, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
-        """Return the inputs that `*xs` stands for."""
+        """Return the tensors that a pattern `*xs` stands for; None for an absent optional input.
+
+        Args:
+          pattern: the name of the pattern, such as `xs`.
+          op: the operator that reads the pattern.
+          slot: the position of the pattern's first tensor among the inputs of the operator.
+          before: the tensors of the operator's earlier inputs.
+        """
         result: list[Tensor | None] = []
         count = self.world.pick(f"how many {pattern}", draws.counts_of(self.rule, op))
         for k in range(count):
@@ -178,14 +200,14 @@ class Case:
         return result
 
     def variable(self, name: str, ranks: tuple[int, ...], op: Op, slot: int, before: list[Tensor | None]) -> Tensor:
-        """Return the tensor of a variable: a list of integers, indices, or unknown elements.
+        """Return the tensor of a variable: a list of integers, an index tensor, or a tensor of unknown elements.
 
         Args:
           name: the name of the variable.
-          ranks: the ranks that it may have.
-          op: the operator that reads it.
-          slot: the position of the input.
-          before: the inputs of the operator before it.
+          ranks: the ranks that the tensor may have.
+          op: the operator that reads the variable.
+          slot: the position of the variable among the inputs of the operator.
+          before: the tensors of the operator's earlier inputs.
         """
         kind = draws.LISTS.get((op.op, slot))
         if kind == "indices":
@@ -204,18 +226,18 @@ class Case:
         return Tensor(shape, element, self.type_of(name))
 
     def type_of(self, name: str) -> int:
-        """Return the data type of a variable; it varies only in rules that cast."""
+        """Return the data type of a variable. In a rule with Cast, the type is a decision of the case."""
         casts = any(op.op == "Cast" for op in self.rule.ops)
         return self.world.pick(f"type of {name}", draws.TYPES) if casts else self.dtype
 
     def list_of(self, name: str, kind: str, op: Op, before: list[Tensor | None]) -> tuple:
-        """Return the integers of an input that is a list.
+        """Return the elements of an input that is a list of integers: symbols, or a decision of the case.
 
         Args:
           name: the name of the variable.
-          kind: a value of rlflow.proving.draws.LISTS.
-          op: the operator that reads it.
-          before: the inputs of the operator before it.
+          kind: the kind of list, a value of rlflow.proving.draws.LISTS such as "pads".
+          op: the operator that reads the list.
+          before: the tensors of the operator's earlier inputs.
         """
         if kind == "flags":
             return self.world.pick(name, draws.FLAGS)
@@ -252,7 +274,17 @@ class Case:
         raise TypeError(kind)
 
     def indices(self, name: str, ranks: tuple[int, ...], op: Op, x: Tensor) -> Tensor:
-        """Return indices along an axis of x: at most three symbols if the rule reads their values, else any tensor."""
+        """Return the index tensor of a Gather.
+
+        If the rule reads the values of the indices, the tensor is a scalar or a list of one to three symbols. Otherwise
+        it is a tensor of unknown indices with unknown sizes.
+
+        Args:
+          name: the name of the variable.
+          ranks: the ranks that the index tensor may have.
+          op: the Gather.
+          x: the data tensor of the Gather.
+        """
         below = x.shape[axis_of(self.world, self.attributes_of(op, [x])("axis", 0), x.rank)]
         rank = self.world.pick(f"rank of {name}", ranks)
         if rank < 2 and draws.reads_values(self.rule, name):
@@ -265,11 +297,11 @@ class Case:
     # -- operators --
 
     def operator(self, op: Op, read) -> list[Tensor]:
-        """Return the outputs of an operator; each operator is computed once.
+        """Return the output tensors of an operator, from a cache if the operator was computed before.
 
         Args:
           op: the operator of the pattern.
-          read: returns the tensors of one input (`left` or `right`).
+          read: the method that returns the tensors of an input pattern, `self.left` or `self.right`.
         """
         if op.key not in self.made:
             if not is_defined(op.op, op.domain):
@@ -286,7 +318,7 @@ class Case:
         return self.made[op.key]
 
     def attributes_of(self, op: Op, inputs: list[Tensor]) -> Attributes:
-        """Return the attributes of an operator, named ones before `**a`."""
+        """Return the values of an operator's attributes. An attribute that the pattern names overrides `**a`."""
         rank = inputs[0].rank
         named = {}
         for name, value in op.attributes:
@@ -310,12 +342,12 @@ class Case:
         return Attributes(named, self.attributes[op.rest])
 
     def draw(self, name: str, kind: str, default, rank: int):
-        """Return the value of an attribute.
+        """Return the value of an attribute: symbols, or a decision of the case.
 
         Args:
-          name: the name of its decision or symbol.
-          kind: how it is drawn, as in rlflow.proving.draws.REST.
-          default: the options of kind "pick".
+          name: the name of the symbol, or the key of the decision.
+          kind: how the value is made, the first entry of a pair in rlflow.proving.draws.REST.
+          default: the options if `kind` is "pick"; otherwise unused.
           rank: the rank of the operator's first input.
         """
         world = self.world
@@ -341,12 +373,12 @@ class Case:
     # -- conditions --
 
     def fires(self) -> bool:
-        """Return True if the conditions hold, and fill `scope` with the names that the right side uses."""
+        """Return True if the rule's conditions hold, and fill `scope` with the values that the right side uses."""
         self.scope = self.names_in_scope()
         return any(self.holds_with(constants) for constants in self.constant_sets())
 
     def names_in_scope(self) -> dict[str, Any]:
-        """Return the values of all names read so far."""
+        """Return the attributes and tensors (as Views) that the left side has read so far, by name."""
         scope = dict(self.attributes)
         for name, tensor in self.tensors.items():
             if isinstance(tensor, list):
@@ -356,7 +388,10 @@ class Case:
         return scope
 
     def check_early_conditions(self) -> None:
-        """Raise NotApplicable if a condition on names read so far fails, before the case splits further."""
+        """Evaluate each condition as soon as all its names are read, and raise NotApplicable if it fails.
+
+        A case without a match is therefore not split by the decisions about later inputs.
+        """
         if not any(names <= self.tensors.keys() | self.attributes.keys() for names, _ in self.early):
             return
         scope = self.names_in_scope()
@@ -371,7 +406,10 @@ class Case:
                     raise NotApplicable
 
     def constant_sets(self):
-        """Yield every assignment of constant or not to the tensors that conditions ask about."""
+        """Yield assignments from tensor names to True (the tensor is constant) or False.
+
+        An assignment is extended by both answers whenever a condition asks about a tensor that it does not contain.
+        """
         waiting: list[dict[str, bool]] = [{}]
         while waiting:
             self.constants = waiting.pop()
@@ -382,13 +420,20 @@ class Case:
                 waiting += [{**self.constants, asked[0]: answer} for answer in (False, True)]
 
     def is_constant(self, name: str) -> bool:
-        """Return True if a tensor counts as constant in this case, and note the question."""
+        """Return True if the current assignment makes a tensor constant.
+
+        A tensor that the assignment does not contain counts as constant, and its name is added to `asked`.
+        """
         if name not in self.constants:
             self.asked.append(name)
         return self.constants.get(name, True)
 
     def holds_with(self, constants: dict[str, bool]) -> bool:
-        """Return True if all conditions hold for an assignment of constants."""
+        """Evaluate the rule's `let` numbers into `scope`, and return True if all conditions hold.
+
+        Args:
+          constants: the assignment of constant tensors, which `constant_sets` has stored in `self.constants`.
+        """
         self.values = {}
         try:
             for name, text in self.clauses[0]:
@@ -400,7 +445,7 @@ class Case:
     # -- right side --
 
     def target(self) -> list[Tensor]:
-        """Return the outputs of the right side."""
+        """Return the output tensors of the rule's right side."""
         self.made = {}
         result = []
         for _, pattern in self.rule.target:
@@ -414,7 +459,14 @@ class Case:
         return result
 
     def right(self, pattern, op: Op | None, slot: int, before: list[Tensor]) -> list[Tensor]:
-        """Return the tensors of one input pattern of the right side."""
+        """Return the tensors that a pattern of the right side stands for; None for an absent input.
+
+        Args:
+          pattern: the pattern.
+          op: the operator that reads the pattern; None for an output of the rule.
+          slot: the position of the pattern among the inputs of the operator.
+          before: the tensors of the operator's earlier inputs.
+        """
         match pattern:
             case Var(name):
                 return [self.tensors[name]]
@@ -429,7 +481,12 @@ class Case:
         raise TypeError(pattern)
 
     def constant(self, value, before: list[Tensor]) -> Tensor:
-        """Return a value of the rule language as a tensor."""
+        """Return a value of the rule language (a tensor, a list of integers or a number) as a tensor.
+
+        Args:
+          value: the value.
+          before: the tensors of the operator's earlier inputs; a number gets the data type of the first one.
+        """
         if isinstance(value, Tensor):
             return value
         if isinstance(value, tuple):

@@ -1,18 +1,18 @@
-"""Define the decisions of a case and the exceptions that end the reading of a case early.
+"""Define the decisions of a case and the exceptions that end the evaluation of a case early.
 
-An open decision raises `Fork`; the walk over all cases then tries each option. The other exceptions say that a case
-does not exist, that the rule does not match there, or that the algebra cannot decide. `Budget` counts z3 queries
-instead of seconds, so that a proof does not depend on the machine.
+An open decision raises `Fork`; the prover then evaluates one case for each option. The other exceptions state that a
+case does not exist, that the rule does not match in it, or that the algebra cannot prove a fact. `Budget` counts z3
+queries instead of seconds, so that a proof does not depend on the machine.
 """
 
 from dataclasses import dataclass
 
 
 class Fork(Exception):
-    """A decision that the assumptions leave open.
+    """Raised at a decision that the assumptions of a case leave open.
 
     Attributes:
-      options: the assumptions to try, one case each.
+      options: z3 claims, or (key, value) pairs for `Picks.picks`; the case is split into one case for each option.
     """
 
     def __init__(self, options: list):
@@ -20,19 +20,19 @@ class Fork(Exception):
 
 
 class Unprovable(Exception):
-    """The algebra cannot decide a question; the message names the question."""
+    """Raised if a fact that the proof needs cannot be proved; the message names the fact."""
 
 
 class Infeasible(Exception):
-    """The assumptions of a case contradict each other, so the case does not exist."""
+    """Raised if the assumptions of a case contradict each other or a divisor is 0, so the case does not exist."""
 
 
 class Border(Exception):
-    """A comparison changes its answer inside the range of a bound index.
+    """Raised if the answer to a comparison changes inside the range of an index of a sum or maximum.
 
     Attributes:
-      variable: the bound index.
-      position: the first position with the other answer.
+      variable: the z3 constant of the index.
+      position: the value of the index from which on the answer is another one, a z3 term.
     """
 
     def __init__(self, variable, position):
@@ -40,12 +40,12 @@ class Border(Exception):
 
 
 class OutOfBudget(Exception):
-    """The number of z3 queries exceeds the budget."""
+    """Raised if a proof needs more z3 queries than its budget allows."""
 
 
 @dataclass
 class Budget:
-    """The number of z3 queries that are left. A limit in seconds would make a proof depend on the machine."""
+    """The number of z3 queries that a proof may still make, instead of a limit in seconds."""
 
     questions: int
 
@@ -57,28 +57,28 @@ class Budget:
 
 
 class NotApplicable(Exception):
-    """The rule does not match in this case, or its conditions refuse the match."""
+    """Raised if the rule does not match in this case or its conditions refuse the match."""
 
 
 class Undefined(Exception):
-    """An operator has no definition in rlflow.proving.semantics."""
+    """Raised if an operator or attribute has no definition in rlflow.proving."""
 
 
 class Picks:
-    """The decisions of a case. A decision that `picks` does not hold yet raises a Fork."""
+    """A base class of cases that stores each decision in `picks`, a dictionary from a key to the chosen option."""
 
     picks: dict
 
     def pick(self, key: str, options: tuple):
-        """Return the decision for a key.
+        """Return the option that this case has chosen for a decision.
 
         Args:
           key: the name of the decision.
-          options: the possible values; a single option is taken without a Fork.
+          options: the possible values; a single option is chosen at once.
 
         Raises:
-          Fork: if several options are open.
-          NotApplicable: if there are no options.
+          Fork: if the case has not decided yet and there are several options.
+          NotApplicable: if the case has not decided yet and there is no option.
         """
         if key not in self.picks:
             if not options:
@@ -89,5 +89,5 @@ class Picks:
         return self.picks[key]
 
     def picked(self, key: str):
-        """Return the decision for a key, or None if it is still open."""
+        """Return the chosen option of the decision with this key, or None if the decision is still open."""
         return self.picks.get(key)

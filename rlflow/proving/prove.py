@@ -1,6 +1,6 @@
 """Prove rewrite rules: show that both sides of a rule compute the same numbers.
 
-A rule is first tried for all shapes (rlflow.proving.all_shapes), then for all shapes up to a bound
+`prove_rule` first tries a proof for all shapes (rlflow.proving.all_shapes), then a proof for all shapes up to a bound
 (rlflow.proving.bounded). A rule that neither method proves is not shipped.
 """
 
@@ -19,7 +19,7 @@ from rlflow.proving.draws import coverage
 from rlflow.rules.proofs import Proof
 from rlflow.rules.rule import Rule
 
-QUESTIONS = 40_000  # z3 queries per rule and way of reading windows
+QUESTIONS = 40_000  # largest number of z3 queries per rule, once with opaque windows and once with explicit ones
 WINDOWED = frozenset(("Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool"))
 
 
@@ -28,10 +28,11 @@ def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:
 
     Args:
       rule: the rule to prove.
-      questions: the largest number of z3 queries for each way of reading windows.
+      questions: the largest number of z3 queries in the attempt with opaque windows, and again in the attempt with
+        explicit windows.
 
     Returns:
-      the proof; apart from its seconds, it is the same on every machine.
+      the proof. Only its field `seconds` differs between machines.
     """
     start = time.process_time()
 
@@ -69,7 +70,7 @@ def prove(
       one proof per chosen rule.
 
     Raises:
-      RLFlowError: if no rule has one of the names.
+      RLFlowError: if `names` contains a name that no rule has.
     """
     rules = list(rules)
     unknown = set(names or ()) - {rule.name for rule in rules}

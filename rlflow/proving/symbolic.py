@@ -1,6 +1,7 @@
-"""Implement the symbolic algebra for rlflow.proving.semantics: elements are sums of products, sizes are z3 integers.
+"""Implement the symbolic algebra for rlflow.proving.semantics: numbers are sums of products, sizes are z3 integers.
 
-Two numbers are equal if their terms pair off; z3 decides whether indices are equal.
+Two numbers are proved equal if each term of one number equals one term of the other. z3 decides if the indices of two
+elements are equal.
 """
 
 from collections.abc import Callable
@@ -27,10 +28,10 @@ from rlflow.proving.unknowns import Int, Truth, mentions, plain
 
 
 class Symbols(NormalForms):
-    """The symbolic algebra: sums, maxima and the order of numbers, on top of their normal forms.
+    """The symbolic algebra: the arithmetic of NormalForms, with sums, maxima and comparisons of numbers.
 
     Attributes:
-      reals: (term, z3 real) pairs: the products that z3 sees as unknown real numbers.
+      reals: pairs of a product (a Term) and the z3 real variable that stands for the product in comparisons.
     """
 
     def __init__(self, assumptions, budget: Budget):
@@ -38,12 +39,18 @@ class Symbols(NormalForms):
         super().__init__(assumptions, budget)
 
     def windows(self, a, sizes: tuple, kernel: tuple) -> object | None:
-        """Return None: the operator definitions compute the windows themselves."""
+        """Return None, so that rlflow.proving.reductions computes window positions from strides, pads and dilations."""
 
     # -- numbers --
 
     def inside(self, pairs, value: Callable) -> Poly:
-        """Return `value()` times the claims that all positions lie inside their sizes; 0 if a claim is false."""
+        """Return the number that is `value()` where all positions lie inside their sizes, and 0 elsewhere.
+
+        Args:
+          pairs: (position, size) pairs; a position lies inside if 0 ≤ position < size. An open comparison becomes a
+            factor `Inside`.
+          value: a function without arguments that returns the number.
+        """
         claims = []
         for position, size in pairs:
             for claim in (position >= 0, position < size):
@@ -56,18 +63,21 @@ class Symbols(NormalForms):
         return Poly(self, (Term(Fraction(1), (), tuple(map(Inside, claims))),)) * value()
 
     def total(self, sizes: tuple, body: Callable) -> Poly:
-        """Return the sum of `body(k)` over all indices k.
+        """Return the sum of `body(k)` over all indices k below the sizes.
 
         Args:
           sizes: the size of each axis.
-          body: takes an index, a tuple with one integer per axis.
+          body: a function from an index, a tuple with one integer per axis, to a number.
         """
         if not sizes:
             return body(())
         return self.sum(sizes[0], lambda k: self.total(sizes[1:], lambda rest: body((k, *rest))))
 
     def sum(self, size, body: Callable) -> Poly:
-        """Return the sum of `body(k)` for 0 ≤ k < size. Split the range wherever a comparison changes its answer."""
+        """Return the sum of `body(k)` for 0 ≤ k < size.
+
+        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums.
+        """
         ranges, result = [(0, size)], self.number(0)
         while ranges:
             low, high = ranges.pop(0)
@@ -90,13 +100,13 @@ class Symbols(NormalForms):
         return result
 
     def between(self, low, middle, high) -> bool:
-        """Return True if low < middle < high; raise Unprovable if not. An open comparison raises a Fork."""
+        """Return True if low < middle < high; raise Unprovable if not, and a Fork if the answer is open."""
         if (middle <= low) or (middle >= high):
             raise Unprovable("a border lies outside of its sum")
         return True
 
     def bind(self, body: Poly, variable, length) -> Poly:
-        """Sum a number over a bound index. Terms without the index are multiplied by the length."""
+        """Return the sum of `body` for 0 ≤ `variable` < `length`. Multiply terms without the variable by the length."""
         terms = []
         for term in body.terms:
             if any(atom_mentions(atom, variable) for atom in term.factors):
@@ -107,12 +117,13 @@ class Symbols(NormalForms):
         return self.gathered(tuple(terms))
 
     def greatest(self, sizes: tuple, body: Callable, inside: Callable) -> Poly:
-        """Return the maximum of `body(k)` over the indices k that lie inside.
+        """Return the maximum of `body(k)` over the indices k below the sizes whose positions lie inside.
 
         Args:
           sizes: the size of each axis.
-          body: takes an index and returns a number.
-          inside: takes an index and returns (position, size) pairs; each position must lie inside its size.
+          body: a function from an index to a number.
+          inside: a function from an index to (position, size) pairs. The index counts if 0 ≤ position < size holds for
+            all pairs.
         """
         if all(self.is_one(size) for size in sizes) and not inside((0,) * len(sizes)):
             return body((0,) * len(sizes))
@@ -140,9 +151,15 @@ class Symbols(NormalForms):
         return self.maximum(bound, claim, value, pairs)
 
     def maximum(self, bound: tuple, claim, value: Poly, pairs: list) -> Poly:
-        """Build a maximum and move out of it what does not depend on its indices.
+        """Return the maximum of a number over indices, with all parts moved out that do not depend on the indices.
 
-        max(p + c) = max p + c, max over a max is one max, and max of max(p, c) is max(max p, c) if some index exists.
+        max(p + c) = max p + c, nested maxima become one, and max of max(p, c) is max(max p, c) if an index exists.
+
+        Args:
+          bound: (index, size) pairs.
+          claim: the z3 claim that an index must satisfy to count.
+          value: the number.
+          pairs: the (position, size) pairs from which `claim` was made.
         """
         free = tuple(t for t in value.terms if not any(term_mentions(t, v) for v, _ in bound))
         if free and len(free) < len(value.terms):
@@ -162,7 +179,10 @@ class Symbols(NormalForms):
         return Poly(self, (Term(Fraction(1), (), (Greatest(bound, claim, value),)),))
 
     def has_index(self, bound: tuple, claim, pairs: list) -> bool:
-        """Return True if a window is proved to hold an element: its first position that is not before the input."""
+        """Return True if an index is proved to satisfy the claim of a maximum; the arguments are as in `maximum`.
+
+        Only one index is tried: along each axis, the first one whose position is not negative.
+        """
         witness = []
         for variable, size in bound:
             position = next((plain(p) for p, _ in pairs if not isinstance(p, int) and mentions(p.term, variable)), None)
@@ -180,11 +200,11 @@ class Symbols(NormalForms):
         return self.larger_of([a, b])
 
     def ordered(self, a: Poly, b: Poly) -> Truth:
-        """Return the comparison a ≤ b as a Truth."""
+        """Return the comparison a ≤ b of two numbers as a Truth."""
         return Truth(self, self.real(a) <= self.real(b))
 
     def real(self, p: Poly):
-        """Translate a number for z3: products become unknown reals, `larger` becomes a case distinction."""
+        """Return a number as a z3 real term. Products become real variables, `larger` becomes z3's `If`."""
         total = z3.RealVal(0)
         for term in p.terms:
             product = z3.RealVal(str(term.coefficient))
@@ -201,7 +221,7 @@ class Symbols(NormalForms):
         return total
 
     def unknown_real(self, term: Term):
-        """Return the z3 real of a product; equal products share one."""
+        """Return the z3 real variable that stands for a product. Equal products get the same variable."""
         for other, real in self.reals:
             if skeleton(term) == skeleton(other) and self.same_term(term, other):
                 return real
@@ -211,11 +231,14 @@ class Symbols(NormalForms):
         return self.reals[-1][1]
 
     def same_by_order(self, one: Poly, two: Poly) -> bool:
-        """Return True if z3 proves that two numbers with maxima are equal."""
+        """Return True if z3 proves that two numbers are equal as real terms (`real`); this finds equal maxima."""
         return self.entails(self.real(one) == self.real(two))
 
     def larger_of(self, parts: list[Poly]) -> Poly:
-        """Return the maximum of numbers: nested maxima are merged, duplicates dropped, a common factor moved out."""
+        """Return the maximum of numbers.
+
+        Nested maxima are merged, equal numbers count once, and the largest known coefficient is moved out as a factor.
+        """
         flat: list[Poly] = []
         for p in parts:
             one = sole_atom(p)

@@ -14,13 +14,13 @@ class Tensor:
     """A shape and a function from an index to an element.
 
     Attributes:
-      shape: one size of the algebra per axis.
-      at: returns the element at an index.
-      dtype: a data type of onnx.TensorProto; only Cast and the division of integers depend on it.
-      content: the integers of a shape or a list of axes; None if they are not known.
-      flat: returns the element at a row-major position; None if `at` is the only source of elements.
-      origin: a narrower data type that can hold all elements, too, or None.
-      below: for a tensor of unknown indices, a size with -below ≤ index < below.
+      shape: the size of each axis, an integer or an unknown integer of the algebra.
+      at: a function from an index (one integer per axis) to the element there.
+      dtype: a data type of onnx.TensorProto; only Cast, Div, Pow and ReduceMean compute differently for some types.
+      content: the elements as integers if the tensor is a list such as a shape, axes or pads; else None.
+      flat: a function from a row-major position to the element there; None if only `at` is defined.
+      origin: the data type before a Cast that kept all values, or None if there was no such Cast.
+      below: for a tensor of unknown indices, a size with -below ≤ element < below; else None.
     """
 
     shape: tuple
@@ -42,7 +42,11 @@ class Tensor:
 
 
 class Attributes:
-    """The attributes of one operator: `a("axis", 0)` returns the value of `axis`, or 0 if it is absent."""
+    """The attributes of one operator: `a("axis", 0)` returns the value of `axis`, or 0 if it is absent.
+
+    Args:
+      sources: mappings from attribute names to values; the first mapping that has a name gives its value.
+    """
 
     def __init__(self, *sources):
         self.sources = sources
@@ -55,7 +59,7 @@ def listed(m, content: tuple) -> Tensor:
     """Return the int64 tensor of rank 1 that holds the given integers.
 
     Args:
-      m: the algebra.
+      m: the algebra, which chooses the element at an unknown index.
       content: the integers.
     """
 
@@ -72,7 +76,7 @@ def broadcast_shape(m, *tensors: Tensor) -> tuple:
     """Return the common shape of tensors under NumPy broadcasting.
 
     Args:
-      m: the algebra; it is required to have equal sizes or sizes of 1 along each axis.
+      m: the algebra, which receives the requirement that two sizes of an axis are equal or one of them is 1.
       tensors: tensors of any ranks.
     """
     rank, result = max(t.rank for t in tensors), []
@@ -87,25 +91,25 @@ def broadcast_shape(m, *tensors: Tensor) -> tuple:
 
 
 def read(m, t: Tensor, i: tuple, whole: tuple):
-    """Return the element of a broadcast tensor.
+    """Return the element at index `i` of a tensor that is broadcast to the shape `whole`.
 
     Args:
       m: the algebra.
       t: the tensor before broadcasting.
-      i: an index into the broadcast tensor.
-      whole: the shape of the broadcast tensor.
+      i: the index, with one integer per axis of `whole`.
+      whole: the shape after broadcasting.
     """
     skip = len(i) - t.rank
     return t.at(tuple(map(m.broadcast_index, t.shape, whole[skip:], i[skip:])))
 
 
 def pointwise(m, f: Callable, *tensors: Tensor) -> Tensor:
-    """Apply a function to the elements of broadcast tensors.
+    """Broadcast tensors to one shape and apply a function elementwise.
 
     Args:
       m: the algebra.
-      f: takes one element per tensor and returns an element.
-      tensors: the inputs; the result has the data type of the first one.
+      f: a function that takes one element of each tensor and returns an element of the result.
+      tensors: the tensors; the result has the data type of the first tensor.
     """
     if len(tensors) == 1:
         return Tensor(tensors[0].shape, lambda i: f(tensors[0].at(i)), tensors[0].dtype)
@@ -117,9 +121,9 @@ def require_not_enlarging(m, small: Tensor, large: Tensor) -> None:
     """Require that `small` broadcasts to the shape of `large` and does not enlarge it.
 
     Args:
-      m: the algebra that takes the requirement.
+      m: the algebra that receives the requirements on ranks and sizes.
       small: the tensor that may be broadcast.
-      large: the tensor whose shape must stay.
+      large: the tensor whose shape must be the shape of the result.
     """
     m.require(small.rank <= large.rank)
     for size, whole in zip(small.shape, large.shape[large.rank - small.rank :], strict=True):
