@@ -1,12 +1,12 @@
 """Prove rules for bounded shapes: every combination of ranks, axes, flags, sizes, strides and pads up to a bound.
 
 Both sides are computed element by element in formal numbers (rlflow.proving.formal). Their normal forms must be equal,
-so a proof holds for all numbers of these shapes. The bounds on LADDER are tried in turn until a fixed amount of work is
-used up.
+so a proof holds for all elements of tensors of these shapes. The bounds in LADDER are tried in turn until a fixed
+amount of work is used up.
 
-Sizes stay open while the left side and the conditions are read (`Deferred`, `Choices`). A comparison of open sizes is
-decided both ways and kept as a claim. In the end only sizes that satisfy all claims are chosen, so most combinations
-are never visited.
+Sizes stay open while the left side and the conditions are evaluated (`Deferred`, `Choices`). A comparison of open sizes
+splits the case, and each new case keeps its answer as a claim. Only sizes that satisfy all claims of a case are then
+enumerated, so most combinations are never visited.
 """
 
 import itertools
@@ -28,15 +28,16 @@ from rlflow.rules.patterns import Op, Star
 from rlflow.rules.rule import Rule
 
 STEPS = 10  # integer operations per unit of work
-FEW = 500  # values tried to test if a claim may hold
+FEW = 500  # largest number of values that `Choices.may_hold` tries
 
 
 class Deferred:
-    """An integer or a truth value that depends on open sizes.
+    """An integer or a truth value that depends on open sizes. `bool` splits the case by its truth value.
 
     Attributes:
-      open: the names of these sizes.
-      evaluate: returns the value for given sizes, a dictionary by name.
+      choices: the open sizes of the case.
+      open: the names of the open sizes on which the value depends.
+      evaluate: a function from a dictionary, size name → integer, to the value.
       steps: the number of integer operations of one evaluation.
     """
 
@@ -55,7 +56,7 @@ class Deferred:
 
 
 def defer(f: Callable, *arguments):
-    """Apply a function to arguments, as a Deferred if any argument is one."""
+    """Return `f(*arguments)`, or a Deferred of this value if an argument is a Deferred."""
     later = [a for a in arguments if isinstance(a, Deferred)]
     if not later:
         return f(*arguments)
@@ -103,11 +104,11 @@ Deferred.__invert__ = lambda self: defer(operator.not_, self)
 
 
 class Choices:
-    """The open sizes of a case, the values that each may take, and the claims about them.
+    """The open sizes of a case, the values that each size may take, and the claims about the sizes.
 
     Args:
-      picks: the decisions so far; answer number n to a comparison stands under ("answer", n).
-      spend: called with the amount of work done.
+      picks: the decisions of the case so far; ("answer", n) is the key of the answer to the n-th comparison.
+      spend: a function that is called with the amount of work done.
     """
 
     def __init__(self, picks: dict, spend: Callable[[int], None]):
@@ -116,7 +117,7 @@ class Choices:
         self.claims: list[Deferred] = []
 
     def open(self, name: str, values: range) -> Deferred:
-        """Return an open size.
+        """Return an open size as a Deferred.
 
         Args:
           name: the name of the size.
@@ -126,7 +127,11 @@ class Choices:
         return Deferred(self, frozenset((name,)), lambda env: env[name], 1)
 
     def claim(self, claim: Deferred) -> None:
-        """Add a claim. Raise NotApplicable if it leaves a size no value."""
+        """Add a claim. A claim about one size removes the values of this size that contradict it.
+
+        Raises:
+          NotApplicable: if no value is left.
+        """
         self.claims.append(claim)
         if len(claim.open) == 1:
             (name,) = claim.open
@@ -135,7 +140,7 @@ class Choices:
                 raise NotApplicable
 
     def decide(self, truth: Deferred) -> bool:
-        """Return the truth of a comparison and claim it; raise a Fork if both answers are possible."""
+        """Return the answer to a comparison and add it to the claims; raise a Fork if both answers are possible."""
         key = ("answer", self.answers)
         if key not in self.picks:
             possible = [answer for answer in (True, False) if self.may_hold(truth if answer else ~truth)]
@@ -147,12 +152,12 @@ class Choices:
         return self.picks[key]
 
     def choose(self, number: Deferred):
-        """Raise a Fork over the values of one size that the number depends on."""
+        """Raise a Fork over the possible values of the first open size on which the number depends."""
         name = next(name for name in self.values if name in number.open)
         raise Fork([(name, v) for v in self.values[name]])
 
     def may_hold(self, claim: Deferred) -> bool:
-        """Return False if a claim contradicts the other claims. True is not certain: only FEW values are tried."""
+        """Return False if a claim contradicts the other claims, and True if not or if FEW values do not decide."""
         names, claims, rest = set(claim.open), [claim], list(self.claims)
         while linked := [other for other in rest if other.open & names]:
             claims += linked
@@ -165,15 +170,15 @@ class Choices:
             return True
 
     def assignments(self) -> Iterator[dict[str, int]]:
-        """Yield every combination of sizes that satisfies all claims."""
+        """Yield each combination of open sizes, name → value, that satisfies all claims."""
         return self.solutions(list(self.values), self.claims)
 
     def solutions(self, names: list[str], claims: list[Deferred], most: int | None = None) -> Iterator[dict[str, int]]:
-        """Yield every combination of values for some names that satisfies the claims.
+        """Yield each combination of values of some sizes, name → value, that satisfies the claims.
 
         Args:
-          names: the names of the sizes, in the order in which they are tried.
-          claims: the claims, about these names only.
+          names: the names of the sizes, in the order in which values are assigned.
+          claims: claims about these sizes only.
           most: the largest number of values to try; None for no limit.
 
         Raises:
@@ -203,7 +208,7 @@ class Choices:
 
 
 class _TooMany(Exception):
-    """More values were tried than allowed."""
+    """Raised if `Choices.solutions` tries more values than allowed."""
 
     pass
 
@@ -215,9 +220,9 @@ def _claim_holds(claim: Deferred, env: dict) -> bool:
         return True  # Reading the case with these sizes raises it again.
 
 
-WORK = 5_000_000  # per rule: terms multiplied or added, and sizes tried
-CASE_WORK = 300  # work of reading both sides of one case
-POINTS = 4  # points tried where normal forms differ
+WORK = 5_000_000  # largest amount of work per rule; one unit is a term multiplied or added, or a size tried
+CASE_WORK = 300  # work that each visited case costs in addition to its terms and sizes
+POINTS = 4  # number of random assignments that `refute` tries in a case whose normal forms differ
 
 
 class Bound(NamedTuple):
@@ -225,7 +230,7 @@ class Bound(NamedTuple):
 
     Attributes:
       rank: the largest rank, and the largest length of a list of sizes.
-      sizes: the largest size of the first two axes, and of the other axes.
+      sizes: (largest size of the first two axes, largest size of the other axes).
       elements: the largest number of elements of an input.
       step: the largest stride and dilation.
       pad: the largest padding at one end.
@@ -247,15 +252,15 @@ class Bound(NamedTuple):
         return result + (f", *inputs to {self.count}" if self.count is not None else "")
 
     def includes(self, other: "Bound") -> bool:
-        """Return True if no limit of the other bound is larger."""
+        """Return True if no limit of the other bound is larger than the same limit of this bound."""
         return all(map(operator.ge, self.flat(), other.flat()))
 
     def flat(self) -> tuple[int, ...]:
-        """Return all limits as one tuple."""
+        """Return all limits as one tuple; a missing count is 0."""
         return (*self.sizes, self.rank, self.elements, self.step, self.pad, self.count or 0)
 
 
-LADDER = (  # A proof covers at least one bound with pads.
+LADDER = (  # The bounds in the order in which they are tried. A proof must cover at least one bound with pad > 0.
     Bound(3, (2, 2), 8, 1, 1),
     Bound(3, (3, 3), 3, 1, 0, 0),  # a permutation of three need not be its own inverse
     Bound(3, (4, 1), 4, 1, 0, 0),  # four groups
@@ -270,16 +275,16 @@ LADDER = (  # A proof covers at least one bound with pads.
 
 
 class Refuted(Exception):
-    """The rule is wrong; the message is a counterexample."""
+    """Raised if the two sides of a rule differ; the message is a counterexample."""
 
 
 class World(Picks, Formal):
-    """One case: the decisions so far, open sizes, and formal numbers.
+    """One case of a bounded proof: the algebra of formal numbers, the decisions of the case, and its open sizes.
 
     Args:
-      picks: the decisions so far.
+      picks: the decisions so far, key → chosen option.
       bound: the limits of sizes, ranks and counts.
-      spend: called with the amount of work done.
+      spend: a function that is called with the amount of work done.
     """
 
     def __init__(self, picks: dict, bound: Bound, spend: Callable[[int], None]):
@@ -297,13 +302,18 @@ class World(Picks, Formal):
         return super().pick(key, options)
 
     def symbol(self, name: str, least: int | None = 1):
-        """Return the size of a name: its chosen value, or an open size. `least` None allows negative values."""
+        """Return the integer with the given name: its value if the case has chosen one, else an open size.
+
+        Args:
+          name: the name, such as `x.0` for the size of axis 0 of x.
+          least: the smallest possible value; None for an integer that may be negative.
+        """
         if name in self.picks:
             return self.picks[name]
         return self.choices.open(name, self.range_of(name, least))
 
     def range_of(self, name: str, least: int | None) -> range:
-        """Return the values that a symbol may take within the bound."""
+        """Return the values that the integer with the given name may take within the bound; see `symbol`."""
         what, _, position = name.rpartition(".")
         if name.endswith("]"):  # an index along an axis
             return range(max(self.bound.sizes))
@@ -329,21 +339,30 @@ class World(Picks, Formal):
         return defer(lambda p, q: q if p == 1 else p, a, b)
 
     def with_each(self, further: Iterable[dict]) -> Iterator[dict]:
-        """Yield the decisions of this case together with each of some further decisions."""
+        """Yield the decisions of this case, extended by each dictionary of further decisions in turn."""
         return (self.picks | one for one in further)
 
     def with_sizes(self) -> Iterator[dict]:
-        """Yield the decisions of this case together with each combination of sizes that satisfies its claims."""
+        """Yield the decisions of this case, extended by each combination of open sizes that satisfies the claims.
+
+        The answers to comparisons are left out, because the sizes determine them.
+        """
         kept = {key: value for key, value in self.picks.items() if key[0] != "answer"}
         return (kept | sizes for sizes in self.choices.assignments())
 
     def decide_equal(self, name: str, index: tuple, value: Fraction) -> bool:
-        """Decide if an element equals a value; both answers are cases."""
+        """Return the decision of this case if an element equals a value; raise a Fork if it is open.
+
+        Args:
+          name: the name of the tensor.
+          index: the index of the element.
+          value: the value.
+        """
         return self.pick(("equal", name, index, value), (True, False))
 
 
 class MemoizedCase(Case):
-    """A case that computes each element once and whose inputs have at most `bound.elements` elements."""
+    """A case that computes each element once. Its input tensors have at most `world.bound.elements` elements."""
 
     def variable(self, *arguments) -> Tensor:
         tensor = super().variable(*arguments)
@@ -358,7 +377,7 @@ class MemoizedCase(Case):
 
 
 def _memoized(tensor: Tensor) -> Tensor:
-    """Return the tensor with a cache of its elements."""
+    """Return a copy of the tensor that computes each element once and then takes it from a cache."""
     known: dict[tuple, Formula] = {}
 
     def at(index: tuple) -> Formula:
@@ -370,7 +389,12 @@ def _memoized(tensor: Tensor) -> Tensor:
 
 
 class Point(Numeric):
-    """The case of a World in plain numbers, with the values that its conditions have chosen."""
+    """The case of a World in plain numbers: elements are random, except where the case fixes their values.
+
+    Args:
+      world: the case.
+      seed: the seed of the random elements.
+    """
 
     def __init__(self, world: World, seed: int):
         super().__init__(world.picks, world.picks, seed)
@@ -384,12 +408,12 @@ def check(world: World, case: Case, source: list[Tensor]) -> bool:
     """Compare both sides of a rule in one case.
 
     Args:
-      world: the case.
-      case: the rule in this case, with its left side read.
-      source: the outputs of the left side.
+      world: the algebra and the decisions of the case.
+      case: the evaluation of the rule, whose left side is already computed.
+      source: the output tensors of the left side.
 
     Returns:
-      False if the planner refuses the match; True if both sides are equal.
+      True if both sides are equal; False if the planner refuses the match because inputs or output shapes do not fit.
 
     Raises:
       Unprovable: if the sides are not proved equal.
@@ -421,7 +445,7 @@ def indices_of(tensor: Tensor) -> Iterator[tuple]:
 
 
 def element_of(tensor: Tensor, index: tuple) -> Formula | None:
-    """Return an element, or None where a division by zero leaves it undefined."""
+    """Return the element at an index, or None if its value is not defined (for example 1/0)."""
     try:
         return tensor.at(index)
     except Invalid:
@@ -432,14 +456,14 @@ def element_of(tensor: Tensor, index: tuple) -> Formula | None:
 
 
 def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None], visit: Callable) -> None:
-    """Visit every case within a bound in which the rule fires.
+    """Call a function for every case within a bound in which the rule matches and its conditions hold.
 
     Args:
       rule: the rule.
       is_float: True for float tensors, False for int64.
       bound: the limits of the cases.
-      spend: called with the amount of work done; may raise TimeoutError.
-      visit: called with (world, case, outputs of the left side).
+      spend: a function that is called with the amount of work done; it may raise TimeoutError.
+      visit: the function, which is called with (World, MemoizedCase, output tensors of the left side).
     """
     waiting: list[Iterator[dict]] = [iter([{}])]
     while waiting:
@@ -471,14 +495,14 @@ def prove_within(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int]
       rule: the rule.
       is_float: True for float tensors, False for int64.
       bound: the limits of the cases.
-      spend: called with the amount of work done.
-      shown: the cases proved so far, which are not proved again; new ones are added.
+      spend: a function that is called with the amount of work done.
+      shown: keys of the cases proved within smaller bounds, which are not proved again; new keys are added.
 
     Returns:
-      the number of cases that hold.
+      the number of cases within the bound that are proved.
 
     Raises:
-      Refuted: if plain numbers tell the sides apart.
+      Refuted: if the two sides differ for some plain numbers.
       Unprovable: if a case is neither proved nor refuted.
     """
     count = 0
@@ -499,7 +523,7 @@ def prove_within(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int]
 
 
 def refute(rule: Rule, world: World, is_float: bool) -> None:
-    """Raise Refuted if plain numbers tell the two sides apart."""
+    """Evaluate a case with random plain numbers, and raise Refuted if the two sides of the rule differ."""
     for seed in range(POINTS):
         try:
             result = evaluate(rule, Point(world, seed), is_float)
@@ -510,7 +534,7 @@ def refute(rule: Rule, world: World, is_float: bool) -> None:
 
 
 def in_words(picks: dict[Any, Any]) -> str:
-    """Return the decisions of a case as text."""
+    """Return the decisions of a case as text, for example `rank of x=2, x.0=1`."""
     return ", ".join(f"{key}={value}" for key, value in picks.items())
 
 
@@ -519,16 +543,16 @@ def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WOR
 
     Args:
       rule: the rule.
-      kinds: (True,) for float tensors only, (True, False) for int64 as well.
-      work: the amount of work; the bounds that it suffices for are covered.
+      kinds: (True,) to prove the rule for float tensors, (True, False) for float and int64 tensors.
+      work: the largest amount of work in the units of WORK; the proof covers the bounds that are finished by then.
 
     Returns:
-      (what was covered, in words; the number of cases that hold).
+      (the covered bounds in words, the number of proved cases).
 
     Raises:
-      Refuted: with a counterexample.
-      Unprovable: if a case is not proved, or no case fires.
-      TimeoutError: if the work does not suffice for the smallest bound.
+      Refuted: if a counterexample is found.
+      Unprovable: if a case is neither proved nor refuted, or if the rule matches in no case with pads.
+      TimeoutError: if the work does not suffice for any bound with pads.
     """
     left, covered, shown = work, [], set()
 
@@ -555,11 +579,11 @@ def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WOR
 
 
 def bounds_of(rule: Rule) -> list[Bound]:
-    """Return the bounds to try for a rule."""
+    """Return the bounds to try: LADDER, without counts and without duplicates if the rule has no `*xs`."""
     starred = any(isinstance(i, Star) for op in rule.ops for i in op.inputs)
     return list(LADDER if starred else dict.fromkeys(bound._replace(count=None) for bound in LADDER))
 
 
 def has_values(key: tuple) -> bool:
-    """Return True if a case chose values for unknown numbers."""
+    """Return True if a key of `shown` in `prove_within` contains chosen values of elements."""
     return any(isinstance(name, tuple) and name[0] == "value" for name, _ in key[1:])

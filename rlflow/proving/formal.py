@@ -1,9 +1,9 @@
 """Implement the algebra of formal numbers for rlflow.proving.semantics: sizes are integers, elements are unknowns.
 
 A number is Σ coefficient · Π atom^exponent with exact coefficients. An atom is an element, or a function of numbers.
-Two numbers are equal if their normal forms are equal, and this holds for all values of the elements: nothing is
-sampled. Some laws need a divisor that is not 0, or a root of something not negative. These laws are used for divisors
-and roots of the left side, and for sums of positive numbers.
+Numbers with equal normal forms are equal for all values of the elements: nothing is sampled. Some laws hold only if a
+divisor is not 0 or the argument of a square root is not negative. The prover uses these laws for divisors and roots
+that the left side contains, and for numbers that are known to be positive.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from rlflow.proving.decisions import Fork, Unprovable
 from rlflow.proving.numbers import Invalid, Numbers, all_within
 from rlflow.proving.polynomials import IRRATIONAL, read_float
 
-MAX_TERMS = 4000  # limit for one number
+MAX_TERMS = 4000  # largest number of terms of one number
 GRID = (-1, 0, Fraction(1, 2), 1, 2)  # values tried for an unknown number that a condition compares
 HALF = Fraction(1, 2)
 Monomial = tuple[tuple[int, Fraction], ...]  # (atom, exponent) pairs, sorted by atom
@@ -33,12 +33,12 @@ class Formula:
 
     @property
     def number(self) -> Fraction | None:
-        """The value, if the number is known; else None."""
+        """The value if the number is a constant; None if it contains an atom."""
         return self.terms.get((), 0) if not self.terms or (len(self.terms) == 1 and () in self.terms) else None
 
     @property
     def key(self) -> frozenset:
-        """A hashable form of the number."""
+        """The set of (monomial, coefficient) pairs, a hashable form of the number."""
         return frozenset(self.terms.items())
 
     def times(self, factor: Fraction) -> "Formula":
@@ -88,8 +88,8 @@ class Formal(Numbers):
     """The algebra of formal numbers.
 
     Args:
-      values: the values of (tensor, index) elements that conditions compare.
-      spend: called with the number of terms that an operation multiplies or adds.
+      values: (tensor name, index) → value, for the elements whose values the decisions of the case fix.
+      spend: a function that is called with the number of terms that an operation multiplies or adds.
     """
 
     def __init__(self, values: dict[tuple, Fraction], spend: Callable[[int], None]):
@@ -106,7 +106,7 @@ class Formal(Numbers):
     # -- sums and products --
 
     def number(self, value) -> Formula:
-        """Return a constant as a number. A float stands for the simple fraction or root whose nearest float it is."""
+        """Return a constant as a Formula. A float becomes the simple fraction or root whose nearest float it is."""
         if isinstance(value, Formula):
             return value
         if isinstance(value, float):
@@ -118,11 +118,16 @@ class Formal(Numbers):
         return Formula(self, {(): value} if value else {})
 
     def known(self, value: Formula) -> Fraction | None:
-        """Return the value of a known number, else None."""
+        """Return the value of a constant number; None if the number contains an atom."""
         return value.number
 
     def element(self, name: str, index: tuple) -> Formula:
-        """Return an element of a tensor: its chosen value, or an unknown."""
+        """Return an element of a tensor: its value if the case fixes one, else an unknown.
+
+        Args:
+          name: the name of the tensor.
+          index: the index of the element.
+        """
         if (name, index) not in self.elements:
             known = self.values.get((name, index))
             made = self.single(self.atom("element", name, index)) if known is None else self.number(known)
@@ -130,14 +135,14 @@ class Formal(Numbers):
         return self.elements[name, index]
 
     def atom(self, *name) -> int:
-        """Return the number of the atom with this name."""
+        """Return the id of the atom with this name, its position in `names`; a new name gets a new id."""
         if name not in self.atoms:
             self.atoms[name] = len(self.names)
             self.names.append(name)
         return self.atoms[name]
 
     def single(self, atom: int, exponent=1) -> Formula:
-        """Return the power of an atom as a number."""
+        """Return a power of the atom with this id as a Formula."""
         return Formula(self, {((atom, exponent),): 1})
 
     def sum_of(self, parts: Iterable[Formula]) -> Formula:
@@ -152,7 +157,11 @@ class Formal(Numbers):
         return self.made(result)
 
     def made(self, terms: dict[Monomial, Fraction]) -> Formula:
-        """Return a number in normal form; raise Unprovable if it has too many terms."""
+        """Return the number with these terms, without zero coefficients.
+
+        Raises:
+          Unprovable: if there are more than MAX_TERMS terms.
+        """
         if len(terms) > MAX_TERMS:
             raise Unprovable("a number has too many terms")
         return Formula(self, {m: c if c.__class__ is int else simple(c) for m, c in terms.items() if c})
@@ -167,7 +176,10 @@ class Formal(Numbers):
         return self.made(result)
 
     def monomials(self, one: Monomial, two: Monomial) -> tuple:
-        """Return the product of two monomials as (monomial, coefficient) pairs, with whole powers expanded."""
+        """Return the product of two monomials as a sum of (monomial, coefficient) pairs.
+
+        Whole powers of primes and whole positive powers of sums are multiplied out.
+        """
         key = (one, two)
         if key not in self.products:
             powers = dict(one)
@@ -192,7 +204,7 @@ class Formal(Numbers):
         return self.products[key]
 
     def total(self, sizes: tuple, body: Callable) -> Formula:
-        """Return the sum of `body(k)` over all indices k."""
+        """Return the sum of `body(k)` over all indices k below the sizes (one integer per axis)."""
         return self.sum_of(body(k) for k in itertools.product(*map(range, sizes)))
 
     # -- functions --
@@ -201,7 +213,7 @@ class Formal(Numbers):
         return self.single(self.function_atom(name, *arguments))
 
     def function_atom(self, name: str, *arguments: Formula) -> int:
-        """Return the atom of name(arguments). Equal arguments give the same atom."""
+        """Return the id of the atom name(arguments). Equal arguments give the same id."""
         contents = tuple(map(_Content, arguments))
         if (name, *contents) not in self.atoms:
             for atom, (other, *known) in enumerate(self.names):
@@ -211,17 +223,23 @@ class Formal(Numbers):
         return self.atom(name, *contents)
 
     def same_content(self, one: "_Content", two: "_Content") -> bool:
-        """Return True if two arguments are equal numbers."""
+        """Return True if two arguments of functions are proved equal."""
         may_be = one == two or self.has_other_forms(one.formula) or self.has_other_forms(two.formula)
         return may_be and self.same(one.formula, two.formula)
 
     def has_other_forms(self, p: Formula) -> bool:
-        """Return True if the number may equal another one with a different normal form."""
+        """Return True if a number with another normal form may be equal: p contains a maximum or the inverse of a sum.
+        """
         pairs = (pair for monomial in p.terms for pair in monomial)
         return any(self.is_larger(a) or (e < 0 and self.names[a][0] == "sum") for a, e in pairs)
 
     def apply(self, name: str, *arguments: Formula) -> Formula:
-        """Return a function of numbers; roots, exponentials and integer quotients are simplified."""
+        """Return the value of a function of numbers, with roots, exponentials and integer quotients simplified.
+
+        Args:
+          name: the name of the function, such as "sqrt" or "exp".
+          arguments: the arguments of the function.
+        """
         if name == "sqrt":
             return self.root(arguments[0])
         if name == "exp":
@@ -239,7 +257,10 @@ class Formal(Numbers):
         return self.function(name, *arguments)
 
     def power(self, monomial: Monomial, coefficient: Fraction) -> tuple[int, Fraction]:
-        """Return exp(coefficient · monomial) as (atom, exponent); the first coefficient of an atom gets exponent ±1."""
+        """Return exp(coefficient · monomial) as (atom, exponent).
+
+        The atom is exp(u · monomial), where u is the absolute value of the first coefficient that this monomial had.
+        """
         atom = self.atom("exp", monomial)
         unit = self.units.setdefault(atom, abs(coefficient))
         return atom, simple(Fraction(coefficient) / unit)
@@ -248,7 +269,12 @@ class Formal(Numbers):
         return a * self.inverse(b)
 
     def inverse(self, p: Formula) -> Formula:
-        """Return 1/p. A product becomes a product of inverses, a sum becomes an atom with exponent -1."""
+        """Return 1/p. The inverse of a product is a product of inverses; a sum becomes an atom with exponent -1.
+
+        Raises:
+          Invalid: if p is 0.
+          Unprovable: if only the right side of the rule divides by p.
+        """
         if not p.terms:
             raise Invalid
         scale, common, rest = self.primitive(p)
@@ -260,7 +286,10 @@ class Formal(Numbers):
         return Formula(self, dict(self.monomials(tuple(sorted(powers)), ()))).times(1 / Fraction(scale))
 
     def primitive(self, p: Formula) -> tuple[Fraction, Monomial, Formula]:
-        """Split p into number · product of atoms · sum without common atoms, whose leading coefficient is 1."""
+        """Return (c, m, q) with p = c·m·q: a constant, a monomial, and a sum.
+
+        The terms of q have no atom in common, and its leading coefficient is 1.
+        """
         powers: dict[int, list] = {}
         for atom, exponent in (pair for monomial in p.terms for pair in monomial):
             powers.setdefault(atom, []).append(exponent)
@@ -271,7 +300,7 @@ class Formal(Numbers):
         return scale, common, rest.times(1 / Fraction(scale))
 
     def root(self, p: Formula) -> Formula:
-        """Return √p. Positive factors move out of the root; the remaining sum is an atom with exponent ½."""
+        """Return √p. Positive factors are moved out of the root; the remaining number is an atom with exponent ½."""
         if p.number is not None:
             return self.root_of_number(p.number)
         scale, common, rest = self.primitive(p)
@@ -290,7 +319,11 @@ class Formal(Numbers):
         return result * self.single(atom, HALF)
 
     def root_of_number(self, value: Fraction) -> Formula:
-        """Return the root of a known number; roots of primes are atoms."""
+        """Return the square root of a constant as a product of a fraction and the roots of primes, which are atoms.
+
+        Raises:
+          Invalid: if the constant is negative.
+        """
         if value < 0:
             raise Invalid
         value = Fraction(value)
@@ -312,15 +345,16 @@ class Formal(Numbers):
         return kind in ("exp", "prime")
 
     def note(self, what: str, atom: int) -> None:
-        """Record that the left side needs an atom not to be 0 (or negative); check on the right side that it was
-        recorded.
+        """Record that the left side divides by an atom or takes its root or logarithm.
+
+        On the right side, check that the left side contains the same operation, which is then defined.
 
         Args:
-          what: "divisor", "root" or "log".
-          atom: the atom.
+          what: the operation: "divisor", "root" or "log".
+          atom: the id of the atom.
 
         Raises:
-          Unprovable: if the right side needs it and the left side does not.
+          Unprovable: if only the right side contains the operation and the atom may not be positive.
         """
         if (what, atom) in self.defined or self.positive(atom):
             return
@@ -331,7 +365,10 @@ class Formal(Numbers):
     # -- equality --
 
     def same(self, one: Formula, two: Formula) -> bool:
-        """Return True if two numbers are equal after multiplying out divisors, or as sums of maxima."""
+        """Return True if two numbers are proved equal.
+
+        Their difference is multiplied by its divisors; it must then be 0, or a sum of maxima that is 0 (`same_maxima`).
+        """
         difference = one - two
         while difference.terms:
             powers: dict[int, Fraction] = {}
@@ -345,11 +382,14 @@ class Formal(Numbers):
         return True
 
     def single_power(self, atom: int, exponent: int) -> Formula:
-        """Return a power without expanding it, so that it can cancel in a product."""
+        """Return a power of an atom as one monomial that is not multiplied out, so that it can cancel in a product."""
         return Formula(self, {((atom, exponent),): 1})
 
     def same_maxima(self, difference: Formula) -> bool:
-        """Return True if a signed sum of maxima is 0. A sum of maxima is the maximum of all sums of their parts."""
+        """Return True if a sum with maxima of both signs is proved to be 0.
+
+        The positive and the negative maxima are each written as one maximum by max(a, b) + max(c, d) = max(a + c, …).
+        """
         maxima = {m: c for m, c in difference.terms.items() if len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])}
         rest = Formula(self, {m: c for m, c in difference.terms.items() if m not in maxima})
         if not any(c > 0 for c in maxima.values()) or not any(c < 0 for c in maxima.values()):
@@ -367,19 +407,26 @@ class Formal(Numbers):
         return self.names[atom][0] == "larger"
 
     def parts_of(self, atom: int) -> list[Formula]:
-        """Return the numbers whose maximum the atom is."""
+        """Return the arguments of an atom that is a maximum."""
         return [Formula(self, dict(key)) for key in self.names[atom][1]]
 
     def larger(self, a: Formula, b: Formula) -> Formula:
         return self.largest([a, b])
 
     def greatest(self, sizes: tuple, body: Callable, inside: Callable) -> Formula:
-        """Return the maximum of `body(k)` over the indices k that lie inside; the atom "nothing" if no index does."""
+        """Return the maximum of `body(k)` over indices k below the sizes whose positions lie inside.
+
+        Args:
+          sizes: the size of each axis.
+          body: a function from an index to a number.
+          inside: a function from an index to (position, size) pairs. The index counts if 0 ≤ position < size holds for
+            all pairs; if no index counts, the result is the atom "nothing".
+        """
         result = [body(k) for k in itertools.product(*map(range, sizes)) if all_within(inside(k))]
         return self.largest(result) if result else self.single(self.atom("nothing"))
 
     def largest(self, parts: list[Formula]) -> Formula:
-        """Return the maximum of numbers. Shared summands and a common positive factor are moved out of it."""
+        """Return the maximum of numbers, with common summands and a positive factor moved out of the maximum."""
         flat, nothing = [q for p in parts for q in self.flattened(p)], self.single(self.atom("nothing")).key
         kept = _without_copies([p for p in flat if p.key != nothing] or flat[:1])
         if len(kept) == 1:
@@ -408,17 +455,24 @@ class Formal(Numbers):
         rest = Formula(self, {m: c for m, c in p.terms.items() if m != monomial})
         return [r for q in self.parts_of(monomial[0][0]) for r in self.flattened(rest + q.times(factor))]
 
-    # -- what conditions ask --
+    # -- comparisons in conditions --
 
     def asked(self, p: Formula) -> Fraction:
-        """Return the value of a number that a condition compares; raise a Fork over GRID if it is unknown."""
+        """Return the value of a number that a condition compares.
+
+        If the number contains an element, raise a Fork that gives this element each value in GRID.
+        """
         if p.number is None:
             name, index = self.one_element(p)
             raise Fork([(("value", name, index), value) for value in GRID])
         return p.number
 
     def asked_equal(self, p: Formula) -> bool:
-        """Return True if p is 0; if this is open, split the case by the value of one element."""
+        """Return True if p is 0. If p = a·x + b for an element x, decide in this case if x = -b/a.
+
+        Raises:
+          Unprovable: if p is neither a constant nor of this form.
+        """
         if p.number is not None:
             return p.number == 0
         name, index = self.one_element(p)
@@ -432,7 +486,7 @@ class Formal(Numbers):
         return self.decide_equal(name, index, value)
 
     def one_element(self, p: Formula) -> tuple[str, tuple]:
-        """Return (tensor, index) of an element of p; raise Unprovable if p has no element."""
+        """Return (tensor name, index) of the first element in p; raise Unprovable if p contains no element."""
         for atom, _ in (pair for monomial in p.terms for pair in monomial):
             if self.names[atom][0] == "element":
                 return self.names[atom][1:]
@@ -440,7 +494,7 @@ class Formal(Numbers):
 
 
 class _Content:
-    """A number as part of an atom's name, compared by its normal form."""
+    """A number as a part of an atom's name. Equality and hash depend on the number's normal form."""
 
     __slots__ = ("formula", "key")
 
@@ -460,7 +514,7 @@ def simple(value: Fraction) -> Fraction | int:
 
 
 def _without_copies(parts: list[Formula]) -> list[Formula]:
-    """Drop every number that another one exceeds by a constant."""
+    """Drop each number that another number equals or exceeds by a constant."""
     result: dict[frozenset, Formula] = {}
     for p in parts:
         key = frozenset((m, c) for m, c in p.terms.items() if m)

@@ -1,9 +1,10 @@
 """Reason about unknown sizes and indices with z3: assumptions, products, and positions in row-major order.
 
-`Claims` holds the assumptions of one case and asks z3 what follows from them. A comparison that the assumptions do not
-decide is either a border inside a sum, where the sum is then split (`Border`), or a `Fork`, whose options are tried one
-by one. `Integers` adds products and quotients: z3 has no theory of products of unknowns, so they are functions with
-the laws that proofs need. `Reshapes` converts an index under one shape to the index under another.
+`Claims` holds the assumptions of one case and asks z3 what follows from them. If the assumptions do not decide a
+comparison, an exception is raised. A `Border` tells the enclosing sum where to split its range; a `Fork` splits the
+case. `Integers` adds products and quotients. z3 cannot decide formulas with products of unknowns, so a product is an
+uninterpreted function with the laws that proofs need. `Reshapes` converts an index under one shape to the index of the
+same row-major position under another shape.
 """
 
 from typing import NamedTuple
@@ -27,17 +28,18 @@ from rlflow.proving.unknowns import (
     without_factors,
 )
 
-RLIMIT = 2_000_000  # z3's unit of work for one query: a limit in seconds would depend on the machine
+RLIMIT = 2_000_000  # limit of one query in z3's units of work; a limit in seconds would depend on the machine
 
 
 class Claims:
-    """The assumptions of one case: z3 claims that hold throughout, or inside the currently bound indices.
+    """The assumptions of one case as z3 claims. Some hold in the whole case, others only inside the open scopes.
 
     Attributes:
-      obligations: (operator, claim) pairs that the right side requires; None while the left side is read.
-      operator: the operator that is read now.
-      refused: operators whose misfits the planner refuses.
-      indices: the names of the symbols that are indices of elements.
+      obligations: (operator type, claim) pairs, the requirements of the right side's operators on their inputs; None
+        while the left side is evaluated.
+      operator: the type of the operator that is being evaluated.
+      refused: the operator types for which the planner refuses a match if the inputs do not fit.
+      indices: the names of the z3 constants that stand for indices, not for sizes.
     """
 
     def __init__(self, budget: Budget):
@@ -54,7 +56,7 @@ class Claims:
         self.indices: set[str] = set()
 
     def assume(self, claim) -> None:
-        """Add a claim to the assumptions."""
+        """Add a z3 claim or a Truth to the assumptions."""
         self.solver.add(plain_claim(claim))
         self.counter += 1
         self.versions[-1] = self.counter
@@ -65,7 +67,7 @@ class Claims:
         return self.solver.check() != z3.unsat
 
     def entails(self, claim) -> bool:
-        """Return True if z3 proves a claim from the assumptions."""
+        """Return True if z3 proves a claim (bool, z3 claim or Truth) from the assumptions, False if it does not."""
         claim = plain_claim(claim)
         if claim is True or claim is False:
             return claim
@@ -82,7 +84,13 @@ class Claims:
         return self.known_answers[key]
 
     def decide(self, truth: Truth) -> bool:
-        """Decide a comparison. Raise a Border if it depends on a bound index, and a Fork if it is open otherwise."""
+        """Return the answer to a comparison if the assumptions imply it.
+
+        Raises:
+          Border: if the answer is open and the comparison contains an index of an enclosing sum or maximum.
+          Fork: if the answer is open otherwise.
+          Unprovable: if the border cannot be found, or if the comparison is too large for a Fork.
+        """
         if self.entails(truth.claim):
             return True
         if self.entails(z3.Not(truth.claim)):
@@ -95,7 +103,7 @@ class Claims:
         raise Fork([truth.claim, z3.Not(truth.claim)])
 
     def truth(self, kind: str, difference):
-        """Return the comparison of a difference with 0: a bool if it is known at sight, else a Truth.
+        """Return the comparison of a difference with 0: a bool if z3's simplifier decides it, else a Truth.
 
         Args:
           kind: "==", "<" or "<=".
@@ -109,11 +117,15 @@ class Claims:
         return Truth(self, claim, kind, difference)
 
     def border(self, truth: Truth, variable):
-        """Return the first position in the range of `variable` at which the comparison has another answer.
+        """Return the value of `variable` from which on a comparison has another answer, as a z3 term.
 
         Args:
-          truth: a comparison that is linear in the variable, with slope 1 or -1.
-          variable: a bound index.
+          truth: the comparison.
+          variable: the index of an enclosing sum or maximum.
+
+        Raises:
+          Unprovable: if the difference that is compared with 0 is not linear in the variable with slope 1 or -1, or if
+            the value depends on another index.
         """
         if not truth.kind:
             raise Unprovable("a condition inside a sum is no single comparison")
@@ -130,13 +142,11 @@ class Claims:
         return zero if (truth.kind == "<") == up else zero + 1
 
     def require(self, claim) -> None:
-        """Take a requirement of an operator on its inputs.
-
-        On the left side the requirement is assumed. On the right side it becomes an obligation.
+        """Assume a requirement of an operator on its inputs, or make it an obligation if the right side is evaluated.
 
         Raises:
-          Infeasible: if the requirement is false and the case therefore cannot occur.
-          Unprovable: if it is false and the planner would not refuse the match.
+          Infeasible: if the requirement is False on the left side, or on the right side for an operator in `refused`.
+          Unprovable: if the requirement is False on the right side for any other operator.
         """
         if claim is False:
             if self.obligations is None or self.operator in self.refused:
@@ -150,7 +160,7 @@ class Claims:
             self.obligations.append((self.operator, claim))
 
     def lemma(self, *claims) -> None:
-        """Assume laws of uninterpreted functions, each of them once."""
+        """Assume laws of uninterpreted functions. A law that is already assumed is skipped."""
         for claim in claims:
             if not any(claim.get_id() in laws for laws in self.laws):
                 self.laws[-1][claim.get_id()] = claim
@@ -159,21 +169,21 @@ class Claims:
     # -- indices --
 
     def index_below(self, length):
-        """Return a context manager that binds a new index 0 ≤ k < length."""
+        """Return a context manager that yields a new index k (a z3 constant) and assumes 0 ≤ k < length inside."""
         return _Index(self, length)
 
     def fresh(self):
-        """Return a new index symbol."""
+        """Return a new z3 constant for an index, with a name that is not in use."""
         self.names += 1
         return self.index_symbol(f"k{self.names}")
 
     def index_symbol(self, name: str):
-        """Return the z3 symbol of an index with the given name."""
+        """Return the z3 constant with the given name, and record that it is an index."""
         self.indices.add(name)
         return z3.Int(name)
 
     def enter(self, bound: tuple) -> None:
-        """Open a scope in which the given (index, size) pairs are bound."""
+        """Open a scope with the assumption 0 ≤ index < size for each of the given (index, size) pairs."""
         self.solver.push()
         self.versions.append(self.versions[-1])
         self.laws.append({})
@@ -181,7 +191,7 @@ class Claims:
             self.assume(z3.And(v >= 0, v < s))
 
     def leave(self) -> None:
-        """Close the innermost scope and keep its laws."""
+        """Close the innermost scope and drop its assumptions, except the laws of uninterpreted functions."""
         self.solver.pop()
         self.versions.pop()
         self.kept.append(self.laws[-1])
@@ -189,7 +199,7 @@ class Claims:
 
 
 class _Index:
-    """A context manager that binds an index 0 ≤ k < length and yields its z3 symbol."""
+    """The context manager that `Claims.index_below` returns."""
 
     def __init__(self, world: Claims, length):
         self.world, self.length = world, length
@@ -209,11 +219,11 @@ class Integers(Claims):
     """Unknown sizes and indices with products and quotients.
 
     Attributes:
-      known_products: (a, b, a · b) triples, by the id of the product.
-      definitions: (symbol, term it equals) pairs.
-      symbols: the z3 symbols of sizes, by name.
-      divided_by: the divisors so far, by id.
-      defined: equations of the uninterpreted functions, used only to search for counterexamples.
+      known_products: (a, b, a · b) triples of z3 terms, by the z3 id of the product.
+      definitions: (symbol, term) pairs; each symbol equals its term and is replaced by it.
+      symbols: the z3 constants of sizes, by name.
+      divided_by: the unknown divisors of all quotients so far, by z3 id.
+      defined: the exact equations of products and quotients, used only in the search for counterexamples.
     """
 
     def __init__(self, assumptions, budget: Budget):
@@ -231,13 +241,16 @@ class Integers(Claims):
     # -- definitions --
 
     def assume(self, claim) -> None:
-        """Add a claim. Outside all scopes, solve its equations for symbols, too."""
+        """Add a claim to the assumptions. Outside of all scopes, also turn its equations into definitions."""
         super().assume(claim)
         if len(self.versions) == 1:
             self.define(plain_claim(claim))
 
     def define(self, claim) -> None:
-        """Solve an equation for a symbol and replace the symbol from now on, so that products of it are known."""
+        """Solve the equations in a claim for one symbol each, and replace these symbols from now on.
+
+        Products of a replaced symbol can then be multiplied out.
+        """
         if claim is True or claim is False:
             return
         if z3.is_and(claim):
@@ -255,7 +268,7 @@ class Integers(Claims):
                     return
 
     def substitute_definition(self, symbol, rest) -> None:
-        """Record the definition of a symbol and rewrite older definitions and products with it."""
+        """Record that `symbol` equals the z3 term `rest`, and insert `rest` in older definitions and products."""
         self.definitions.append((symbol, rest))
         for k, (old, known) in enumerate(self.definitions):
             if mentions(known, symbol):
@@ -267,7 +280,12 @@ class Integers(Claims):
     # -- integers --
 
     def rebuilt(self, term, done: dict | None = None):
-        """Multiply out the products of a term again, after a substitution."""
+        """Return a z3 term with its products and quotients simplified again, as a substitution in it requires.
+
+        Args:
+          term: the term.
+          done: a cache of results by z3 id; None for an empty one.
+        """
         done = {} if done is None else done
         if term.get_id() not in done:
             children = [self.rebuilt(child, done) for child in term.children()]
@@ -291,11 +309,11 @@ class Integers(Claims):
         return term.as_long() if z3.is_int_value(term) else Int(self, term)
 
     def symbol(self, name: str, least: int | None = 1):
-        """Return the unknown size of a name.
+        """Return the unknown integer with the given name.
 
         Args:
-          name: the name; the same name gives the same size.
-          least: the smallest possible value; None for no bound.
+          name: the name; the same name gives the same integer.
+          least: the smallest possible value, assumed at the first use of the name; None for no bound.
         """
         if name not in self.symbols:
             self.symbols[name] = z3.Int(name)
@@ -304,7 +322,7 @@ class Integers(Claims):
         return self.integer(self.symbols[name])
 
     def choose(self, condition, yes, no):
-        """Return `yes` if the condition holds, else `no`, without splitting the case.
+        """Return `yes` if the condition holds, else `no`. If the condition is open, return a conditional z3 term.
 
         Args:
           condition: a bool or a Truth.
@@ -357,14 +375,14 @@ class Integers(Claims):
         return result
 
     def monomial(self, factors: tuple):
-        """Return the product of unknowns, multiplied in one fixed order."""
+        """Return the product of z3 terms, multiplied in one fixed order so that equal products are equal terms."""
         first, *rest = sorted(factors, key=sorting_key) or [z3.IntVal(1)]
         for other in rest:
             first = self.product_of(first, other)
         return first
 
     def product_of(self, a, b):
-        """Return the uninterpreted product of two z3 terms and assume its laws."""
+        """Return the uninterpreted product of two z3 terms, and assume its laws: units, signs and monotonicity."""
         made = UNKNOWN["product", 2](a, b)
         self.known_products[made.get_id()] = (a, b, made)
         self.defined.append(made == a * b)
@@ -393,7 +411,10 @@ class Integers(Claims):
                 self.product_of(*term.children())
 
     def floor_quotient(self, a, b):
-        """Return a // b for b ≥ 1. Terms of `a` that b divides at sight are divided."""
+        """Return a // b. Raise Unprovable if b ≥ 1 is not proved.
+
+        The terms of `a` that are visibly multiples of b are divided exactly.
+        """
         a, b = self.integer(plain(a)), self.integer(plain(b))
         if isinstance(a, int) and isinstance(b, int):
             return a // b
@@ -414,7 +435,7 @@ class Integers(Claims):
         return whole + self.quotient_of(term_of(rest), term_of(b))
 
     def divided(self, a, b) -> tuple:
-        """Return (e, r) with a = e·b + r, where e holds the terms that b divides at sight."""
+        """Return (e, r) with a = e·b + r, where e is made of the terms of `a` that are visibly multiples of b."""
         parts, whole, rest = monomials(term_of(b)), z3.IntVal(0), z3.IntVal(0)
         times, divisor = parts[0]
         for coefficient, factors in monomials(term_of(a)):
@@ -429,7 +450,10 @@ class Integers(Claims):
         return self.integer(whole), self.integer(rest)
 
     def follows(self, claim: Truth) -> bool:
-        """Return True if a comparison is entailed. Multiples of it by earlier divisors are tried, too."""
+        """Return True if the assumptions imply a comparison d = 0, d < 0 or d ≤ 0.
+
+        For each earlier divisor b, laws about d·b are assumed first; they let z3 use assumptions about multiples of b.
+        """
         for b in self.divided_by.values():
             d = self.integer(claim.difference)
             multiple = term_of(self.product(d, b))
@@ -438,7 +462,10 @@ class Integers(Claims):
         return self.entails(claim)
 
     def quotient_of(self, a, b) -> Int:
-        """Return an unknown q with a - b < q · b ≤ a; for sizes a symbol, so that an equation can define it."""
+        """Return an unknown integer q with the assumption a - b < q·b ≤ a.
+
+        If a and b consist of sizes, q is a symbol, so that an equation can define it.
+        """
         if self.is_size(a) and self.is_size(b):
             made = self.symbol(f"({a.sexpr()}) // ({b.sexpr()})", None)
         else:
@@ -449,24 +476,24 @@ class Integers(Claims):
         return made
 
     def is_size(self, term) -> bool:
-        """Return True if a term consists of symbols of sizes and of no index."""
+        """Return True if a z3 term contains no index and no conditional."""
         if term.decl().kind() == z3.Z3_OP_ITE:  # A conditional may be large, and no equation is solved for it.
             return False
         return term.decl().name() not in self.indices and all(map(self.is_size, term.children()))
 
 
 class Position(NamedTuple):
-    """A position in row-major order, kept as an index under a shape."""
+    """A position in row-major order, stored as the index of this position under a shape."""
 
     shape: tuple
     index: tuple
 
 
 class Reshapes(Integers):
-    """Integers, and positions in row-major order that are read under another shape.
+    """Integers, with the conversion of an index to the index of the same row-major position under another shape.
 
     Attributes:
-      origins: ids of converted indices → the (sizes, indices) that they were converted from.
+      origins: z3 ids of the converted indices → (sizes, indices) before the conversion.
     """
 
     def __init__(self, assumptions, budget: Budget):
@@ -478,7 +505,10 @@ class Reshapes(Integers):
         return Position(shape, index)
 
     def index(self, position: Position, shape: tuple) -> tuple:
-        """Convert a position to the index under another shape. Equal sizes at both ends keep their indices."""
+        """Return the index of a row-major position under another shape.
+
+        Leading and trailing axes that both shapes have in common keep their indices.
+        """
         old = [pair for pair in zip(position.shape, position.index, strict=True) if not self.is_one(pair[0])]
         new = [k for k, size in enumerate(shape) if not self.is_one(size)]
         result: list = [0] * len(shape)
@@ -494,10 +524,12 @@ class Reshapes(Integers):
         return tuple(result)
 
     def moved(self, old: list[tuple], sizes: list) -> list:
-        """Return the indices under `sizes` of a position. Converting them back gives the original indices.
+        """Return the index of a position under the sizes of a new shape, as uninterpreted integers.
+
+        If the position is itself a conversion from these sizes, the index before that conversion is returned.
 
         Args:
-          old: (size, index) pairs of the position.
+          old: the (size, index) pair of each axis of the old shape.
           sizes: the sizes of the new shape.
         """
         origin = self.origins.get(tuple(term_id(index) for _, index in old))
@@ -522,12 +554,12 @@ class Reshapes(Integers):
         return self.entails(a == b)
 
     def reshaped(self, shape: tuple, wanted: tuple, allowzero: int) -> tuple:
-        """Return the shape that Reshape makes.
+        """Return the output shape of Reshape.
 
         Args:
           shape: the shape of the input.
-          wanted: the sizes of the second input; 0 copies a size and -1 stands for the rest.
-          allowzero: the attribute of that name; unused here, since sizes are at least 1.
+          wanted: the elements of the second input; 0 copies the input's size and -1 is inferred.
+          allowzero: the attribute `allowzero` of Reshape; not used, because all sizes are at least 1.
         """
         if any(isinstance(size, Int) for size in wanted):
             return self.reshaped_as(shape, wanted)
@@ -543,7 +575,14 @@ class Reshapes(Integers):
         return tuple(sizes)
 
     def reshaped_as(self, shape: tuple, wanted: tuple) -> tuple:
-        """Return the output shape for unknown wanted sizes: uninterpreted sizes that both sides of a rule share."""
+        """Return the output shape of Reshape if some elements of its second input are unknown.
+
+        A size that may be 0 or -1 gives an uninterpreted function of both shapes, so equal arguments give equal sizes.
+
+        Args:
+          shape: the shape of the input.
+          wanted: the elements of the second input.
+        """
         given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*shape, *wanted)]
         made = []
         for k, size in enumerate(wanted):
@@ -559,7 +598,12 @@ class Reshapes(Integers):
         return tuple(made)
 
     def rest_of(self, shape: tuple, sizes: list):
-        """Return the quotient of the total size by the given sizes, the value of -1 in Reshape."""
+        """Return the size that Reshape infers for -1: the number of elements divided by the product of other sizes.
+
+        Args:
+          shape: the shape of the input.
+          sizes: all sizes of the output except the inferred one.
+        """
         old = [size for size in shape if not self.is_one(size)]
         sizes = [size for size in sizes if not self.is_one(size)]
         for size in list(sizes):
@@ -578,7 +622,7 @@ class Reshapes(Integers):
         return made
 
     def require_same_total(self, shape: tuple, other: tuple) -> None:
-        """Require that two shapes have equally many elements."""
+        """Require that two shapes have equally many elements, unless both have several sizes that do not cancel."""
         old = [size for size in shape if not self.is_one(size)]
         new = [size for size in other if not self.is_one(size)]
         while old and new and self.same_size(old[0], new[0]):
