@@ -1,4 +1,5 @@
-"""Define operators that move, copy or reshape elements. The signature is explained in rlflow.proving.semantics."""
+"""Define operators that move, copy or reshape elements, as functions `f(m, a, *inputs)`; see rlflow.proving.semantics.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +9,7 @@ from rlflow.proving.tensors import Tensor, broadcast_shape, listed, read
 
 
 def identity(m, a, x, *others):
-    """Define Identity and Dropout at inference."""
+    """Define Identity, and Dropout at inference: return x."""
     return x
 
 
@@ -19,11 +20,11 @@ def shape(m, a, x):
 
 
 def distinct_axes(m, axes: tuple, rank: int) -> list[int]:
-    """Return axes counted from 0, in the given order.
+    """Return axes as numbers from 0 to rank - 1, in the given order.
 
     Args:
-      m: the algebra; it is required to have distinct axes within the rank.
-      axes: axes, negative ones counted from the end.
+      m: the algebra, which receives the requirement that the axes exist and are distinct.
+      axes: the axes; a negative axis counts from the end.
       rank: the rank of the tensor.
     """
     m.require(all(-rank <= k < rank for k in axes))
@@ -33,7 +34,7 @@ def distinct_axes(m, axes: tuple, rank: int) -> list[int]:
 
 
 def axis_of(m, axis: int, rank: int) -> int:
-    """Return one axis counted from 0; a negative axis counts from the end."""
+    """Return an axis as a number from 0 to rank - 1; a negative axis counts from the end."""
     return distinct_axes(m, (axis,), rank)[0]
 
 
@@ -46,19 +47,19 @@ def transpose(m, a, x):
 
 
 def renamed(m, x: Tensor, shape: tuple) -> Tensor:
-    """Return the same elements, in the same row-major order, under another shape.
+    """Return a tensor of another shape that has the elements of x in the same row-major order.
 
     Args:
       m: the algebra.
       x: the tensor.
-      shape: the new shape; the caller ensures that it holds equally many elements.
+      shape: the new shape, which must have as many elements as x.
     """
     flat = flat_of(m, x)
     return Tensor(shape, lambda i: flat(m.position(shape, i)), x.dtype, flat=flat)
 
 
 def flat_of(m, x: Tensor) -> Callable:
-    """Return the function from a row-major position to an element."""
+    """Return the function from a row-major position in x to the element there."""
     return x.flat or (lambda position: x.at(m.index(position, x.shape)))
 
 
@@ -102,7 +103,11 @@ def expand(m, a, x, s):
 
 
 def resize(m, a, x, roi=None, scales=None, s=None):
-    """Define Resize with nearest, asymmetric and floor, where every axis keeps its size or had size 1."""
+    """Define Resize where each axis of x keeps its size or has size 1 and is repeated.
+
+    The target sizes `s` must be given, with the modes nearest, asymmetric and floor. Other attributes or inputs raise
+    NotImplementedError.
+    """
     wanted = {"mode": b"nearest", "coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
     if roi is not None or scales is not None or any(a(name, b"") != value for name, value in wanted.items()):
         raise NotImplementedError("a Resize of another kind")
@@ -164,13 +169,13 @@ def slice_(m, a, x, starts, ends, axes=None, steps=None):
 
 
 def _clamped(m, k, size, least, most):
-    """Return a position, counted from either end of an axis, clamped to least…most."""
+    """Return position k of an axis, clamped to least … most; a negative k counts from the end of the axis."""
     k = m.choose(k < 0, k + size, k)
     return m.choose(k < least, least, m.choose(k > most, most, k))
 
 
 def pad(m, a, x, pads, value=None, axes=None):
-    """Define Pad with a constant; a negative pad crops. Other modes are defined only if all pads are 0."""
+    """Define Pad in mode constant; a negative pad removes elements. In other modes, all pads must be 0."""
     where = distinct_axes(m, axes.content if axes is not None else tuple(range(x.rank)), x.rank)
     m.require(len(pads.content) == 2 * len(where))
     begin, end = [0] * x.rank, [0] * x.rank
@@ -205,7 +210,10 @@ def tile(m, a, x, repeats):
 
 
 def gather(m, a, x, indices):
-    """Define Gather. A negative index counts from the end; the elements of `indices` are integers of the algebra."""
+    """Define Gather, where a negative index counts from the end of the axis.
+
+    The values of the indices must be known integers of the algebra (`content`) or have a known range (`below`).
+    """
     axis = axis_of(m, a("axis", 0), x.rank)
     size = x.shape[axis]
     if indices.below is not None:
@@ -225,7 +233,7 @@ def gather(m, a, x, indices):
 
 
 def space_to_depth(m, a, x):
-    """Define SpaceToDepth: row r and column c of an n × n block become channel (r·n + c)·channels + k."""
+    """Define SpaceToDepth: channel k at row r and column c of an n × n block becomes channel (r·n + c)·channels + k."""
     n = a("blocksize")
     m.require(x.rank == 4 and a("mode", b"DCR") == b"DCR")
     batch, channels, height, width = x.shape
@@ -241,7 +249,10 @@ def space_to_depth(m, a, x):
 
 
 def depth_to_space(m, a, x):
-    """Define DepthToSpace. In mode DCR the channel index varies fastest, in mode CRD the block index does."""
+    """Define DepthToSpace. Channel k at row r and column c of an n × n block is read from one input channel.
+
+    The input channel is (r·n + c)·channels + k in mode DCR, and k·n² + r·n + c in mode CRD.
+    """
     n = a("blocksize")
     m.require(x.rank == 4)
     batch, whole, height, width = x.shape

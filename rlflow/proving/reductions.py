@@ -36,7 +36,7 @@ def matmul(m, a, x, y):
 
 
 def gemm(m, a, x, y, c=None):
-    """Define Gemm: alpha · x y + beta · c. The summand c must not enlarge the product."""
+    """Define Gemm: alpha · x y + beta · c, where broadcasting c must not enlarge the product."""
     x = transpose(m, Attributes(), x) if a("transA", 0) else x
     y = transpose(m, Attributes(), y) if a("transB", 0) else y
     m.require(x.rank == 2 and y.rank == 2)
@@ -51,7 +51,14 @@ def gemm(m, a, x, y, c=None):
 
 
 def axes_of(m, x: Tensor, a, axes: Tensor | None) -> list[int]:
-    """Return the axes that a reduction removes; an empty list means all axes or none (`noop_with_empty_axes`)."""
+    """Return the axes of x over which a reduction runs.
+
+    Args:
+      m: the algebra.
+      x: the tensor to reduce.
+      a: the attributes. Without axes, `noop_with_empty_axes` 0 means all axes and 1 means no axis.
+      axes: the list of axes; None to use the attribute `axes`.
+    """
     given = axes.content if axes is not None else a("axes")
     if given is None or len(given) == 0:
         return [] if a("noop_with_empty_axes", 0) else list(range(x.rank))
@@ -59,11 +66,11 @@ def axes_of(m, x: Tensor, a, axes: Tensor | None) -> list[int]:
 
 
 def reduced(how: Callable, of_integers: Callable | None = None) -> Callable:
-    """Make a reduction along axes.
+    """Make a reduction operator such as ReduceSum.
 
     Args:
-      how: `how(m, sizes, body)` combines body(k) over all indices k.
-      of_integers: the combination for integer tensors; None for `how`.
+      how: `how(m, sizes, body)` combines the elements `body(k)` for all indices k below the sizes.
+      of_integers: the function to use for integer tensors instead of `how`; None to use `how`.
     """
 
     def apply(m, a, x, axes=None):
@@ -89,27 +96,27 @@ def reduced(how: Callable, of_integers: Callable | None = None) -> Callable:
 
 
 def mean(m, sizes, body):
-    """Return the mean of `body(k)` over all indices k."""
+    """Return the mean of `body(k)` over all indices k below the sizes."""
     return m.quotient(m.total(sizes, body), m.number(prod(sizes)))
 
 
 def integer_mean(m, sizes, body):
-    """Return the mean rounded towards 0, as ONNX Runtime computes it for integers."""
+    """Return the mean of integers `body(k)`, rounded towards 0 as in ONNX Runtime."""
     return m.apply("integer quotient", m.total(sizes, body), m.number(prod(sizes)))
 
 
 def greatest(m, sizes, body):
-    """Return the maximum of `body(k)` over all indices k."""
+    """Return the maximum of `body(k)` over all indices k below the sizes."""
     return m.greatest(sizes, body, lambda k: [])
 
 
 def least(m, sizes, body):
-    """Return the minimum of `body(k)` over all indices k."""
+    """Return the minimum of `body(k)` over all indices k below the sizes."""
     return -m.greatest(sizes, lambda k: -body(k), lambda k: [])
 
 
 def global_pool(how: Callable) -> Callable:
-    """Make a global pool: a reduction of all axes after the channels to size 1."""
+    """Make a global pool, which reduces all axes after batch and channels to size 1 with `how(m, sizes, body)`."""
     def apply(m, a, x):
         m.require(x.rank > 2)
         shape = (*x.shape[:2], *(1 for _ in x.shape[2:]))
@@ -129,7 +136,7 @@ def softmax(m, a, x):
 
 
 def batch_normalization(m, a, x, scale, offset, mu, variance):
-    """Define BatchNormalization at inference, with given mean and variance."""
+    """Define BatchNormalization at inference: scale · (x - mu) / √(variance + epsilon) + offset, per channel."""
     for t in (scale, offset, mu, variance):
         m.require(t.rank == 1)
         m.require(t.shape[0] == (x.shape[1] if x.rank > 1 else 1))
@@ -143,13 +150,13 @@ def batch_normalization(m, a, x, scale, offset, mu, variance):
 
 
 def normalized(m, a, x, centre: Callable) -> Tensor:
-    """Return (x - centre) / √(mean of (x - centre)² + epsilon), over the axes from `axis` on.
+    """Return (x - c) / √(mean of (x - c)² + epsilon), where c and the mean are taken over the axes from `axis` on.
 
     Args:
       m: the algebra.
       a: the attributes `axis` and `epsilon`.
       x: the tensor.
-      centre: `centre(m, sizes, element)` returns the number to subtract.
+      centre: `centre(m, sizes, element)` returns c from the sizes and elements along these axes.
     """
     axis = axis_of(m, a("axis", -1), x.rank)
     sizes = x.shape[axis:]
@@ -164,7 +171,7 @@ def normalized(m, a, x, centre: Callable) -> Tensor:
 
 
 def scaled(m, normal: Tensor, scale: Tensor, offset: Tensor | None = None) -> Tensor:
-    """Return normal · scale + offset. Neither factor nor offset may enlarge the tensor."""
+    """Return normal · scale + offset. Broadcasting scale and offset must not enlarge the tensor `normal`."""
     require_not_enlarging(m, scale, normal)
     result = pointwise(m, lambda p, q: p * q, normal, scale)
     if offset is None:
@@ -183,18 +190,21 @@ def rms_normalization(m, a, x, scale):
 
 @dataclass(frozen=True)
 class Windows:
-    """Sliding windows: output o and kernel position k of an axis read input position o·stride + k·dilation - begin."""
+    """Sliding windows, given by one number per spatial axis.
+
+    Output o reads input position o·stride + k·dilation - begin at kernel position k.
+    """
 
     sizes: tuple  # spatial sizes of the input
-    kernel: tuple
+    kernel: tuple  # spatial sizes of the kernel
     strides: tuple
     dilations: tuple
-    begin: tuple
-    end: tuple
+    begin: tuple  # padding before the first element of each axis
+    end: tuple  # padding after the last element of each axis
     outputs: tuple  # number of windows along each axis
 
     def positions(self, o: tuple, k: tuple) -> list[tuple]:
-        """Return the (position, size) pair of each axis for output o and kernel position k."""
+        """Return (input position, input size) along each axis, for output index o and kernel index k."""
         result = []
         for j, size in enumerate(self.sizes):
             result.append((o[j] * self.strides[j] + k[j] * self.dilations[j] - self.begin[j], size))
@@ -202,7 +212,7 @@ class Windows:
 
 
 def indices_of(positions: list[tuple]) -> tuple:
-    """Return the positions of (position, size) pairs."""
+    """Return the first entries of (position, size) pairs, an index of the input."""
     return tuple(position for position, _ in positions)
 
 
@@ -210,10 +220,9 @@ def windows_of(m, a, sizes: tuple, kernel: tuple, pools: bool = False) -> Window
     """Return the windows of a convolution or a pool, as ONNX Runtime places them.
 
     ONNX Runtime requires that a pool's padding is smaller than its kernel, and that a convolution with automatic
-    padding is
-    not dilated. Automatic padding of a pool ignores the dilation, unlike ONNX's text. Versions of the operator differ
-    where
-    automatic padding would be negative (strides larger than the kernel), so it is required not to be.
+    padding has dilation 1. A pool's automatic padding ignores the dilation, contrary to ONNX's specification. Where a
+    pool's automatic padding would be negative (stride larger than kernel), versions of the operator differ, so this
+    function requires that the padding is not negative.
 
     Args:
       m: the algebra.
@@ -254,14 +263,20 @@ def windows_of(m, a, sizes: tuple, kernel: tuple, pools: bool = False) -> Window
 
 
 def halves(m, missing, automatic: bytes) -> tuple:
-    """Split a padding into (begin, end); nothing if it is negative. `automatic` says which end gets the odd element."""
+    """Split the total padding of an axis into (begin, end).
+
+    Args:
+      m: the algebra.
+      missing: the total padding; a negative number counts as 0.
+      automatic: the attribute `auto_pad`. If the total is odd, the end is larger for SAME_UPPER, else the beginning.
+    """
     missing = m.choose(missing > 0, missing, 0)
     first = missing // 2 if automatic == b"SAME_UPPER" else missing - missing // 2
     return first, missing - first
 
 
 def conv(m, a, x, w, bias=None):
-    """Define Conv: x (batch, group · depth, *spatial), w (outputs, depth, *kernel), bias (outputs,)."""
+    """Define Conv for x (batch, group · depth, *spatial), w (channels, depth, *kernel) and bias (channels,)."""
     m.require(x.rank == w.rank and x.rank > 2)
     groups, outputs, depth = a("group", 1), w.shape[0], w.shape[1]
     m.require(x.shape[1] == depth * groups)
@@ -285,10 +300,16 @@ def conv(m, a, x, w, bias=None):
 
 
 def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
-    """Return the windows of ConvTranspose: windows over its output, one per position of its input.
+    """Return the windows of ConvTranspose: windows over the operator's output, one per position of its input.
 
-    If automatic padding is negative, ONNX Runtime's output is smaller than ONNX says; this function follows ONNX
+    If automatic padding is negative, ONNX Runtime's output is smaller than ONNX specifies; this function follows ONNX
     Runtime.
+
+    Args:
+      m: the algebra.
+      a: the attributes of the operator.
+      sizes: the spatial sizes of the input.
+      kernel: the spatial sizes of the kernel.
     """
     n, automatic, wanted = len(sizes), a("auto_pad", b"NOTSET"), a("output_shape")
     strides = a("strides") or (1,) * n
@@ -364,7 +385,10 @@ def average_pool(m, a, x):
             return windows.positions(i[2:], k)
 
         def counted(k):
-            """Return the positions that count: padding if it is included, but never those that ceil_mode adds."""
+            """Return (position, size) pairs; the element counts in the mean if each position lies inside its size.
+
+            With count_include_pad, the size includes the padding, but not the elements that ceil_mode adds.
+            """
             if not a("count_include_pad", 0):
                 return positions(k)
             result = []

@@ -1,13 +1,14 @@
-"""Define what every operator means: the axioms of all proofs.
+"""Define what every operator computes. These definitions are the axioms of all proofs.
 
-An operator is a function `f(m, a, *inputs)`: `m` is the algebra, `a` the Attributes, and the inputs are Tensors (None
-for an absent one). It returns a Tensor, or a list for several outputs. A tensor is a shape and a function from an index
-to a number; `at=lambda i: …` gives the element at index i. The table OPERATORS names all operators. Elementwise
-operators, attention and the fused operators of com.microsoft stand here; the others stand in layout.py and
-reductions.py. Masks, past keys and transposed batches are excluded by a requirement or have no definition.
+An operator is a function `f(m, a, *inputs)`. `m` is the algebra, `a` holds the Attributes, and each input is a Tensor,
+or None if it is absent. The function returns a Tensor, or a list of Tensors for several outputs. A tensor is a shape
+and a function from an index to a number; `at=lambda i: …` gives the element at index i. The table OPERATORS lists all
+operators. Elementwise operators, attention and the fused operators of com.microsoft are defined here; layout.py and
+reductions.py define all other operators. Masks, past keys and transposed batches are excluded by a requirement or have
+no definition.
 
-One definition serves three algebras: numbers (rlflow.proving.numbers), formal numbers (rlflow.proving.formal) and
-symbols (rlflow.proving.symbolic). An algebra provides
+One definition serves three algebras: plain numbers (rlflow.proving.numbers), formal numbers (rlflow.proving.formal) and
+symbols (rlflow.proving.symbolic). An algebra provides these methods:
 
     m.total(sizes, body), m.greatest(sizes, body, inside)   sum and maximum of body(k) over all indices k
     m.inside(pairs, value)     value() if 0 ≤ position < size for every (position, size), else 0
@@ -17,14 +18,14 @@ symbols (rlflow.proving.symbolic). An algebra provides
     m.number(n)  m.quotient(a, b)  m.larger(a, b)  m.apply("exp", a)     numbers
     m.position(shape, index), m.index(position, shape)   the position in row-major order, and back
     m.reshaped(shape, wanted, allowzero)         the shape that Reshape makes of `wanted`, with 0 and -1 filled in
-    m.require(c)               a requirement of the operator on its inputs
-    m.windows(a, sizes, kernel)   the algebra's own windows, or None for the ordinary ones
+    m.require(c)               a requirement c of the operator on its inputs
+    m.windows(a, sizes, kernel)   opaque windows of a convolution or pool, or None to compute the window positions
 
-and its integers and numbers have +, -, *, // and comparisons. `if` on a comparison is allowed everywhere.
+The integers and numbers of an algebra have +, -, *, // and comparisons. `if` on a comparison is allowed everywhere.
 
-Numbers are real. Rounding, overflow and NaN are not part of the meaning, so a proof covers finite inputs and runs
+Numbers are real. The definitions ignore rounding, overflow and NaN, so a proof covers finite inputs and computations
 without overflow. A softmax has no value where a mask of -inf hides a whole row. A rule that removes a guard against
-this (`guard-of-softmax`) therefore requires by a condition that there is no mask or that the mask is `finite`.
+this (`guard-of-softmax`) therefore has the condition that there is no mask or that the mask is `finite`.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,11 @@ from rlflow.proving.tensors import Attributes, Tensor, pointwise, require_not_en
 
 
 def variadic(f: Callable) -> Callable:
-    """Make an operator on any number of inputs from a function of two elements, applied from left to right."""
+    """Make an elementwise operator on any number of inputs.
+
+    Args:
+      f: `f(m, p, q)` combines two elements; it is applied from the first input to the last.
+    """
 
     def apply(m, a, *tensors):
         def all_of(first, *rest):
@@ -53,12 +58,12 @@ def variadic(f: Callable) -> Callable:
 
 
 def unary(f: Callable) -> Callable:
-    """Make an elementwise operator from `f(m, a, x)`, a function of the algebra, the attributes and one element."""
+    """Make an elementwise operator on one input from `f(m, a, e)`, a function of algebra, attributes and element."""
     return lambda m, a, x, *others: pointwise(m, lambda e: f(m, a, e), x)
 
 
 def function(name: str) -> Callable:
-    """Make an elementwise operator from a function that the algebra knows by name."""
+    """Make an elementwise operator on one input from a function that `m.apply` computes, such as "exp"."""
     return unary(lambda m, a, e: m.apply(name, e))
 
 
@@ -90,7 +95,7 @@ def hard_sigmoid(m, e, slope, offset):
 
 
 def leaky(m, e, slope):
-    """Return LeakyRelu of one element."""
+    """Return LeakyRelu of the element `e`, with factor `slope` for negative elements."""
     return m.larger(e, m.number(0)) + m.number(slope) * smaller(m, e, m.number(0))
 
 
@@ -103,14 +108,14 @@ def clip(m, a, x, low=None, high=None):
 
 
 def divide(m, a, x, y):
-    """Define Div. The quotient of integers is a function of its own: ONNX rounds it towards 0."""
+    """Define Div. Integer tensors use the function "integer quotient", which rounds towards 0 as ONNX does."""
     if x.floats:
         return pointwise(m, m.quotient, x, y)
     return pointwise(m, lambda p, q: m.apply("integer quotient", p, q), x, y)
 
 
 def power(m, a, x, y):
-    """Define Pow. Known integer exponents become products, and 1/2 becomes a root."""
+    """Define Pow. For floats, an integer exponent gives a product and ±1/2 a square root; else use "power"."""
     def one(base, exponent):
         known = m.known(exponent)
         if not x.floats or known is None:
@@ -144,7 +149,7 @@ WIDENING = frozenset(
 
 
 def cast(m, a, x):
-    """Define Cast: unchanged if the target type holds all values of the source type, else an unknown function."""
+    """Define Cast. If the target type holds all values of the source type, elements stay; else use "cast to …"."""
     to, source = a("to"), x.origin or x.dtype
     if to == source or (source, to) in WIDENING:
         return Tensor(x.shape, x.at, to, origin=source)
@@ -152,7 +157,7 @@ def cast(m, a, x):
 
 
 def where(m, a, condition, x, y):
-    """Define Where as chosen · x + (1 - chosen) · y, with `chosen` 0 or 1."""
+    """Define Where as chosen · x + (1 - chosen) · y, where `chosen` is 1 if the condition holds, else 0."""
     def one(c, p, q):
         chosen = m.number(c) if isinstance(c, int) else m.apply("flag", c)  # 1 or 0
         return chosen * p + (m.number(1) - chosen) * q
@@ -161,7 +166,10 @@ def where(m, a, condition, x, y):
 
 
 def truth(name: str) -> Callable:
-    """Make a comparison of two tensors that proofs do not interpret: equal operands give equal answers."""
+    """Make an elementwise operator with a boolean result from the function `name` of two elements.
+
+    Proofs know one property of the function: equal arguments give equal results.
+    """
 
     def apply(m, a, x, y):
         return replace(pointwise(m, lambda p, q: m.apply(name, p, q), x, y), dtype=TensorProto.BOOL)
@@ -170,7 +178,7 @@ def truth(name: str) -> Callable:
 
 
 def never(m, a, x):
-    """Define IsNaN: no real number is NaN."""
+    """Define IsNaN, which is False everywhere, because elements are real numbers."""
     return Tensor(x.shape, lambda i: 0, TensorProto.BOOL)
 
 
@@ -199,7 +207,7 @@ def activated(m, kind: bytes | None, parameters: list, x: Tensor) -> Tensor:
 
 
 def permuted(m, x: Tensor, *perm: int) -> Tensor:
-    """Return the tensor with its axes permuted."""
+    """Return the transposed tensor: its axis k is axis `perm[k]` of x."""
     return transpose(m, Attributes({"perm": perm}), x)
 
 
@@ -218,9 +226,10 @@ def scaled_products(m, q: Tensor, k: Tensor, v: Tensor, scale) -> Tensor:
 
 
 def attention(m, a, q, k, v):
-    """Define Attention without a mask, for inputs (batch, heads, positions, features).
+    """Define Attention without mask, causal or windowed masking and softcap.
 
-    Several heads of q may share one head of k and v (grouped-query attention).
+    The inputs have the shape (batch, heads, positions, features). Several heads of q may share one head of k and v
+    (grouped-query attention).
     """
     m.require(q.rank == 4 and k.rank == 4 and v.rank == 4)
     m.require(not a("is_causal", 0) and not a("softcap", 0.0))
@@ -253,9 +262,10 @@ def multi_head_attention(m, a, q, k, v):
 
 
 def fused_matmul(m, a, x, y):
-    """Define FusedMatMul. A vector is never transposed.
+    """Define FusedMatMul: alpha · x y, with the last two axes of x or y exchanged if transA or transB is 1.
 
-    If y is a vector, ONNX Runtime requires a square x for transA = 1 and does not transpose x.
+    A vector is never transposed. If y is a vector, ONNX Runtime requires a square x for transA = 1 and does not
+    transpose x.
     """
     m.require(not a("transBatchA", 0) and not a("transBatchB", 0))
     flip = lambda t: permuted(m, t, *range(t.rank - 2), t.rank - 1, t.rank - 2)  # noqa: E731
@@ -300,7 +310,14 @@ def quick_gelu(m, a, x):
 
 
 def skipped(m, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x + skip + bias. The skip may be broadcast along the batch; the bias holds one number per feature."""
+    """Return x + skip + bias.
+
+    Args:
+      m: the algebra.
+      x: a tensor (batch, positions, features).
+      skip: a tensor of the same shape, or with batch size 1 or without the batch axis.
+      bias: a tensor (features,), or None.
+    """
     m.require(x.rank == 3 and skip.rank in (2, 3))
     require_not_enlarging(m, skip, x)
     m.require(skip.shape[-1] == x.shape[-1])
@@ -313,13 +330,13 @@ def skipped(m, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def per_feature(m, t: Tensor, x: Tensor) -> None:
-    """Require that `t` holds one number per feature of `x`."""
+    """Require that `t` has rank 1 and the size of the last axis of `x`."""
     m.require(t.rank == 1)
     m.require(t.shape[0] == x.shape[-1])
 
 
 def skip_layer_normalization(m, a, x, skip, scale, offset=None, bias=None):
-    """Define the first output of SkipLayerNormalization."""
+    """Define the first output of SkipLayerNormalization: LayerNormalization of x + skip + bias."""
     for t in (scale, offset):
         if t is not None:
             per_feature(m, t, x)
@@ -328,7 +345,7 @@ def skip_layer_normalization(m, a, x, skip, scale, offset=None, bias=None):
 
 
 def skip_rms_normalization(m, a, x, skip, scale, bias=None):
-    """Define the first output of SkipSimplifiedLayerNormalization."""
+    """Define the first output of SkipSimplifiedLayerNormalization: RMSNormalization of x + skip + bias."""
     per_feature(m, scale, x)
     return rms_normalization(m, Attributes({"epsilon": a("epsilon", 1e-12)}), skipped(m, x, skip, bias), scale)
 
@@ -419,19 +436,19 @@ def is_defined(op: str, domain: str) -> bool:
 
     Args:
       op: the operator's type.
-      domain: "" for ONNX, or com.microsoft.
+      domain: "" for ONNX's own operators, or "com.microsoft".
     """
     return op in (MICROSOFT if domain else STANDARD)
 
 
 def outputs_of(m, op: str, a: Attributes, inputs: list[Tensor | None]) -> list[Tensor]:
-    """Return the outputs of one operator.
+    """Return the output tensors of one operator.
 
     Args:
       m: the algebra.
       op: the operator's type.
-      a: its attributes.
-      inputs: its inputs; None for an absent one.
+      a: the attributes of the operator.
+      inputs: the input tensors; None for an absent input.
 
     Raises:
       KeyError: if the operator has no definition.
