@@ -1,11 +1,11 @@
 """Prove rules for all shapes: in each case all sizes, strides and pads are symbols.
 
-The left side and the conditions are assumed, and the elements of both sides are compared at a symbolic index. If the
-symbols do not suffice, the case is computed in plain numbers; a difference between the sides refutes the rule.
+A proof assumes the requirements of the left side and the rule's conditions, and compares the elements of both sides at
+a symbolic index. If a case is not proved, it is computed with plain numbers; a difference refutes the rule.
 
-`OpaqueWindows` have one known property: equal attributes and sizes give equal windows. A proof with
-opaque windows holds for every padding, stride and dilation at once, and it is quick. Rules that merge, split or scale
-convolutions and pools need no more, so opaque windows are tried first.
+`OpaqueWindows` have one known property: equal attributes and sizes give equal windows. A proof with opaque windows
+holds for every padding, stride and dilation at once, and it is quick. This property suffices for rules that merge,
+split or scale convolutions and pools, so opaque windows are tried first.
 """
 
 import random
@@ -41,26 +41,29 @@ KEYS = ("auto_pad", "strides", "dilations", "pads", "ceil_mode")
 
 @dataclass(frozen=True)
 class OpaqueWindows:
-    """Windows whose positions are uninterpreted functions; they take the part of rlflow.proving.reductions.Windows."""
+    """Windows of a convolution or pool whose positions are uninterpreted functions of attributes and sizes.
 
-    world: object
-    name: str
+    The interface is the one of rlflow.proving.reductions.Windows.
+    """
+
+    world: object  # the case, an Opaque
+    name: str  # which attributes are given; windows with equal names and arguments are equal
     sizes: tuple  # spatial sizes of the input
-    kernel: tuple
+    kernel: tuple  # spatial sizes of the kernel
     values: tuple  # the attributes that the rule names, as z3 terms
     padded: bool  # True if a window may reach beyond the input
 
     def arguments(self, axis: int) -> list:
-        """Return the z3 terms that determine the windows along one axis."""
+        """Return the z3 terms on which the windows along one axis depend: sizes and attributes."""
         return [term_of(self.sizes[axis]), term_of(self.kernel[axis]), *self.values]
 
     def unknown(self, what: str, axis: int, arguments: list, least: int | None = None) -> Int:
-        """Return an uninterpreted integer of the windows.
+        """Return a quantity of the windows as an uninterpreted integer.
 
         Args:
-          what: the name of the quantity.
-          axis: the axis.
-          arguments: the z3 terms that it depends on.
+          what: the name of the quantity, such as "count".
+          axis: the spatial axis.
+          arguments: the z3 terms on which the quantity depends.
           least: the smallest possible value; None for no bound.
         """
         made = UNKNOWN[f"{what} of {self.name}, axis {axis} of {len(self.sizes)}", len(arguments)](*arguments)
@@ -69,7 +72,7 @@ class OpaqueWindows:
         return Int(self.world, made)
 
     def each(self, what: str, least: int) -> tuple:
-        """Return one uninterpreted integer per axis, at least `least`."""
+        """Return the quantity `what` along each axis, an uninterpreted integer that is at least `least`."""
         return tuple(self.unknown(what, axis, self.arguments(axis), least) for axis in range(len(self.sizes)))
 
     @property
@@ -79,16 +82,16 @@ class OpaqueWindows:
 
     @property
     def begin(self) -> tuple:
-        """The padding before each axis."""
+        """The padding before the first element of each axis."""
         return self.each("begin", 0)
 
     @property
     def end(self) -> tuple:
-        """The padding after each axis."""
+        """The padding after the last element of each axis."""
         return self.each("end", 0)
 
     def positions(self, o: tuple, k: tuple) -> list[tuple]:
-        """Return the (position, size) pair of each axis for output o and kernel position k."""
+        """Return (input position, input size) along each axis, for output index o and kernel index k."""
         result = []
         for axis, size in enumerate(self.sizes):
             window, offset = term_of(o[axis]), term_of(k[axis])
@@ -105,10 +108,10 @@ class OpaqueWindows:
 def opaque_windows(world, a: Attributes, sizes: tuple, kernel: tuple) -> OpaqueWindows | None:
     """Return opaque windows for one operator, or None if all its attributes are known.
 
-    On the right side of a rule they are required to equal the windows of an operator on the left side.
+    On the right side of a rule, the windows must equal the windows of an operator on the left side.
 
     Args:
-      world: the case.
+      world: the case, an Opaque.
       a: the attributes of the operator.
       sizes: the spatial sizes of the input.
       kernel: the spatial sizes of the kernel.
@@ -138,7 +141,16 @@ def opaque_windows(world, a: Attributes, sizes: tuple, kernel: tuple) -> OpaqueW
 
 
 def is_known(world, key: str, source, kernel: tuple) -> bool:
-    """Return True if an attribute is absent, named by the rule, or decided in this case."""
+    """Return True if an attribute of a window operator needs no opaque windows.
+
+    This is so if it is absent, written in the rule, decided in the case, or the dilation of a kernel of size 1.
+
+    Args:
+      world: the case.
+      key: the name of the attribute.
+      source: the mapping that contains the attribute: a dictionary for the rule's own, a Rest for `**a`, or None.
+      kernel: the spatial sizes of the kernel.
+    """
     if source is None or isinstance(source, dict):
         return True
     if key == "dilations" and all(world.entails(size == 1) for size in kernel):
@@ -147,7 +159,8 @@ def is_known(world, key: str, source, kernel: tuple) -> bool:
 
 
 def _unpadded(world, key: str, source) -> bool:
-    """Return True if an attribute cannot let a window reach beyond the input."""
+    """Return True if the value of an attribute never lets a window reach beyond the input; arguments as in `is_known`.
+    """
     if source is None:
         return True
     if isinstance(source, dict):
@@ -159,8 +172,8 @@ def _unpadded(world, key: str, source) -> bool:
     )
 
 
-MAX_FAILURES = 3  # unproved cases after which a rule is given up
-POINTS = 6  # points tried in one case
+MAX_FAILURES = 3  # a proof stops after more unproved cases
+POINTS = 6  # number of attempts to find a counterexample in an unproved case
 LARGEST = 4  # largest size in a counterexample
 
 
@@ -169,8 +182,8 @@ class Outcome(NamedTuple):
 
     Attributes:
       proof: all-shapes, refuted or unproved.
-      cases: the number of cases in which the rule fires.
-      how: the method of the proof, or the reason for failing.
+      cases: the number of cases in which the rule matches and its conditions hold.
+      how: the method of the proof, the counterexample, or the reason why there is no proof.
     """
 
     proof: str
@@ -179,11 +192,11 @@ class Outcome(NamedTuple):
 
 
 class Symbolic(Picks, Symbols):
-    """One case in symbols.
+    """One case in the symbolic algebra, with explicit window positions.
 
     Args:
-      steps: its decisions, (key, value) pairs, and its assumptions, z3 claims.
-      budget: the number of z3 queries.
+      steps: the decisions of the case, as (key, value) pairs, and its assumptions, as z3 claims.
+      budget: the number of z3 queries that the proof may make.
     """
 
     def __init__(self, steps: tuple, budget: Budget):
@@ -192,7 +205,7 @@ class Symbolic(Picks, Symbols):
 
 
 class Opaque(Symbolic):
-    """One case in symbols with opaque windows."""
+    """One case in the symbolic algebra, with opaque windows. `windows_seen` holds the left side's windows."""
 
     def __init__(self, steps: tuple, budget: Budget):
         self.windows_seen: dict[tuple, list] = {}
@@ -210,9 +223,9 @@ def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic
 
     Args:
       rule: the rule.
-      readings: (True,) for float tensors only, (True, False) for int64 as well.
-      kind: Opaque or Symbolic; only Symbolic looks for counterexamples.
-      budget: the number of z3 queries.
+      readings: (True,) to prove the rule for float tensors, (True, False) for float and int64 tensors.
+      kind: the class of the cases, Opaque or Symbolic; only Symbolic looks for counterexamples.
+      budget: the number of z3 queries that the proof may make.
     """
     failures, fired = [], 0
     try:
@@ -245,11 +258,12 @@ def explore(
     Args:
       rule: the rule.
       is_float: True for float tensors, False for int64.
-      kind: the kind of world.
-      budget: the number of z3 queries.
+      kind: the class of the cases, Opaque or Symbolic.
+      budget: the number of z3 queries that the proof may make.
 
     Yields:
-      the case, True if the rule fires in it, and the reason why it is not proved (None if it is).
+      the case, True if the rule matches in it and its conditions hold, and the reason why the case is not proved (None
+      for a proved case).
     """
     waiting: list[tuple] = [()]
     while waiting:
@@ -272,14 +286,14 @@ def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
 
     Args:
       rule: the rule.
-      world: the case in symbols.
+      world: the algebra, assumptions and decisions of the case.
       is_float: True for float tensors, False for int64.
 
     Returns:
-      True if the rule fires and both sides are equal, False if it does not fire.
+      True if the rule applies and both sides are equal; False if the rule does not apply in this case.
 
     Raises:
-      Unprovable: if the rule fires and the sides are not proved equal.
+      Unprovable: if the rule applies and the sides are not proved equal.
     """
     try:
         case = Case(rule, world, is_float)
@@ -311,7 +325,10 @@ def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
 
 
 def _assume_equal(world: Symbols, claim) -> bool:
-    """Assume that two sizes are equal, since the planner refuses other shapes. Return False if they cannot be."""
+    """Assume an equality of two sizes, and return False if it is known to be false.
+
+    The sizes are output sizes of the two sides of a rule; the planner refuses a match if they differ.
+    """
     if isinstance(claim, Truth):
         world.assume(claim)
         return True
@@ -319,7 +336,14 @@ def _assume_equal(world: Symbols, claim) -> bool:
 
 
 def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
-    """Raise Unprovable unless output `number` of both sides is proved equal at every index."""
+    """Raise Unprovable unless an output of the left side is proved equal to the same output of the right side.
+
+    Args:
+      world: the algebra of the case.
+      one: the output of the left side.
+      other: the output of the right side.
+      number: the position of the output, which gives the index symbols their names.
+    """
     index = []
     for k, size in enumerate(one.shape):
         position = world.index_symbol(f"i{number}.{k}")
@@ -347,7 +371,7 @@ def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
 
 
 def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:
-    """Return a difference between the two sides in plain numbers, in words, or None if none is found."""
+    """Return plain numbers for which the two sides of a rule differ, in words, or None if none are found."""
     for seed in range(POINTS):
         sizes = some_sizes(world, seed)
         if sizes is None:
@@ -362,7 +386,15 @@ def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:
 
 
 def some_sizes(world: Symbolic, seed: int) -> dict[str, int] | None:
-    """Return small sizes that the assumptions of a case allow, or None if z3 finds none in two seconds."""
+    """Return small sizes, name → size, that the assumptions of a case allow.
+
+    Args:
+      world: the case.
+      seed: the seed of the random choice among such sizes.
+
+    Returns:
+      the sizes, or None if z3 finds none in two seconds per query.
+    """
     solver, chance = z3.Solver(), random.Random(seed)
     solver.set("timeout", 2000)
     solver.add(world.solver.assertions())

@@ -1,6 +1,6 @@
-"""Bring symbolic numbers to normal form: gather equal terms and cancel divisors.
+"""Bring symbolic numbers (rlflow.proving.polynomials) to normal form: add up equal terms and cancel divisors.
 
-Two numbers are equal if the terms of their difference cancel each other.
+Two numbers are proved equal if all terms of their difference cancel.
 """
 
 import itertools
@@ -28,16 +28,16 @@ from rlflow.proving.polynomials import (
 from rlflow.proving.ranges import regrouped
 from rlflow.proving.unknowns import Int, mentions, monomials
 
-MAX_TERMS = 400  # limit for one number
+MAX_TERMS = 400  # largest number of terms of one number
 POSITIVE_FUNCTIONS = ("exp",)
 
 
 class NormalForms(Reshapes):
-    """Sums of products over z3 integers.
+    """The arithmetic of symbolic numbers: sums, products, quotients and equality of Polys.
 
     Args:
-      assumptions: z3 claims that hold throughout.
-      budget: the number of z3 queries.
+      assumptions: z3 claims that hold in the whole case.
+      budget: the number of z3 queries that the proof may make.
     """
 
     def __init__(self, assumptions, budget: Budget):
@@ -46,7 +46,7 @@ class NormalForms(Reshapes):
         super().__init__(assumptions, budget)
 
     def number(self, value) -> Poly:
-        """Return a float, an integer or a number of the algebra as a number."""
+        """Return a float, a fraction, a known or unknown integer, or a Poly, as a Poly."""
         if isinstance(value, Poly):
             return value
         if isinstance(value, Int):
@@ -58,23 +58,29 @@ class NormalForms(Reshapes):
         return Poly(self, (Term(value, (), ()),) if value else ())
 
     def number_of(self, value: Int) -> Poly:
-        """Return an integer as a number; the factors of a product of sizes stay apart, so that each can cancel."""
+        """Return an unknown integer as a Poly. A product of sizes gives one factor per size, so that each can cancel.
+        """
         if len(parts := monomials(value.term)) > 1:
             return Poly(self, (Term(Fraction(1), (), (Size(value.term),)),))
         coefficient, factors = parts[0]
         return Poly(self, (Term(Fraction(coefficient), (), tuple(map(Size, factors))),))
 
     def known(self, value: Poly) -> Fraction | None:
-        """Return the value of a known number, else None."""
+        """Return the value of a constant number; None if the number is unknown."""
         return value.number
 
     def element(self, name: str, index: tuple) -> Poly:
-        """Return an unknown element of a tensor."""
+        """Return the unknown element at `index` of the tensor `name`."""
         index = tuple(z3.IntVal(k) if isinstance(k, int) else k.term for k in index)
         return Poly(self, (Term(Fraction(1), (), (Element(name, index),)),))
 
     def apply(self, name: str, *arguments: Poly) -> Poly:
-        """Return a function of numbers; roots of squares and exponentials are simplified."""
+        """Return the value of a function of numbers; exponentials and roots of square integers are simplified.
+
+        Args:
+          name: the name of the function, such as "sqrt" or "exp".
+          arguments: the arguments of the function.
+        """
         known = arguments[0].number
         if name == "sqrt" and known is not None and known >= 0:
             for root in range(0, 1000):
@@ -99,7 +105,12 @@ class NormalForms(Reshapes):
         return a * self.inverse(b)
 
     def inverse(self, p: Poly) -> Poly:
-        """Return 1/p. The inverse of a product is the product of the inverses."""
+        """Return 1/p. The inverse of a product is the product of the inverses.
+
+        Raises:
+          Infeasible: if p is 0.
+          Unprovable: if only the right side of the rule divides by p.
+        """
         if p.number == 0:
             raise Infeasible
         if p.number is not None:
@@ -114,7 +125,7 @@ class NormalForms(Reshapes):
         return self.inverse_of(p)
 
     def inverse_of_sum(self, term: Term) -> Poly:
-        """Return 1/(Σ f·g) as 1/f · 1/(Σ g) for a factor f without the sum's indices."""
+        """Return the inverse of a sum over indices, with 1/(Σ f·g) = 1/f · 1/(Σ g) if f contains no summed index."""
         inner = [f for f in term.factors if any(atom_mentions(f, v) for v, _ in term.bound)]
         outer = [f for f in term.factors if not any(atom_mentions(f, v) for v, _ in term.bound)]
         result = self.inverse_of(Poly(self, (Term(Fraction(1), term.bound, tuple(inner)),)))
@@ -135,18 +146,18 @@ class NormalForms(Reshapes):
         return Poly(self, (Term(Fraction(1), (), (Applied("inverse", (p,)),)),))
 
     def note_divisor(self, p: Poly) -> None:
-        """Record a divisor of the left side. On the right side, raise Unprovable if the divisor may be 0."""
+        """Record a divisor of the left side. On the right side, raise Unprovable unless the divisor is not 0."""
         if not self.closed:
             self.divisors.append(p)
         elif not self.is_divisor(p):
             raise Unprovable("the right side divides by what the left side does not")
 
     def is_divisor(self, p: Poly) -> bool:
-        """Return True if p is known not to be 0: p is positive, or the left side divides by it."""
+        """Return True if p is known not to be 0, because p is positive or the left side divides by p."""
         return self.nonzero(p) or any(self.same(p, other) for other in self.divisors)
 
     def nonzero(self, p: Poly) -> bool:
-        """Return True if p is a sum of products of positive atoms over indices that exist."""
+        """Return True if p is proved positive: all coefficients and atoms are positive, and no sum is empty."""
         return bool(p.terms) and all(t.coefficient > 0 and self.positive(t) for t in p.terms)
 
     def positive(self, term: Term) -> bool:
@@ -162,7 +173,14 @@ class NormalForms(Reshapes):
         return isinstance(atom, Applied) and atom.name in POSITIVE_FUNCTIONS
 
     def some_index(self, bound: tuple, claims: list) -> bool:
-        """Return True if some index is proved to satisfy all claims; only first positions inside a window are tried."""
+        """Return True if an index is proved to satisfy all claims.
+
+        Along each axis, only 0 and the values at which one side of a claim is 0 are tried.
+
+        Args:
+          bound: (index, size) pairs; 0 ≤ index < size must hold.
+          claims: z3 claims about the indices.
+        """
         witness = []
         for variable, size in bound:
             starts = [z3.IntVal(0)]
@@ -196,13 +214,13 @@ class NormalForms(Reshapes):
         )
 
     def renamed(self, term: Term) -> Term:
-        """Return the term with new names for its bound indices."""
+        """Return an equal term whose bound indices are new z3 constants."""
         pairs = [(v, self.fresh()) for v, _ in term.bound]
         factors = tuple(substituted(f, pairs) for f in term.factors)
         return Term(term.coefficient, tuple((n, s) for (_, n), (_, s) in zip(pairs, term.bound, strict=True)), factors)
 
     def cancelled(self, term: Term) -> Term:
-        """Simplify a term: p · (1/p) = 1 where p is not 0, √n · √n = n, and repeated claims count once."""
+        """Return a term simplified by p · (1/p) = 1 if p is not 0, by √n · √n = n, and without repeated claims."""
         claims = [f for f in term.factors if isinstance(f, Inside)]
         if len(claims) > 1:
             self.enter(term.bound)
@@ -248,7 +266,7 @@ class NormalForms(Reshapes):
         return None
 
     def take(self, factors: list, wanted) -> bool:
-        """Remove a factor that equals `wanted` from the list. Return False if no factor does."""
+        """Remove one factor that equals `wanted` from the list and return True; return False if no factor does."""
         for position, factor in enumerate(factors):
             if self.same_atom(factor, wanted):
                 del factors[position]
@@ -256,7 +274,10 @@ class NormalForms(Reshapes):
         return False
 
     def gathered(self, terms: tuple[Term, ...]) -> Poly:
-        """Return the sum of terms, with equal terms added up. Only terms with the same skeleton are compared."""
+        """Return the sum of terms as a Poly, in which equal terms are added up.
+
+        Only terms with the same `skeleton` are compared. Raise Unprovable if there are more than MAX_TERMS terms.
+        """
         if len(terms) > MAX_TERMS:
             raise Unprovable("a number has too many terms")
         groups: dict = {}
@@ -271,11 +292,11 @@ class NormalForms(Reshapes):
         return Poly(self, tuple(t for alike in groups.values() for t in alike if t.coefficient))
 
     def minimal(self, p: Poly) -> Poly:
-        """Return the number with its sums regrouped (rlflow.proving.ranges) and without redundant claims."""
+        """Return an equal number with standardised sums (rlflow.proving.ranges) and without redundant claims."""
         return self.gathered(tuple(self.minimal_term(regrouped(self, term)) for term in p.terms))
 
     def minimal_term(self, term: Term) -> Term:
-        """Return the term without the claims that its other claims imply."""
+        """Return the term without each claim that the term's other claims imply."""
         claims = [f for f in term.factors if isinstance(f, Inside)]
         others = [self.minimal_atom(f) for f in term.factors if not isinstance(f, Inside)]
         self.enter(term.bound)
@@ -297,11 +318,11 @@ class NormalForms(Reshapes):
     # -- equality --
 
     def same(self, one: Poly, two: Poly) -> bool:
-        """Return True if all terms of the difference cancel."""
+        """Return True if two numbers are proved equal: all terms of their difference cancel."""
         return not (one - two).terms
 
     def same_term(self, one: Term, two: Term) -> bool:
-        """Return True if two terms are equal up to their coefficients."""
+        """Return True if two terms are proved equal, apart from their coefficients."""
         if len(one.bound) != len(two.bound):
             return False
         for order in itertools.permutations(two.bound):

@@ -1,6 +1,7 @@
 """Represent unknown numbers as sums of products of atoms.
 
-A number (`Poly`) is Σ coefficient · Σ over bound indices · product of atoms, one `Term` per coefficient.
+A number (`Poly`) is a sum of terms. A `Term` is a coefficient times the sum, over all values of its bound indices, of a
+product of atoms.
 """
 
 from dataclasses import dataclass
@@ -20,19 +21,19 @@ class Element(NamedTuple):
 
 
 class Size(NamedTuple):
-    """An atom: an integer term as a number."""
+    """An atom: an unknown integer, given as a z3 term."""
 
     term: z3.ArithRef
 
 
 class Inside(NamedTuple):
-    """An atom: 1 where the claim holds, else 0."""
+    """An atom: 1 where a z3 claim about sizes and indices holds, else 0."""
 
     claim: z3.BoolRef
 
 
 class Applied(NamedTuple):
-    """An atom: a function of numbers. The order of the arguments of `larger` has no meaning."""
+    """An atom: the function `name` of numbers. The function `larger` is the maximum of its arguments."""
 
     name: str
     arguments: tuple
@@ -114,7 +115,10 @@ IRRATIONAL = {  # float → (rational factor, number under the root) that it sta
 
 
 def read_float(value: float) -> Fraction:
-    """Return the fraction with denominator ≤ 10,000 whose nearest float is `value`, or else its decimal."""
+    """Return the fraction with denominator ≤ 10,000 whose nearest float is `value`.
+
+    If there is no such fraction, return the shortest decimal fraction that Python prints for `value`.
+    """
     simple = Fraction(value).limit_denominator(10_000)
     return simple if float(simple) == value else Fraction(str(value))
 
@@ -151,18 +155,18 @@ def term_mentions(term: Term, variable) -> bool:
 
 
 def sole_atom(p: Poly):
-    """Return the atom that the number consists of, or None if it is any other sum."""
+    """Return the atom if the number is a single atom with coefficient 1 and no bound index; else None."""
     if len(p.terms) == 1 and p.terms[0].coefficient == 1 and not p.terms[0].bound and len(p.terms[0].factors) == 1:
         return p.terms[0].factors[0]
     return None
 
 
 def substituted(atom, pairs: list):
-    """Return an atom with z3 terms replaced.
+    """Return an atom in which z3 terms are replaced.
 
     Args:
       atom: the atom.
-      pairs: (old, new) pairs of z3 terms; bound indices of the atom are left alone.
+      pairs: (old, new) pairs of z3 terms; an index that the atom binds itself is not replaced.
     """
     if not pairs:
         return atom
@@ -186,7 +190,7 @@ def substituted(atom, pairs: list):
 
 
 def substituted_poly(p: Poly, pairs: list) -> Poly:
-    """Return a number with z3 terms replaced.
+    """Return a number in which z3 terms are replaced.
 
     Args:
       p: the number.
@@ -196,7 +200,9 @@ def substituted_poly(p: Poly, pairs: list) -> Poly:
 
 
 def substituted_term(world, term: Term, pairs: list) -> Term:
-    """Replace the free indices of a term. Rename its bound indices first if they would capture a replacement.
+    """Return a term in which z3 terms are replaced, except the term's bound indices.
+
+    If a new z3 term mentions a bound index of the term, this index is renamed first.
 
     Args:
       world: the algebra that renames bound indices.
@@ -210,17 +216,22 @@ def substituted_term(world, term: Term, pairs: list) -> Term:
 
 
 def free_pairs(bound: tuple, pairs: list) -> list:
-    """Return the replacement pairs whose old variable is not bound here."""
+    """Return the (old, new) pairs whose `old` is not a bound index.
+
+    Args:
+      bound: (index, size) pairs.
+      pairs: (old, new) pairs of z3 terms.
+    """
     own = {v.get_id() for v, _ in bound}
     return [(old, new) for old, new in pairs if old.get_id() not in own]
 
 
 def captures(bound: tuple, pairs: list) -> bool:
-    """Return True if a replacement mentions an index that is bound here."""
+    """Return True if `new` of an (old, new) pair mentions one of the bound indices; arguments as in `free_pairs`."""
     return any(mentions(new, v) for _, new in pairs for v, _ in bound)
 
 
 def skeleton(term: Term) -> tuple:
-    """Return a key that equal terms share: the number of bound indices and the sorted names of the factors."""
+    """Return a key that is the same for equal terms: the number of bound indices and the sorted factor names."""
     names = [getattr(f, "name", type(f).__name__) for f in term.factors]
     return len(term.bound), tuple(sorted(names))

@@ -1,8 +1,8 @@
 """Evaluate expressions of the rule language in a case of a proof.
 
-`View` shows a tensor of a case as the rule language sees it, `Rest` holds the attributes that `**a` binds, and
-`value_of` evaluates an expression. `min`, `max`, `abs`, `all` and `any` are redefined here. Python's versions would
-compare every two unknown sizes and split the case each time; these build one term and one comparison.
+`View` gives expressions access to a tensor of a case, `Rest` holds the attributes that `**a` binds, and `value_of`
+evaluates an expression. `min`, `max`, `abs`, `all` and `any` are redefined here. Python's versions would split the case
+at every comparison of two unknown sizes. The versions here build one conditional term or one comparison instead.
 """
 
 import ast
@@ -22,21 +22,21 @@ from rlflow.rules.expressions import Unknown, compile_expression
 
 
 def larger(a, b):
-    """Return the larger of two integers as one conditional term."""
+    """Return the larger of two integers, at least one unknown, as one conditional term."""
     return (a if isinstance(a, Int) else b).world.choose(a >= b, a, b)
 
 
 def smaller(a, b):
-    """Return the smaller of two integers as one conditional term."""
+    """Return the smaller of two integers, at least one unknown, as one conditional term."""
     return (a if isinstance(a, Int) else b).world.choose(a <= b, a, b)
 
 
 def extreme(of_two, of_many):
-    """Make `min` or `max` for unknown integers.
+    """Make a version of `min` or `max` that takes unknown integers.
 
     Args:
-      of_two: the extreme of two integers, at least one of them unknown.
-      of_many: Python's function for known numbers.
+      of_two: a function that returns the smaller or larger of two integers, at least one of them unknown.
+      of_many: Python's `min` or `max`, for known numbers.
     """
     def result(*values):
         items = builtins.list(values[0]) if len(values) == 1 else values
@@ -55,7 +55,7 @@ def absolute(value):
 
 
 def every(items):
-    """Return the conjunction of bools and open comparisons."""
+    """Return the conjunction of bools and open comparisons, a bool or a Truth. This replaces Python's `all`."""
     result = True
     for item in items:
         if item is False or not (isinstance(item, Truth) or item):
@@ -65,7 +65,7 @@ def every(items):
 
 
 def some(items):
-    """Return the disjunction of bools and open comparisons."""
+    """Return the disjunction of bools and open comparisons, a bool or a Truth. This replaces Python's `any`."""
     result = False
     for item in items:
         if not isinstance(item, Truth) and item:
@@ -84,14 +84,14 @@ SIZE_FUNCTIONS = {
 
 
 class Rest:
-    """The attributes that `**a` binds: pairs for the rule language, a mapping for the operator definitions.
+    """The attributes that `**a` binds, a mapping from names to values. Reading a value may split the case.
 
     Args:
-      case: the case that draws the values.
-      name: the name in the rule.
+      case: the Case that chooses the values.
+      name: the name of the binding in the rule, such as `a`.
       op: the operator's type.
       rank: the rank of the operator's first input.
-      named: the attributes that the rule names itself.
+      named: the attributes that the rule writes before `**a`, which `**a` does not bind.
     """
 
     def __init__(self, case: Any, name: str, op: str, rank: int, named: set[str]):
@@ -111,7 +111,7 @@ class Rest:
         return self.case.draw(f"{self.name}.{key}", kind, default, self.rank)
 
     def _clash(self, key: str) -> bool:
-        """Return True for `pads` if automatic padding excludes it."""
+        """Return True if the attribute is `pads` and automatic padding forbids it."""
         return key == "pads" and "auto_pad" in self.spec and self["auto_pad"] != b"NOTSET"
 
     def _default(self, kind: str, default):
@@ -123,7 +123,11 @@ class Rest:
         return [key for key in self.spec if self.is_given(key)]
 
     def is_given(self, key: str) -> bool:
-        """Return True if an attribute is given and differs from its default."""
+        """Return True if an attribute is given in this case.
+
+        Raises:
+          NotApplicable: if the given value equals the default; the case without the attribute covers it.
+        """
         kind, default = self.spec[key]
         if kind == "pick":
             return self[key] != default[0]
@@ -149,7 +153,7 @@ class _Type(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A list of integers with the interface of a small NumPy array."""
+    """A list of known integers with the methods of a constant (rlflow.graph.ir.Constant) and of its NumPy array."""
 
     content: tuple
 
@@ -172,7 +176,13 @@ class _Held(NamedTuple):
 
 
 class View:
-    """A tensor as the rule language sees it; it takes the part of rlflow.rules.expressions.Tensor."""
+    """A tensor of a case with the interface of rlflow.rules.expressions.Tensor, for expressions of the rule language.
+
+    Args:
+      case: the Case that contains the tensor.
+      name: the name of the tensor in the rule.
+      tensor: the tensor; None for an absent input.
+    """
 
     def __init__(self, case: Any, name: str, tensor: Tensor | None):
         self.case, self.id, self.tensor, self.graph, self.constants = case, name, tensor, self, self
@@ -204,7 +214,15 @@ def _scalar(view: View):
 
 
 def _scalar_is(view: View, value, text: str) -> bool:
-    """Return True if the only element of a constant equals a number; in symbols, it then replaces the element."""
+    """Return True if the only element of a constant equals a number.
+
+    In the symbolic algebra the answer is a decision of the case; if it is True, the number replaces the element.
+
+    Args:
+      view: the constant.
+      value: the number.
+      text: the key of the decision.
+    """
     world, result = view.case.world, _scalar(view)
     if not isinstance(world, Symbols):
         return result == value
@@ -215,7 +233,10 @@ def _scalar_is(view: View, value, text: str) -> bool:
 
 
 class _ScalarEquality(ast.NodeTransformer):
-    """Rewrites `scalar(c) == n` to `scalar_is`: the symbolic algebra cannot assume the value of an element."""
+    """A transformer of syntax trees that replaces `scalar(c) == n` by a call of `scalar_is` (`_scalar_is`).
+
+    The symbolic algebra has no assumptions about the values of elements.
+    """
 
     def visit_Compare(self, node: ast.Compare):
         match node:
@@ -225,7 +246,7 @@ class _ScalarEquality(ast.NodeTransformer):
 
 
 def _finite(*views: View) -> bool:
-    """Return True: the numbers of proofs are real."""
+    """Return True, because all elements are real numbers in proofs."""
     return True
 
 
@@ -237,17 +258,17 @@ def _compiled(text: str):
 
 
 def value_of(text: str, scope: dict):
-    """Return the value of an expression of the rule language.
+    """Return the value of an expression of the rule language in a case.
 
     Args:
       text: the expression.
-      scope: the values of its names.
+      scope: name → value: attributes, numbers and Views.
     """
     return _compiled(text)(scope)
 
 
 def _attributes(pairs, name: bytes, default=None):
-    """Return one attribute of `**a` and leave the decisions about the others open."""
+    """Return one attribute of `**a`, or the default if it is absent. Decisions about other attributes stay open."""
     if isinstance(pairs, Rest):
         key = name.decode()
         return pairs[key] if key in pairs and pairs.is_given(key) else default
