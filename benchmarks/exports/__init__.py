@@ -1,5 +1,6 @@
-"""Models as people export them, made faster by RLFlow and by other tools, all measured together.
+"""Comparison of RLFlow with other optimisation tools on models from common exporters.
 
-`corpus.py` declares the files, `make.py` and `networks.py` make them in an environment of its own, `peers.py` calls the
-other tools, `running.py` and `together.py` measure files side by side, and `__main__.py` makes the page.
+`corpus.py` declares the exported files. `make.py` and `networks.py` make these files in a separate Python environment.
+`peers.py` calls the other tools, `running.py` and `together.py` measure several files in turns, and `__main__.py` makes
+the page.
 """

@@ -1,14 +1,14 @@
-"""Models as people export them: made faster by RLFlow and by other tools, and measured in the same sessions.
+"""Latencies of exported models after optimisation by RLFlow and by other tools, measured in the same sessions.
 
     python -m benchmarks.exports [--exporter-python PATH] [--file NAME] [--half HALF]
 
-Every file of the judgement half of `benchmarks.exports.corpus` is exported. onnxsim, onnxslim, onnxscript's optimiser
-and ONNX Runtime's optimiser for transformers each make a file of it. So does `run.py optimise` in 60 seconds with an
-empty timing database. Then the original and all files run in turns in processes of their own, with OpenVINO for
-reference. One thread for all files, two threads for every sixth one.
+Every model of the judgement half of `benchmarks.exports.corpus` is exported to a file. onnxsim, onnxslim, onnxscript's
+optimiser and ONNX Runtime's optimiser for transformers each write an optimised file. So does `run.py optimise`, with 60
+seconds and an empty timing database. Then the original and all optimised files run in turns, each in its own process.
+OpenVINO runs the original for reference. All models run with one thread, and every sixth model also with two threads.
 
-Exporters and tools need an environment of their own: `pip install '.[exports]' -c benchmarks/exports/constraints.txt`.
-Exported files are kept in runs/exports.
+Exporters and tools need a separate Python environment: `pip install '.[exports]' -c
+benchmarks/exports/constraints.txt`. Exported files are kept in runs/exports.
 """
 
 import filecmp
@@ -31,21 +31,22 @@ from rlflow.optimisation.validate import validate
 
 MODELS = ROOT / "runs" / "exports"
 OURS, OPENVINO = "RLFlow", "OpenVINO"
-SEEDS = (100, 101, 102)  # of inputs that the run has not seen
+SEEDS = (100, 101, 102)  # seeds of random inputs that `optimise` has not used
+# `--seconds` of optimise; seconds of all runs of one measurement; largest number of sessions of a measurement.
 OPTIMISE_SECONDS, MEASURE_SECONDS, SESSIONS = 60, 40.0, 6
-NARROW = 0.02  # relative width of an interval; measuring ends when all intervals are narrower
-OTHER_MODEL = 0.02  # relative error from which on a file counts as another model and is compared with none
+NARROW = 0.02  # measuring ends when the width of each interval is at most this fraction of its ratio
+OTHER_MODEL = 0.02  # a file whose relative error exceeds this value counts as another model and is not compared
 
 
 # -- one file ----------------------------------------------------------------------------------------
 
 
 def exported(name: str, python: str) -> Path:
-    """Return the path of a file of the corpus, which is made if it does not exist.
+    """Return the path of an exported file of the corpus; export the file first if it does not exist.
 
     Args:
-        name: of the file.
-        python: the Python that has the exporters.
+        name: key of CORPUS.
+        python: path of the Python interpreter that has the exporters.
 
     Raises:
         RLFlowError: the exporter failed.
@@ -65,12 +66,16 @@ def exported(name: str, python: str) -> Path:
 
 
 def examine(name: str, threads: list[int], python: str) -> dict:
-    """Return what RLFlow and the other tools made of a file, and the measurement for each number of threads.
+    """Optimise a file by RLFlow and by the other tools, and measure the resulting files.
 
     Args:
-        name: of the file.
-        threads: numbers of threads.
-        python: the Python that has the exporters and tools.
+        name: key of CORPUS.
+        threads: the numbers of threads with which RLFlow optimises and all files are measured.
+        python: path of the Python interpreter that has the exporters and tools.
+
+    Returns:
+        "tools": tool → result of `attempted`. "threads": number of threads → {"ours": result of `optimised`,
+            "contestants": result of `measure_all`}. "megabytes": size of the exported file.
     """
     source, result = exported(name, python), {}
     with TemporaryDirectory() as folder:
@@ -87,7 +92,17 @@ def examine(name: str, threads: list[int], python: str) -> dict:
 
 
 def optimised(source: Path, out: Path, threads: int) -> dict:
-    """Run `run.py optimise` with an empty timing database and check its file on inputs that it has not seen."""
+    """Run `run.py optimise` with an empty timing database and compare the outputs of both files on new inputs.
+
+    Args:
+        source: the original.
+        out: path of the optimised file.
+        threads: number of threads for which the command optimises.
+
+    Returns:
+        "equal": True if the outputs are equal. "seconds": duration of the command. "check_seconds": "seconds" of the
+            run's eval.json.
+    """
     with TemporaryDirectory() as folder:
         seconds = run_rlflow(
             "optimise", source, "--out", out, "--run", Path(folder, "run"), "--threads", threads,
@@ -99,7 +114,15 @@ def optimised(source: Path, out: Path, threads: int) -> dict:
 
 
 def measure_all(name: str, source: Path, folder: Path, threads: int, python: str) -> dict[str, dict]:
-    """Measure the original and all files of the folder in turns; see `figures_of`."""
+    """Measure the original and the files of all tools in turns, and return the result of `figures_of`.
+
+    Args:
+        name: key of CORPUS, which determines the inputs.
+        source: the original.
+        folder: folder with one file TOOL.onnx for each tool that has not failed.
+        threads: number of threads inside one operator.
+        python: path of the Python interpreter that has OpenVINO.
+    """
     files = {tool: folder / f"{tool}.onnx" for tool in (OURS, *PEERS) if (folder / f"{tool}.onnx").exists()}
     same = [tool for tool, path in files.items() if filecmp.cmp(path, source, shallow=False)]
     contestants = {
@@ -114,9 +137,11 @@ def measure_all(name: str, source: Path, folder: Path, threads: int, python: str
 
 
 def is_narrow(result: Together) -> bool:
-    """Check that RLFlow's ratios to the original and to every tool are known closely enough.
+    """Return True if the intervals of RLFlow's latency ratios to the original and to every tool are narrow.
 
-    The check looks at widths alone: to stop where an interval is clear would make chance look clear.
+    An interval is narrow if its width is at most NARROW times the ratio. If RLFlow's file equals the original or was
+    not run, the ratios of the original to every tool are checked. The test must not depend on the position of the
+    interval: stopping as soon as an interval excludes 1 would produce false differences by chance.
     """
     one = OURS if OURS in result.errors else ORIGINAL
     intervals = [result.ratio(one, other, seed=0) for other in result.errors.keys() - {one, OPENVINO}]
@@ -124,11 +149,17 @@ def is_narrow(result: Together) -> bool:
 
 
 def figures_of(result: Together, same: list[str]) -> dict[str, dict]:
-    """Return name → its latency, its ratio to the original, its error and, for a tool, RLFlow's ratio to it.
+    """Return the figures of each contestant as JSON values.
 
     Args:
-        result: what was measured.
-        same: files with the original's bytes, which were not run; their ratio is 1.
+        result: the measurement.
+        same: tools whose file equals the original byte for byte. Such a file was not run; it gets the original's
+            figures.
+
+    Returns:
+        name → "ms": median latency in milliseconds; "relative_error": largest error of an output; "ratio" and
+            "interval": latency / latency of the original; for a tool also "ours": ratio and interval of RLFlow's
+            latency / the tool's latency. A contestant that could not be run has only "failed", the reason.
     """
     figures: dict[str, dict] = {name: {"failed": why} for name, why in result.failed.items()}
     stands_for = {name: name for name in result.seconds if name not in result.failed} | dict.fromkeys(same, ORIGINAL)
@@ -151,15 +182,19 @@ def between(result: Together, one: str, other: str) -> dict:
 
 
 def is_comparable(one: dict | None) -> bool:
-    """Check that a contestant ran and computes the same model."""
+    """Return True if a contestant ran and its relative error is at most OTHER_MODEL; False for None.
+
+    Args:
+        one: the contestant's figures, see `figures_of`.
+    """
     return bool(one) and "failed" not in one and one["relative_error"] <= OTHER_MODEL
 
 
 def tables(figures: dict[str, dict]) -> dict[str, Table]:
-    """Return the table of files and the table of tools.
+    """Return the table "files" and the table "tools".
 
     Args:
-        figures: file → result of `examine`.
+        figures: key of CORPUS → result of `examine`.
     """
     files, all_ratios = [], {name: [] for name in (OURS, *PEERS, OPENVINO)}
     failed = dict.fromkeys(all_ratios, 0)
@@ -191,10 +226,13 @@ def tables(figures: dict[str, dict]) -> dict[str, Table]:
 
 
 def tool_versions(python: str) -> str:
-    """Return "torch 2.13.0, …" of the environment with the exporters.
+    """Return the versions of exporters and tools, for instance "torch 2.13.0, transformers 5.1.0, …".
+
+    Args:
+        python: path of the Python interpreter that has the exporters and tools.
 
     Raises:
-        RecordError: this environment does not exist or lacks an exporter.
+        RecordError: an exporter or a tool is not installed for this interpreter.
     """
     names = ("torch", "transformers", "onnxscript", "onnxsim", "onnxslim", "openvino")
     code = f"from importlib.metadata import version; print(', '.join(f'{{n}} {{version(n)}}' for n in {names}))"

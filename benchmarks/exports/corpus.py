@@ -1,9 +1,9 @@
-"""The corpus: models as people export them, with their inputs and the half that each belongs to. No exporter is needed.
+"""Declarations of the exported models: exporter, network, inputs and half of the corpus.
 
-The *development* half is for work on rules, searches and defaults: every file of it may be looked at and tuned for. The
-*judgement* half says what that work gains on unseen files. It is only run for the published table, and its results are
-no reason to change a rule. The split was made before anything was optimised, and a file never changes its half. The
-halves share no family of architectures, except for those in APART.
+The *development* half is for work on rules, searches and defaults: its files may be inspected, and RLFlow may be tuned
+for them. The *judgement* half shows the gain on other files. Its files are only run for the published table, and their
+results must not cause a change of a rule. The split was made before any file was optimised, and a file never changes
+its half. The halves have no family of architectures in common, except the families in APART.
 """
 
 from collections.abc import Mapping
@@ -13,37 +13,42 @@ import numpy as np
 
 HALVES = DEVELOPMENT, JUDGEMENT = "development", "judgement"
 
-# PyTorch's newer and older exporter, Keras's own and tf2onnx; and two that make a file from an exported one: ONNX
-# Runtime's conversion to float16 and its static quantisation.
+# PyTorch's newer exporter (dynamo) and its older exporter (torchscript); Keras's exporter; tf2onnx. "float16" and "qdq"
+# convert an exported file by ONNX Runtime's conversion to float16 and by its static quantisation.
 EXPORTERS = ("dynamo", "torchscript", "keras", "tf2onnx", "float16", "qdq")
-MADE_FROM = ("float16", "qdq")
+MADE_FROM = ("float16", "qdq")  # the exporters that convert another file of the corpus
 
-APART = {  # families in both halves, by different exporters → the reason
+APART = {  # family with files in both halves → the difference between these files
     "llama": "development has the older exporter's graph without a cache, judgement the newer one's with it",
     "resnet": "development has ResNet-18 inside the detector by torch's newer exporter, judgement ResNet-50 by others",
 }
-TOKENS = 30_000  # token ids are drawn below this number; every vocabulary here is larger
+TOKENS = 30_000  # random token ids are below this number, which is less than every vocabulary size of the corpus
 
 
 class Given(NamedTuple):
-    """An input: its kind, which is "tokens" (int64), "mask" (int64, 0 or 1) or "floats" (float32), and its shape."""
+    """Declaration of a model input.
+
+    Attributes:
+        kind: "tokens" (int64 token ids), "mask" (int64, 0 or 1) or "floats" (float32).
+        shape: shape of the input.
+    """
 
     kind: str
     shape: tuple[int, ...]
 
 
 class Export(NamedTuple):
-    """A file of the corpus.
+    """Declaration of a file of the corpus.
 
     Attributes:
         half: one of HALVES.
-        family: of architectures.
+        family: family of architectures, for instance "bert".
         exporter: one of EXPORTERS.
-        opset: version of the operators that are written; None for MADE_FROM.
+        opset: opset of the exported file; None for the exporters in MADE_FROM.
         network: LIBRARY.NAME, where the library is networks (`benchmarks.exports.networks`), torchvision, timm or keras
-            (keras.applications). For MADE_FROM the name of another file of the corpus.
-        inputs: name → kind and shape.
-        outputs: names, if the exporter needs them.
+            (keras.applications). For the exporters in MADE_FROM, the key in CORPUS of the file to convert.
+        inputs: name of each input → kind and shape, in the order of the network's arguments.
+        outputs: names of the outputs; () for the names that the exporter chooses.
     """
 
     half: str
@@ -56,11 +61,13 @@ class Export(NamedTuple):
 
 
 def draw(inputs: Mapping[str, Given], seed: int) -> dict[str, np.ndarray]:
-    """Return random inputs; the last quarter of the last row of a mask is padding.
+    """Return random inputs: name → array.
+
+    A mask is 1 except for the last quarter of its last row, which is 0.
 
     Args:
         inputs: name → kind and shape.
-        seed: of the values.
+        seed: seed of the values.
     """
     random, drawn = np.random.default_rng(seed), {}
     for name, (kind, shape) in inputs.items():
@@ -75,22 +82,42 @@ def draw(inputs: Mapping[str, Given], seed: int) -> dict[str, np.ndarray]:
 
 
 def image(pixels: int, channels_first: bool = True, name: str = "images") -> dict[str, Given]:
-    """Return the input of one square image, float32."""
+    """Return the declaration of one input, a float32 batch with one square RGB image.
+
+    Args:
+        pixels: height and width.
+        channels_first: True for the shape [1, 3, height, width], False for [1, height, width, 3].
+        name: name of the input.
+    """
     return {name: Given("floats", (1, 3, pixels, pixels) if channels_first else (1, pixels, pixels, 3))}
 
 
 def tokens(length: int) -> dict[str, Given]:
-    """Return the inputs of one text with its mask."""
+    """Return the declarations of token ids and attention mask, each int64 [1, length]."""
     return {"input_ids": Given("tokens", (1, length)), "attention_mask": Given("mask", (1, length))}
 
 
 def translation(source: int, target: int) -> dict[str, Given]:
-    """Return the inputs of a text with its mask and of the first tokens of its translation."""
+    """Return the declarations of token ids, attention mask and decoder token ids of an encoder-decoder.
+
+    Args:
+        source: number of tokens of the encoder's text.
+        target: number of tokens of the decoder's text.
+    """
     return tokens(source) | {"decoder_input_ids": Given("tokens", (1, target))}
 
 
 def with_cache(new: int, past: int, layers: int, heads: int) -> dict[str, Given]:
-    """Return the inputs of a decoder: new tokens after past ones, and keys and values of every layer."""
+    """Return the declarations of the inputs of a decoder with a key-value cache.
+
+    The inputs are token ids, attention mask, and one key and one value tensor per layer, float32 [1, heads, past, 64].
+
+    Args:
+        new: number of new tokens.
+        past: number of tokens in the cache.
+        layers: number of layers.
+        heads: number of heads of each key and value.
+    """
     given = {"input_ids": Given("tokens", (1, new)), "attention_mask": Given("mask", (1, past + new))}
     for layer in range(layers):
         for part in ("key", "value"):
@@ -104,7 +131,7 @@ LATENT = {"sample": Given("floats", (1, 4, 128, 128)), "timestep": Given("floats
 LLAMA_INPUTS, GPT2_INPUTS = with_cache(1, 127, layers=6, heads=4), with_cache(16, 112, layers=12, heads=12)
 HIDDEN = ("last_hidden_state",)
 
-# file → family, exporter, opset, network, inputs and, where the exporter needs them, outputs
+# Name of a file → the fields of `Export` after `half`.
 DEVELOPMENT_FILES = {
     "bert_base-dynamo": ("bert", "dynamo", 18, "networks.bert_base", tokens(128), HIDDEN),
     "roberta_base-torchscript": ("bert", "torchscript", 17, "networks.roberta_base", tokens(128), HIDDEN),
@@ -157,5 +184,5 @@ for source, exporter in (
 
 
 def of_half(half: str) -> list[str]:
-    """Return the names of the files of a half."""
+    """Return the names of the files in one half of the corpus ("development" or "judgement")."""
     return [name for name, export in CORPUS.items() if export.half == half]

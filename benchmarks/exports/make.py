@@ -1,9 +1,9 @@
-"""Make a file of the corpus: the same for the same seed and the same exporters.
+"""Export of one file of the corpus; equal seeds and equal versions of the exporter give equal files.
 
     python -m benchmarks.exports.make NAME FILE [--source FILE] [--seed N]
 
-Exporters are heavy, and RLFlow does not depend on them: `pip install '.[exports]'` in an environment of its own. Each
-is imported where it is used.
+Exporters are large packages, and RLFlow does not depend on them. Install them with `pip install '.[exports]'` in a
+separate Python environment. Each function imports the exporter that it uses.
 """
 
 import argparse
@@ -14,17 +14,17 @@ import numpy as np
 
 from benchmarks.exports.corpus import CORPUS, EXPORTERS, MADE_FROM, Export, draw
 
-CALIBRATION_INPUTS = 8  # that quantisation takes the ranges of activations from
+CALIBRATION_INPUTS = 8  # number of inputs from which static quantisation determines the ranges of activations
 
 
 def make(name: str, path: Path, source: Path | None, seed: int) -> None:
     """Write a file of the corpus.
 
     Args:
-        name: of the file in CORPUS.
+        name: key of CORPUS.
         path: the file to write.
-        source: the exported file that float16 and qdq start from.
-        seed: of the weights.
+        source: the exported file that the exporters float16 and qdq convert; None for other exporters.
+        seed: seed of the random weights.
     """
     export = CORPUS[name]
     MAKERS[export.exporter](export, path, seed, *([source] if export.exporter in MADE_FROM else []))
@@ -47,14 +47,14 @@ def by_torch(export: Export, path: Path, seed: int) -> None:
 
 
 def torch_network(network: str, seed: int):
-    """Return the network in inference mode.
+    """Return a PyTorch network with random weights in inference mode.
 
-    Values that initialisation leaves constant (biases, scales, statistics of normalisations) are drawn around that
-    constant, so that none is 0 or 1, which an optimiser could exploit.
+    Initialisation sets all elements of a bias, a scale or a normalisation statistic to one constant. Noise is added to
+    such tensors, because an optimiser could exploit zeros and ones.
 
     Args:
-        network: LIBRARY.NAME, as the corpus declares it.
-        seed: of the weights.
+        network: LIBRARY.NAME, see `Export.network`.
+        seed: seed of the weights.
     """
     import torch
 
@@ -68,7 +68,11 @@ def torch_network(network: str, seed: int):
 
 
 def named_network(network: str):
-    """Return a network as its library makes it, with weights of its own initialisation."""
+    """Return a PyTorch network with the weights of its default initialisation.
+
+    Args:
+        network: LIBRARY.NAME, see `Export.network`; the library is torchvision, timm or networks.
+    """
     library, name = network.split(".")
     if library == "torchvision":
         import torchvision
@@ -96,7 +100,13 @@ def by_keras(export: Export, path: Path, seed: int) -> None:
 
 
 def by_tf2onnx(export: Export, path: Path, seed: int) -> None:
-    """Write a TensorFlow function, whose channels come last; the file takes them first, as tf2onnx offers."""
+    """Export a Keras network by tf2onnx. The network reads images with channels last, and the file with channels first.
+
+    Args:
+        export: the declaration of the file.
+        path: the file to write.
+        seed: seed of the weights.
+    """
     import keras
     import tensorflow as tf
     import tf2onnx
@@ -116,7 +126,14 @@ def by_tf2onnx(export: Export, path: Path, seed: int) -> None:
 
 
 def keras_network(export: Export, seed: int):
-    """Return a network with random weights, shifts, means and variances; Keras leaves the last three at 0 and 1."""
+    """Return a Keras network with random weights, biases and normalisation parameters.
+
+    Keras initialises biases and normalisation parameters with 0 and 1, which an optimiser could exploit.
+
+    Args:
+        export: the declaration of the file.
+        seed: seed of the weights.
+    """
     import keras
 
     keras.utils.set_random_seed(seed)
@@ -137,7 +154,10 @@ def keras_network(export: Export, seed: int):
 
 
 def in_float16(export: Export, path: Path, seed: int, source: Path) -> None:
-    """Write the source in float16; inputs and outputs stay in float32, as ONNX Runtime advises."""
+    """Convert the file `source` to float16 and write it to `path`; inputs and outputs stay float32.
+
+    `export` and `seed` are not used.
+    """
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -145,7 +165,16 @@ def in_float16(export: Export, path: Path, seed: int, source: Path) -> None:
 
 
 def quantised(export: Export, path: Path, seed: int, source: Path) -> None:
-    """Write the source with int8 weights by channel and uint8 activations, as ONNX Runtime advises for x86."""
+    """Quantise the file `source` statically and write it to `path`, with the types that ONNX Runtime advises for x86.
+
+    Weights are int8 with a scale per channel, and activations are uint8.
+
+    Args:
+        export: the declaration of the file, with the inputs of the calibration.
+        path: the file to write.
+        seed: seed of the inputs of the calibration.
+        source: the file to quantise.
+    """
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -159,7 +188,7 @@ def quantised(export: Export, path: Path, seed: int, source: Path) -> None:
 
 
 class Calibration:
-    """Inputs that ONNX Runtime asks for one after the other."""
+    """The inputs of the calibration in the interface of ONNX Runtime's CalibrationDataReader."""
 
     def __init__(self, export: Export, seed: int) -> None:
         self.inputs = iter([draw(export.inputs, seed + number) for number in range(CALIBRATION_INPUTS)])

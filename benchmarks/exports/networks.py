@@ -1,7 +1,8 @@
 """PyTorch networks of the corpus, with random weights.
 
-Each takes its inputs by position, in the order of its declaration in `corpus.py`, and returns one tensor or a tuple.
-They are called as people export them: with the default attention of transformers (sdpa) and with an attention mask.
+Each network takes its inputs by position, in the order of their declaration in `corpus.py`, and returns one tensor or a
+tuple. Except for `distilbert_float16`, transformers use their default attention (sdpa). All texts have an attention
+mask.
 """
 
 import torch
@@ -9,8 +10,9 @@ import transformers
 
 
 class Encoder(torch.nn.Module):
-    """Module that maps tokens and mask, int64 [batch, seq], to states [batch, seq, features]; also for decoders without
-    a cache.
+    """Module that maps tokens and attention mask, int64 [batch, seq], to hidden states [batch, seq, features].
+
+    The wrapped model is an encoder, or a decoder without a cache.
     """
 
     def __init__(self, encoder: torch.nn.Module) -> None:
@@ -28,7 +30,7 @@ def bert_base() -> torch.nn.Module:
 
 
 def roberta_base() -> torch.nn.Module:
-    """Return RoBERTa-Base: BERT-Base with positions that count the tokens that are not padding."""
+    """Return RoBERTa-Base, which differs from BERT-Base in its position ids: they count only tokens without padding."""
     config = transformers.RobertaConfig(
         vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
     )
@@ -36,7 +38,7 @@ def roberta_base() -> torch.nn.Module:
 
 
 def albert_base() -> torch.nn.Module:
-    """Return ALBERT-Base: the same layer 12 times, and narrow embeddings."""
+    """Return ALBERT-Base, whose 12 layers share their weights and whose embeddings are narrow."""
     config = transformers.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
     return Encoder(transformers.AlbertModel(config, add_pooling_layer=False))
 
@@ -47,12 +49,12 @@ def distilbert_float16() -> torch.nn.Module:
 
 
 def gpt2_prompt() -> torch.nn.Module:
-    """Return GPT-2 without cache and head, for all tokens at once."""
+    """Return GPT-2 without a cache and without its vocabulary head; all tokens are processed at once."""
     return Encoder(transformers.GPT2Model(transformers.GPT2Config(use_cache=False)))
 
 
 def llama_model(use_cache: bool) -> torch.nn.Module:
-    """Return a decoder of 6 layers with RMSNorm, rotary embedding, SwiGLU, 12 query heads and 4 key heads."""
+    """Return a LLaMA-like decoder with 6 layers, RMSNorm, rotary embedding, SwiGLU, 12 query heads and 4 key heads."""
     config = transformers.LlamaConfig(
         hidden_size=768, intermediate_size=2048, num_hidden_layers=6, num_attention_heads=12, num_key_value_heads=4,
         use_cache=use_cache,
@@ -61,14 +63,16 @@ def llama_model(use_cache: bool) -> torch.nn.Module:
 
 
 def llama() -> torch.nn.Module:
-    """Return the LLaMA-like decoder without a cache."""
+    """Return the decoder of `llama_model` without a cache."""
     return Encoder(llama_model(use_cache=False))
 
 
 class Decoder(torch.nn.Module):
-    """Module of a decoder with a cache: tokens, mask and past keys and values to states and all keys and values.
+    """Module of a decoder with a key-value cache.
 
-    Keys and values lie one layer after another, each float32 [batch, heads, past, 64].
+    It maps tokens, attention mask and past keys and values to hidden states and the keys and values of all tokens. Keys
+    and values are separate tensors in the order key of layer 0, value of layer 0, key of layer 1, …, each float32
+    [batch, heads, tokens, 64].
     """
 
     def __init__(self, decoder: torch.nn.Module) -> None:
@@ -84,12 +88,12 @@ class Decoder(torch.nn.Module):
 
 
 def gpt2() -> torch.nn.Module:
-    """Return GPT-2 with 12 layers, without its head over the vocabulary."""
+    """Return GPT-2 with 12 layers and a cache, without its vocabulary head."""
     return Decoder(transformers.GPT2Model(transformers.GPT2Config()))
 
 
 def llama_cache() -> torch.nn.Module:
-    """Return the LLaMA-like decoder with its cache."""
+    """Return the decoder of `llama_model` with a cache."""
     return Decoder(llama_model(use_cache=True))
 
 
@@ -106,12 +110,15 @@ class Classifier(torch.nn.Module):
 
 
 def vit_base() -> torch.nn.Module:
-    """Return ViT-Base with patches of 16."""
+    """Return ViT-Base with patches of 16×16 pixels."""
     return Classifier(transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)))
 
 
 class EncoderDecoder(torch.nn.Module):
-    """Module without a cache that maps tokens and mask of the source and tokens of the target to states of both."""
+    """Module of an encoder-decoder without a cache.
+
+    It maps source tokens, source mask and target tokens to the decoder's and the encoder's hidden states.
+    """
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -124,7 +131,7 @@ class EncoderDecoder(torch.nn.Module):
 
 
 def bart() -> torch.nn.Module:
-    """Return BART-Base: 6 and 6 layers, without its head over the vocabulary."""
+    """Return BART-Base with 6 encoder layers and 6 decoder layers, without its vocabulary head."""
     config = transformers.BartConfig(
         d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12,
         encoder_ffn_dim=3072, decoder_ffn_dim=3072,
@@ -133,12 +140,12 @@ def bart() -> torch.nn.Module:
 
 
 def t5_small() -> torch.nn.Module:
-    """Return T5-Small with transformers' defaults."""
+    """Return T5-Small with transformers' defaults, without its vocabulary head."""
     return EncoderDecoder(transformers.T5Model(transformers.T5Config()))
 
 
 class Speech(torch.nn.Module):
-    """Module of a speech encoder that maps features or samples to states."""
+    """Module of a speech encoder that maps its only input, spectra or samples, to hidden states."""
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
@@ -150,17 +157,27 @@ class Speech(torch.nn.Module):
 
 
 def whisper_tiny() -> torch.nn.Module:
-    """Return Whisper-Tiny's encoder: spectra of 30 s, float32 [batch, 80, 3000], to states [batch, 1500, 384]."""
+    """Return the encoder of Whisper-Tiny.
+
+    It maps spectra of 30 s, float32 [batch, 80, 3000], to hidden states, float32 [batch, 1500, 384].
+    """
     return Speech(transformers.WhisperModel(transformers.WhisperConfig()).encoder)
 
 
 def wav2vec2_base() -> torch.nn.Module:
-    """Return wav2vec 2.0 Base: samples, float32 [batch, samples], to states, float32 [batch, frames, 768]."""
+    """Return wav2vec 2.0 Base.
+
+    It maps sound, float32 [batch, samples], to hidden states, float32 [batch, frames, 768].
+    """
     return Speech(transformers.Wav2Vec2Model(transformers.Wav2Vec2Config()))
 
 
 class Residual(torch.nn.Module):
-    """Module of two convolutions of a normalised image with a skip connection; the time is added between them."""
+    """Residual block with two normalised convolutions; a projection of the time features is added between them.
+
+    It maps an image, float32 [batch, channels, height, width], and time features, float32 [batch, time], to an image
+    with `out` channels.
+    """
 
     def __init__(self, channels: int, out: int, time: int) -> None:
         super().__init__()
@@ -179,7 +196,7 @@ class Residual(torch.nn.Module):
 
 
 class PixelAttention(torch.nn.Module):
-    """Module of self-attention in which every pixel is a token."""
+    """Residual self-attention over an image, float32 [batch, channels, height, width]; each pixel is a token."""
 
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
@@ -199,13 +216,14 @@ class PixelAttention(torch.nn.Module):
 
 
 class UNet(torch.nn.Module):
-    """Module of a denoising U-Net: float32 [batch, 4, height, width] and timesteps [batch] to the noise.
+    """Denoising U-Net that maps an image and its timestep to the predicted noise.
 
-    The noise has the shape of the image. Height and width are multiples of 8.
+    Image and noise are float32 [batch, 4, height, width], and the timesteps are float32 [batch]. Height and width must
+    be multiples of 8.
     """
 
-    WIDTHS = (64, 128, 256, 512)  # channels at full, half, quarter and eighth size
-    TIME = 256  # features of a timestep
+    WIDTHS = (64, 128, 256, 512)  # number of channels at full, half, quarter and eighth resolution
+    TIME = 256  # number of features of a timestep
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,18 +264,18 @@ class UNet(torch.nn.Module):
 
 
 def unet() -> torch.nn.Module:
-    """Return the U-Net above."""
+    """Return a `UNet` with random weights."""
     return UNet()
 
 
 class Detector(torch.nn.Module):
-    """Module of a one-stage detector without anchors and without suppression.
+    """Anchor-free one-stage object detector without non-maximum suppression.
 
-    It maps images, float32 [batch, 3, height, width], to a box (left, top, right, bottom, in pixels) and 80 scores for
-    every cell of three grids: float32 [batch, cells, 4] and [batch, cells, 80]. It takes every image size.
+    It maps images, float32 [batch, 3, height, width], to boxes, float32 [batch, cells, 4], and class scores, float32
+    [batch, cells, 80]. A box is (left, top, right, bottom) in pixels. The cells belong to three grids.
     """
 
-    STRIDES = (8, 16, 32)  # pixels between the cells of a grid
+    STRIDES = (8, 16, 32)  # distance in pixels between neighbouring cells of each grid
     FEATURES, CLASSES = 128, 80
 
     def __init__(self) -> None:
@@ -272,7 +290,7 @@ class Detector(torch.nn.Module):
         self.sides = self.head(4)
 
     def head(self, out: int) -> torch.nn.Module:
-        """Return two convolutions that all grids share."""
+        """Return two convolutions with `out` output channels, which are applied to every grid."""
         return torch.nn.Sequential(
             torch.nn.Conv2d(self.FEATURES, self.FEATURES, 3, padding=1), torch.nn.ReLU(),
             torch.nn.Conv2d(self.FEATURES, out, 3, padding=1),
@@ -291,11 +309,16 @@ class Detector(torch.nn.Module):
         return torch.cat(boxes, dim=1), torch.cat(scores, dim=1)
 
     def maps(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the backbone's features at each of the strides, the finest first."""
+        """Return one feature map of the backbone for each of STRIDES, in this order."""
         return self.backbone(images).feature_maps
 
     def boxes(self, level: torch.Tensor, stride: int) -> torch.Tensor:
-        """Return a box around the centre of every cell, float32 [batch, cells, 4]."""
+        """Return the box of every cell of one grid, in pixels, float32 [batch, cells, 4].
+
+        Args:
+            level: features of the grid, float32 [batch, FEATURES, rows, columns].
+            stride: distance in pixels between neighbouring cells.
+        """
         height, width = level.shape[-2:]
         rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
         centres = (torch.stack([columns, rows], dim=-1).reshape(-1, 2) + 0.5) * stride  # [cells, 2]
@@ -304,5 +327,5 @@ class Detector(torch.nn.Module):
 
 
 def detector() -> torch.nn.Module:
-    """Return the detector above on a ResNet-18."""
+    """Return a `Detector` with a ResNet-18 as its backbone."""
     return Detector()
