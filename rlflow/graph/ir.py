@@ -3,8 +3,8 @@
 A `Graph` is a value. `rewrite` returns a new graph that shares all unchanged nodes and constants with the old graph.
 Integer ids name nodes and tensors; `Interface.names` maps the original tensors to their ONNX names. Tensors keep their
 ids through a rewrite: the outputs of a replacement take over the ids of the tensors that they replace, so consumers
-need no change. A rewrite moves weights (`Constant`) without reading them. Sizes are integers or polynomials in the
-model's symbols (dims.py); `Graph.at` evaluates them at given sizes.
+need no change. A rewrite never reads the content of a weight (`Constant`). Sizes are integers or polynomials in the
+model's symbols (dims.py); `Graph.at` evaluates the polynomials at given sizes of the symbols.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class TensorType(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of elements; 0 if the shape is unknown."""
+        """The number of elements, an int or Dim; 0 if the shape is unknown."""
         return prod(self.shape) if self.shape is not None else 0
 
     @property
@@ -59,7 +59,7 @@ def itemsize(dtype: int) -> int:
 
 
 class TypesAt(Mapping):
-    """The types of a graph's tensors at given sizes of its symbols, evaluated on access."""
+    """A mapping tensor id → type with numeric sizes, evaluated on access at given sizes of the symbols."""
 
     def __init__(self, types: dict[int, TensorType], sizes: Mapping[str, int]):
         self._types, self._sizes = types, tuple(sorted(sizes.items()))
@@ -98,7 +98,13 @@ class Opaque(NamedTuple):
 
 
 class Constant:
-    """A weight or literal with a known content hash and type; `load()` returns its array."""
+    """A weight or literal whose content may stay on disk.
+
+    Attributes:
+      digest: SHA-256 of data type, shape and content, in hexadecimal.
+      type: the TensorType.
+      load: function without arguments that returns the content as an array.
+    """
 
     __slots__ = ("digest", "type", "load")
 
@@ -136,9 +142,10 @@ class Node:
       inputs, outputs: tensor ids; ABSENT for an omitted optional input or output.
       attributes: sorted (name, value) pairs; a value is an int, float, bytes, a tuple of these types, or Opaque.
       captured: (outer name, tensor id) pairs of the tensors that subgraphs in the attributes read.
-      constant: True if all outputs are known before the model runs; constant nodes that rules made fold on export.
+      constant: True if all outputs are known before the model runs. An export replaces the results of constant nodes
+        that rules added by weights.
       made_by_rule: True if a rewrite added the node.
-      name: the ONNX name; "" for a node that a rule made.
+      name: the ONNX name; "" for a node that a rule added.
       overload: the overload of a model function that the node calls; "" if the function has no overloads.
     """
 
@@ -169,7 +176,7 @@ class Node:
         return default
 
     def key(self) -> tuple:
-        """Return (domain, operator, attributes): equal for nodes that compute the same function of their inputs."""
+        """Return (domain, operator, attributes), which is equal for nodes that apply one operator in the same way."""
         return self.domain, f"{self.op}:{self.overload}" if self.overload else self.op, self.attributes
 
 
@@ -178,12 +185,13 @@ class Interface:
     """The parts of a model that rewrites never change and that an export restores.
 
     Attributes:
-      template: the ModelProto without nodes and weights (opsets, functions, metadata, …).
+      template: a ModelProto with opsets, functions, metadata and default values of inputs, but without weights. Each of
+        its nodes holds only the documentation of a model's node, whose id is the name of its single output.
       inputs, outputs: the declared ValueInfoProtos, including symbolic dimensions.
       names: tensor id → ONNX name of the original tensors.
       opsets: domain → version.
       bindings: symbolic dimension that the user fixed → its size.
-      symbols: symbolic dimension that is still open → its smallest possible size (0 or 1).
+      symbols: symbolic dimension that is not fixed → its smallest possible size (0 or 1).
     """
 
     template: onnx.ModelProto
@@ -206,6 +214,7 @@ class Graph:
     """An immutable computation graph; treat every attribute as read-only.
 
     Attributes:
+      interface: the parts of the model that rewrites never change.
       nodes: node id → Node.
       types: tensor id → TensorType.
       constants: tensor id → Constant (initialisers and literals).
@@ -213,7 +222,7 @@ class Graph:
       consumers: tensor id → ids of the nodes that read the tensor, ascending and without repetition.
       inputs, outputs: tensor ids in the order of the interface.
       next_id: the smallest unused id for a new node or tensor.
-      relied_on_shapes: True if a rewrite so far is valid only for the bound sizes of symbolic dimensions.
+      relied_on_shapes: True if a rewrite so far is valid only at the sizes to which the user fixed symbolic dimensions.
       lost: (node id, reason) for each original node whose output shape cannot be inferred.
     """
 
@@ -235,7 +244,7 @@ class Graph:
 
     @classmethod
     def build(cls, interface, nodes: Iterable[Node], types, constants, inputs, outputs) -> "Graph":
-        """Create a graph from its parts and omit nodes and constants that no output depends on.
+        """Create a graph from its parts, without the nodes and constants that no output depends on.
 
         Args:
           interface, types, constants, inputs, outputs: the attributes of the graph.
@@ -299,7 +308,7 @@ class Graph:
 
     @cached_property
     def hash(self) -> str:
-        """The SHA-256 digest of structure and weights; equal for graphs that are equal up to names."""
+        """The SHA-256 digest of structure and weights; equal for graphs that differ only in names and ids."""
         refs: dict[int, str] = {tensor: f"i{k}" for k, tensor in enumerate(self.inputs)}
         refs[ABSENT] = "-"
         digest = hashlib.sha256(self.interface.semantics)
@@ -320,15 +329,15 @@ class Graph:
         return digest.hexdigest()
 
     def at(self, sizes: Mapping[str, int]) -> "Graph":
-        """Return a view of the graph with numeric types, for cost models and measurements.
+        """Return the graph with the types of its tensors at given sizes of its symbols; everything else is shared.
 
         Args:
-          sizes: symbol → size. All symbols of the model must have a size.
+          sizes: symbol → size, for all symbols of the model.
         """
         return self.with_types(TypesAt(self.types, sizes)) if self.interface.symbols else self
 
     def with_types(self, types: Mapping[int, TensorType]) -> "Graph":
-        """Return a view of the graph with other tensor types; everything else is shared."""
+        """Return the graph with the tensor types `types` (tensor id → type); everything else is shared."""
         view = Graph.__new__(Graph)
         view.__dict__.update(self.__dict__)
         view.types = types
@@ -354,10 +363,11 @@ class Graph:
         Args:
           removed: ids of the nodes to remove.
           added: the nodes to add.
-          types, constants: entries for the new tensors.
-          rewired: old tensor id → new tensor id, to redirect consumers and outputs of a tensor without a producer.
+          types, constants: tensor id → TensorType or Constant of the new tensors.
+          rewired: old tensor id → new tensor id. Consumers and graph outputs that use the old tensor then use the new
+            tensor. An entry is needed for each used output of a removed node whose id no added node keeps.
           next_id: the smallest unused id after the edit.
-          relies_on_shapes: True if the rewrite is valid only for the bound sizes of symbolic dimensions.
+          relies_on_shapes: True if the rewrite is valid only at the sizes to which the user fixed symbolic dimensions.
         """
         graph = Graph(
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
@@ -397,14 +407,17 @@ class Graph:
             graph._edit = self._edit_to(graph, rewired)
         return graph
 
-    # Nodes that the last rewrite added or removed, and nodes with changed inputs.
+    # Ids of the nodes that the last rewrite added or removed, or that read another tensor or producer since then.
     changed: frozenset[int] = frozenset()
-    # `changed`, and the producers and consumers of tensors that gained or lost a consumer.
+    # `changed`, and the ids of the producers and consumers of tensors that gained or lost a consumer.
     touched: frozenset[int] = frozenset()
-    _edit: Edit | None = None  # difference from the previous graph, from which the order can be updated
+    _edit: Edit | None = None  # difference from the graph before the last rewrite, to update the order
 
     def _edit_to(self, graph: "Graph", rewired: Mapping[int, int]) -> Edit:
-        """Return the edit that leads from the order of this graph to the order of `graph`, a rewrite of this one."""
+        """Return the input of `order.after` for the order of `graph`, which is this graph after a rewrite.
+
+        `rewired` is the argument of that rewrite.
+        """
         removed = {n: self.nodes[n] for n in sorted(graph.changed) if n in self.nodes and n not in graph.nodes}
         targets = {}
         for node in removed.values():
@@ -424,16 +437,16 @@ class Graph:
         )
 
     def _touch_around(self, tensor: int, touched: set[int]) -> None:
-        """Add the producer and the consumers of a tensor to `touched`, unless the tensor is a weight."""
+        """Add the ids of the producer and the consumers of a tensor to `touched`, unless the tensor is a weight."""
         if tensor not in self.constants:
             touched.update(self.consumers.get(tensor, ()))
             if tensor in self.producers:
                 touched.add(self.producers[tensor])
 
     def _disconnect(self, node: Node, touched: set[int], kept: Iterable[int] = ()) -> list[int]:
-        """Remove `node` from the consumers of its inputs and return the producers of inputs that are now unused.
+        """Remove `node` from the consumers of its inputs and return the producers of inputs that nothing reads now.
 
-        `kept` names constants that stay even without consumers, because rewired nodes will read them.
+        Constants that nothing reads now are deleted, except for the tensors in `kept`, which rewired nodes will read.
         """
         orphans = []
         for tensor in dict.fromkeys(node.reads()):
@@ -465,7 +478,7 @@ class Graph:
         self.types.pop(old, None)
 
     def _remove_dead(self, candidates: list[int], touched: set[int]) -> list[int]:
-        """Remove unused nodes among the candidates, then nodes that become unused, and return all removed ids."""
+        """Remove candidate nodes whose outputs are unused, then nodes that become unused; return all removed ids."""
         dead = []
         while candidates:
             node = self.nodes.get(candidates.pop())

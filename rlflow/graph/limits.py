@@ -13,10 +13,11 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph import contrib
 from rlflow.graph.ir import TensorType, itemsize
 
-MAX_TENSOR_BYTES = 1 << 34  # far above real CPU models, and far below an overflow of summed sizes
-MAX_CONSTANT_BYTES = 1 << 31  # result of a constant expression, since an export may fold it into the file
+MAX_TENSOR_BYTES = 1 << 34  # bytes of one tensor; far more than models for CPUs need
+MAX_CONSTANT_BYTES = 1 << 31  # bytes of the result of a constant expression, which an export may store as a weight
 MAX_FUNCTION_NODES = 50_000  # nodes of model functions, counted once per call
-MAX_SHAPE_LENGTH = 1_000_000
+MAX_SHAPE_LENGTH = 1_000_000  # elements of an integer tensor whose content ONNX's shape inference computes
+# Operators whose integer results ONNX's shape inference computes from integer inputs.
 PROPAGATED = frozenset(("Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"))
 ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 
@@ -25,8 +26,8 @@ def check_types(types: Mapping[str, TensorType], limit: int = MAX_TENSOR_BYTES) 
     """Check tensor types for negative sizes, unknown element types and excessive memory.
 
     Args:
-      types: tensor name → type. Symbolic sizes count as 1.
-      limit: bytes that one tensor may have.
+      types: tensor name → type. In the number of bytes, symbolic sizes count as 1.
+      limit: largest number of bytes of one tensor.
 
     Raises:
       RLFlowError: a tensor fails a check.
@@ -47,14 +48,17 @@ def check_types(types: Mapping[str, TensorType], limit: int = MAX_TENSOR_BYTES) 
 def check_expansion(model: onnx.ModelProto) -> None:
     """Raise RLFlowError if shape inference would take excessive time or memory on a model that the checker accepts.
 
-    ONNX's inference walks through a model function again at every call, so nested calls grow exponentially. It also
-    computes the contents of shapes, which can double in length at every Concat.
+    ONNX's inference walks through a model function again at every call, so its time grows exponentially with the
+    nesting of calls. It also computes the contents of integer tensors, which can double in length at every Concat.
     """
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     walked = 0
 
     def walk(nodes, lengths: dict[str, int]) -> None:
-        """Count the nodes; `lengths` maps tensors with contents known to inference to their number of elements."""
+        """Add the nodes of called functions to `walked`, and the lengths of computed integer tensors to `lengths`.
+
+        `lengths` maps the name of a tensor whose content inference computes to its number of elements.
+        """
         nonlocal walked
         for node in nodes:
             for graph in _subgraphs(node):
@@ -76,7 +80,10 @@ def check_expansion(model: onnx.ModelProto) -> None:
 
 
 def _shape_length(node: onnx.NodeProto, lengths: Mapping[str, int]) -> int | None:
-    """Return the number of elements of the node's first output; None if inference does not compute its content."""
+    """Estimate the number of elements of a node's first output; None if inference does not compute its content.
+
+    `lengths` maps the names of tensors with computed contents to their numbers of elements.
+    """
     if node.op_type in ("Shape", "Size"):
         return 1  # The exact length does not matter, only its growth.
     if node.op_type == "Constant":
@@ -103,7 +110,11 @@ def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def check_declarations(model: onnx.ModelProto) -> None:
-    """Raise RLFlowError for contradictory declarations that the ONNX checker accepts."""
+    """Raise RLFlowError for mistakes that the ONNX checker accepts.
+
+    The mistakes are an output that is declared twice, two versions of one domain, a model function named like an
+    operator of ONNX Runtime, and a Constant without exactly one value.
+    """
     twice = [name for name, times in Counter(value.name for value in model.graph.output).items() if times > 1]
     if twice:
         raise RLFlowError(f"the model declares output '{twice[0]}' twice")

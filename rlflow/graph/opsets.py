@@ -1,9 +1,9 @@
 """One form per operator inside the graph, independent of the model's opset.
 
 In the history of ONNX some attributes became inputs (`axes` of Squeeze, `split` of Split, …). Inside the graph such an
-operator always has its newer form, so that each rule is written once. An export restores the form of the model's opset,
-which never changes. `SINCE` lists the oldest opset whose operator has the semantics that rules assume; rules ignore
-operators of older opsets.
+operator always has its newer form, so that one rule serves all opsets. An export restores the form of the model's
+opset; rewrites never change the opset. `SINCE` lists the oldest opset in which an operator has the semantics that rules
+assume; in models of older opsets rules ignore the operator.
 """
 
 from functools import cache
@@ -14,7 +14,12 @@ import onnx
 
 
 class Moved(NamedTuple):
-    """The attributes that became inputs in opset `version`, as (attribute, input slot, dtype) triples."""
+    """The attributes of one operator that became inputs in a later opset.
+
+    Attributes:
+      version: the first opset in which they are inputs.
+      attributes: (attribute name, index of the input, NumPy dtype of the input) triples.
+    """
 
     version: int
     attributes: tuple[tuple[str, int, type], ...]
@@ -35,7 +40,7 @@ MOVED: dict[str, Moved] = {
     "Slice": Moved(10, (("starts", 1, np.int64), ("ends", 2, np.int64), ("axes", 3, np.int64))),
 }
 
-COUNTS_PARTS = 18  # first opset in which a Split into equal parts has the attribute num_outputs
+COUNTS_PARTS = 18  # first opset in which a Split into equal parts must state the number of parts (num_outputs)
 
 # The oldest opset in which the operator has the semantics that rules assume; 1 for operators that are not listed.
 SINCE: dict[str, int] = {
@@ -47,18 +52,29 @@ SINCE: dict[str, int] = {
 
 
 def schema_version(op: str, domain: str, opset: int) -> int:
-    """Return the opset whose schema describes the operator's form inside the graph."""
+    """Return the opset whose schema describes the form that an operator has inside the graph.
+
+    Args:
+      op, domain: the operator.
+      opset: version of the operator's domain that the model imports.
+    """
     return max(opset, MOVED[op].version) if domain == "" and op in MOVED else opset
 
 
 def supported(op: str, domain: str, opset: int) -> bool:
-    """Return True if rules may match or add the operator in a model of this opset."""
+    """Return True if rules may match or add an operator in a model that imports version `opset` of its domain."""
     return opset >= (SINCE.get(op, 1) if domain == "" else 1)
 
 
 @cache
 def takes(op: str, domain: str, opset: int, n_inputs: int) -> bool:
-    """Return True if the operator can have `n_inputs` inputs in a model of this opset."""
+    """Return True if an operator can have `n_inputs` inputs inside the graph.
+
+    Args:
+      op, domain: the operator; an operator without a schema can have any number.
+      opset: version of the operator's domain that the model imports.
+      n_inputs: number of inputs, including inputs that are attributes in this opset.
+    """
     try:
         written = onnx.defs.get_schema(op, opset, domain).max_input
     except onnx.defs.SchemaError:
@@ -67,7 +83,12 @@ def takes(op: str, domain: str, opset: int, n_inputs: int) -> bool:
 
 
 def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np.ndarray]]:
-    """Return the (input slot, array) pairs to add for the newer form of a node; [] if the node already has it."""
+    """Return (index of the input, its value) for each attribute of a node that is an input inside the graph.
+
+    Args:
+      node: a node as the file contains it.
+      opset: version of the node's domain that the model imports.
+    """
     moved = MOVED.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if moved is None or opset >= moved.version:
         return []
@@ -78,6 +99,6 @@ def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np
 
 
 def moved_attributes(op: str, domain: str, opset: int) -> tuple[tuple[str, int, type], ...]:
-    """Return the (attribute, input slot, dtype) triples that are inputs in the graph but attributes in this opset."""
+    """Return (attribute name, index of the input, dtype) for each input that is an attribute in version `opset`."""
     moved = MOVED.get(op) if domain == "" else None
     return moved.attributes if moved is not None and opset < moved.version else ()

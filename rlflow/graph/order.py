@@ -16,7 +16,12 @@ SPACING = 1 << 64  # gap between numbers of a fresh walk; enough for some tens o
 
 
 class Order(NamedTuple):
-    """The numbers of a walk: node id → when the walk discovers the node, and when it has finished all its inputs."""
+    """The numbers of a depth-first walk; smaller numbers are earlier moments.
+
+    Attributes:
+      discovered: node id → the moment at which the walk first reaches the node.
+      finished: node id → the moment at which the walk has finished all nodes that the node depends on.
+    """
 
     discovered: dict[int, int]
     finished: dict[int, int]
@@ -26,7 +31,7 @@ class Edit(NamedTuple):
     """The difference between a graph with a known order and its rewrite.
 
     Attributes:
-      before: the known order.
+      before: the order of the graph before the rewrite.
       removed: id of a removed node → ids of the nodes that it read from, in order.
       targets: id of a removed node → ids of the nodes that now produce its outputs for the remaining nodes; None for an
         output that is now a constant or an input.
@@ -82,7 +87,10 @@ def after(edit: Edit) -> Order | None:
 
 
 class _Walk:
-    """The walk through the added nodes; it raises _WalkChanged if it meets the old nodes in another sequence."""
+    """The depth-first walk through the added nodes of an edit.
+
+    It raises _WalkChanged if it meets the old nodes in another sequence than the walk before the edit.
+    """
 
     def __init__(self, edit: Edit):
         self.edit = edit
@@ -92,7 +100,10 @@ class _Walk:
         self.kept: list[int] = []  # old nodes that the walk must meet next, in this sequence
 
     def events(self) -> Iterator[tuple[int | None, int | None]]:
-        """Yield (new node, None) when the walk discovers and finishes it, and (None, number) for old moments between.
+        """Yield the moments of the walk in order.
+
+        (node id, None) is the discovery and, the second time, the finish of an added node. (None, number) is a moment
+        that has the given number in the order before the edit.
         """
         children = {node: self.tree_children(node) for node in self.edit.removed}
         below = {child for result in children.values() for child in result}
@@ -113,12 +124,12 @@ class _Walk:
             raise _WalkChanged
 
     def tree_children(self, node: int) -> list[int]:
-        """Return the nodes that the walk discovered directly from `node`."""
+        """Return the children of a removed node in the depth-first tree of the walk before the edit."""
         inside = [n for n in self.edit.removed[node] if self.is_below(n, node)]
         return [n for n in inside if not any(self.is_below(n, other) for other in inside)]
 
     def is_below(self, node: int, other: int) -> bool:
-        """Return True if `node` is a descendant of `other` in the tree of the walk."""
+        """Return True if `node` is a descendant of `other` in the depth-first tree of the walk before the edit."""
         return self.discovered[other] < self.discovered[node] and self.finished[node] < self.finished[other]
 
     def visit(self, node: int | None) -> Iterator[tuple[int | None, int | None]]:
@@ -140,7 +151,10 @@ class _Walk:
 
 
 def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
-    """Yield the remaining nodes that the walk discovered from `node` or from removed nodes below it."""
+    """Yield the nodes that were not removed and whose parent in the depth-first tree is `node` or a removed node below.
+
+    `children` maps each removed node to its children in the tree.
+    """
     for child in children[node]:
         if child in children:
             yield from _kept(child, children)
@@ -149,7 +163,10 @@ def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
 
 
 def _number_new_nodes(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple[int, int, int]]:
-    """Yield (new node, discovery number, finish number), evenly spaced between the old numbers around them."""
+    """Yield (added node, discovery number, finish number); the numbers divide the gaps between old numbers evenly.
+
+    `events` are the moments that `_Walk.events` yields.
+    """
     begun: dict[int, int] = {}
     waiting: list[int] = []
     left = 0
