@@ -72,7 +72,7 @@ class _Call:
         self.attributes, self.inputs, self.values, self.outputs = attributes, inputs, values, outputs
 
     def integers(self, slot: int, default=None):
-        """Return an input as a flat list of integers; `default` if the input is absent."""
+        """Return the content of input `slot` as a flat list of integers; `default` if the input is absent."""
         if slot >= len(self.values) or self.values[slot] is None:
             return default
         return [int(v) for v in self.values[slot].reshape(-1)]
@@ -96,7 +96,7 @@ def _with_content(kind: TensorType, array) -> TensorType:
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _LARGEST = {dtype: np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(dtype)).max for dtype in _INTEGERS}
-_STEERING = (*_INTEGERS, onnx.TensorProto.BOOL)
+_STEERING = (*_INTEGERS, onnx.TensorProto.BOOL)  # types of shapes, indices and flags
 _EXACT = (*_INTEGERS, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)  # types to which a size may be cast
 _NUMBERS = (*_EXACT, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT16)
 
@@ -110,7 +110,7 @@ def _has_sizes(*arrays) -> bool:
 
 
 def _as_int(value):
-    """Convert an integral float to an int, because Dim arithmetic accepts only integers; return others unchanged."""
+    """Convert an integral float to an int, since Dim arithmetic needs integers; return other values unchanged."""
     return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
 
 
@@ -118,7 +118,12 @@ def _as_int(value):
 
 
 def _element_wise(exact: Callable, on_numbers: Callable) -> Callable:
-    """Return an evaluator: `exact` handles single elements with sizes, `on_numbers` arrays of ONNX's data type."""
+    """Return the evaluator of an element-wise operator.
+
+    Args:
+      exact: function of single elements, used if an input contains symbolic sizes.
+      on_numbers: function of whole arrays, used otherwise.
+    """
     n_operands = exact.__code__.co_argcount
     by_element = np.frompyfunc(lambda *v: exact(*map(_as_int, v)), n_operands, 1)
 
@@ -132,7 +137,7 @@ def _element_wise(exact: Callable, on_numbers: Callable) -> Callable:
 
 
 def _quotient(a, b):
-    """Divide integers and round towards zero, as ONNX does."""
+    """Divide integers and round towards zero, as ONNX does; raise Undecided for symbolic sizes that may be negative."""
     if type(a) is not Dim and type(b) is not Dim:
         return abs(a) // abs(b) * (1 if (a >= 0) == (b >= 0) else -1)
     if a >= 0 and b > 0:
@@ -157,7 +162,7 @@ def _divided(call: _Call):
 
 
 def _modulo(call: _Call):
-    """Return the remainder, with the divisor's sign or, for fmod=1, the dividend's sign."""
+    """Evaluate ONNX's Mod: the remainder has the sign of the divisor or, if fmod is 1, of the dividend."""
     on_numbers = np.fmod if call.attributes.get("fmod", 0) else np.mod
 
     def exact(x, y):

@@ -25,7 +25,7 @@ MAX_EXPRESSION = 1000  # characters of an expression
 
 
 class Undecided(Exception):
-    """Raised if an answer depends on the values of the symbols; the message states what would have to be known."""
+    """Raised if no single answer holds for all values of the symbols; the message states the unknown fact."""
 
 
 class Symbol(NamedTuple):
@@ -36,7 +36,7 @@ class Symbol(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """The integer part of dim / divisor."""
+    """The largest integer that is at most dim / divisor; the divisor is a positive int."""
 
     dim: "Dim"
     divisor: int
@@ -49,7 +49,7 @@ _KNOWN: dict[tuple, "Dim"] = {}  # terms → the unique Dim with these terms
 
 
 class Dim:
-    """A polynomial that is not constant. Create a Dim only by `symbol`, `parse` and arithmetic."""
+    """A symbolic size: a polynomial that is not constant. Create a Dim only by `symbol`, `parse` and arithmetic."""
 
     __slots__ = ("terms", "text", "atoms")
     terms: tuple[tuple[Monomial, int], ...]
@@ -147,7 +147,11 @@ def symbol(name: str, least: int = 1) -> Dim:
 
 
 def equal(a, b) -> bool:
-    """Return whether two sizes are equal for all values of the symbols, or raise Undecided."""
+    """Return True if two sizes are equal for all values of the symbols, and False if they differ for all values.
+
+    Raises:
+      Undecided: neither is proved.
+    """
     difference = a - b
     if type(difference) is not Dim:
         return difference == 0
@@ -157,7 +161,11 @@ def equal(a, b) -> bool:
 
 
 def larger(a, b):
-    """Return the larger of two sizes for all values of the symbols, or raise Undecided."""
+    """Return the size that is proved at least as large as the other for all values of the symbols.
+
+    Raises:
+      Undecided: neither size is proved so.
+    """
     if least(a - b) >= 0:
         return a
     if least(b - a) >= 0:
@@ -166,7 +174,11 @@ def larger(a, b):
 
 
 def smaller(a, b):
-    """Return the smaller of two sizes for all values of the symbols, or raise Undecided."""
+    """Return the size that is proved at most as large as the other for all values of the symbols.
+
+    Raises:
+      Undecided: neither size is proved so.
+    """
     return b if larger(a, b) is a else a
 
 
@@ -179,7 +191,7 @@ def _at_most(a, b, *question) -> bool:
 
 
 def least(dim) -> int | float:
-    """Return a lower bound on a size over all values of the symbols: an int, or -inf if no bound is found."""
+    """Return a number that a size never falls below for any values of the symbols; -inf if no bound is found."""
     if type(dim) is not Dim:
         return dim
     # Substitute atom = least value + offset with offset ≥ 0. If all coefficients are then ≥ 0, the constant term is a
@@ -204,7 +216,7 @@ def least(dim) -> int | float:
 
 
 def at(dim, sizes: Mapping[str, int]) -> int:
-    """Evaluate a size.
+    """Return the number that a size has at given values of its symbols.
 
     Args:
       dim: an int or a Dim.
@@ -239,7 +251,7 @@ def parse(text: str, named: Callable[[str], Dim | None]):
       named: function name → size; None for an unknown name.
 
     Returns:
-      An int or a Dim; None if the text is no such expression or contains an unknown name.
+      An int or a Dim; None if the text is no such expression, is too long or contains an unknown name.
     """
     if len(text) > MAX_EXPRESSION:
         return None
@@ -290,7 +302,7 @@ def _sum(a, b, sign: int):
 
 
 def _from_terms(terms: Mapping[Monomial, int]):
-    """Return the size with these terms: an int, or the unique Dim."""
+    """Return the size with these terms (monomial → coefficient): an int, or the unique Dim."""
     kept = {monomial: a for monomial, a in terms.items() if a}
     if not kept.keys() - {()}:
         return kept.get((), 0)
@@ -336,7 +348,11 @@ def _exact_quotient(dividend: Dim, divisor: Dim):
 
 
 def _in_offsets(monomial: Monomial) -> dict[Monomial, int] | None:
-    """Expand a monomial in the offsets of its atoms from their least values; None if an atom has no least value."""
+    """Replace each atom of a monomial by its least value plus an offset, and expand the product.
+
+    Returns:
+      Product of atoms, which now stand for their offsets → coefficient; None if an atom has no least value.
+    """
     result: dict[Monomial, int] = {(): 1}
     for atom in monomial:
         lowest = _least_of(atom)
@@ -365,7 +381,7 @@ def _atom_at(atom: Atom, sizes: Mapping[str, int]) -> int:
 
 
 def _text_of_atom(atom: Atom) -> str:
-    """Return the text of an atom, unique because atoms are sorted by it; quote names that look like expressions."""
+    """Return an atom as text, for sorting and printing; quote the name of a symbol if it is no identifier."""
     if type(atom) is Floor:
         return f"(({atom.dim})//{atom.divisor})"
     return atom.name if atom.name.isidentifier() else f"'{atom.name}'"

@@ -2,8 +2,8 @@
 
 ONNX's inference passes a symbol through unchanged (transpositions, reductions, …) but does not compute with it. Each
 Dim therefore enters that inference under a unique name (`name_of`) and is recovered by the name. This module computes
-the shapes of operators that calculate with sizes (Concat, Reshape, Slice, windows, …). Both assume that the model runs
-at the given sizes without an error.
+the shapes of operators that calculate with sizes (Concat, Reshape, Slice, Conv, …). Both inferences assume that the
+model runs without an error at every size of interest.
 
 A slice `x[:n]` of a fixed axis is assumed to have n elements, although n may exceed the axis. Models slice tables of
 positions in this way, and a shorter result would not fit the tensor that it is added to. Validation also runs at sizes
@@ -22,14 +22,14 @@ from rlflow.graph.dims import Dim, Undecided, larger, smaller
 from rlflow.graph.ir import TensorType
 
 RUNTIME_OPS = frozenset(("FusedConv",))  # operators of ONNX Runtime whose shapes this module computes
-UNBOUNDED = (1 << 31) - 1  # slice ends from this value on mean "to the end of the axis"
+UNBOUNDED = (1 << 31) - 1  # a start or end of a Slice with at least this absolute value means an end of the axis
 
 _NAMES: dict[Dim, str] = {}
 _DIMS: dict[str, Dim] = {}
 
 
 def name_of(dim: Dim) -> str:
-    """Return the unique name under which ONNX's inference sees a size."""
+    """Return the unique dimension name that represents a symbolic size in ONNX's shape inference."""
     name = _NAMES.get(dim)
     if name is None:
         name = _NAMES[dim] = f"{SIZE}{len(_NAMES)}"
@@ -38,7 +38,7 @@ def name_of(dim: Dim) -> str:
 
 
 def named(name: str) -> Dim | None:
-    """Return the size with a name from `name_of`; None for a name that ONNX's inference generated."""
+    """Return the size to which `name_of` gave this name; None for any other name."""
     return _DIMS.get(name)
 
 
@@ -48,7 +48,15 @@ def is_symbolic(kind: TensorType | None) -> bool:
 
 
 class Call:
-    """One operator with the known shapes and contents of its inputs."""
+    """One operator with the known shapes and contents of its inputs.
+
+    Args:
+      op: ONNX operator.
+      attributes: attribute name → value, including defaults.
+      inputs: types of the inputs; None for an absent input.
+      values: contents of the inputs as arrays; None for an unknown content.
+      n_outputs: number of outputs.
+    """
 
     def __init__(self, op: str, attributes: dict, inputs: list, values: list, n_outputs: int):
         self.op, self.attributes, self.n_outputs = op, attributes, n_outputs
@@ -96,7 +104,7 @@ def shapes(call: Call) -> list[tuple] | None:
 
 
 def broadcast(shapes_: list[tuple]) -> tuple:
-    """Return the broadcast shape of operands. Raise Undecided if two symbolic sizes may differ on an axis."""
+    """Return the shape to which these shapes broadcast. Raise Undecided if two symbolic sizes differ on an axis."""
     rank = max(map(len, shapes_))
     result = [1] * rank
     for shape in shapes_:
@@ -162,7 +170,7 @@ def _slice(call: Call) -> tuple:
 
 
 def cut(size, start, end, step: int):
-    """Return the number of elements of the slice start:end:step.
+    """Return the number of elements that ONNX's Slice takes from an axis.
 
     Args:
       size: size of the axis, int or Dim.
@@ -183,7 +191,10 @@ def cut(size, start, end, step: int):
 
 
 def _border(border, size):
-    """Return the position of a slice border from the beginning of the axis."""
+    """Return the position of a start or end of a Slice, counted from the beginning of an axis and clamped to it.
+
+    `border` is the start or end as ONNX writes it (negative: from the end of the axis), `size` the size of the axis.
+    """
     if type(border) is int and abs(border) >= UNBOUNDED:
         return size if border > 0 else 0
     if dims.least(border) < 0:

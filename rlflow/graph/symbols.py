@@ -1,4 +1,4 @@
-"""The symbols of a model: the names and smallest values of the symbolic sizes of its inputs, and given sizes.
+"""The symbols of a model: names and smallest values of its inputs' symbolic sizes, and the sizes that users give.
 
 A declared dimension is a number, a name (`seq`), an expression of names ("past + seq", as exporters write sums) or
 unnamed. An unnamed dimension gets a name from its input and axis (`x_2`); the exported file leaves it unnamed.
@@ -25,8 +25,8 @@ class Symbols:
 
     Args:
       inputs: declared inputs of the model.
-      nodes: nodes of the model, to find inputs that Concat extends.
-      bound: symbol → size, for symbols to replace by a number.
+      nodes: nodes of the model; an axis along which a Concat extends an input may be empty.
+      bound: symbol → size, for symbols that are replaced by a number.
 
     Attributes:
       least: unbound symbol → its smallest value, 0 or 1.
@@ -61,11 +61,11 @@ class Symbols:
                     self._named[dim.dim_param] = size
 
     def _expression(self, text: str) -> Dim | int | None:
-        """Parse a dimension text as an expression; return None if the text is a plain name instead.
+        """Return the size that a dimension text means as an expression; None if the whole text is one symbol's name.
 
         A name that appears only in expressions ("8*height") becomes a symbol if the expression is then always at least
-        1; "batch-size" is a plain name for this reason. An expression of known symbols must be at least 0 ("past + seq"
-        may be 0).
+        1. Therefore "batch-size" is the name of a symbol. An expression of known symbols must be at least 0; for
+        example "past + seq" may be 0.
         """
         new: list[str] = []
 
@@ -92,7 +92,7 @@ class Symbols:
         return self._named[name]
 
     def shape_of(self, value: onnx.ValueInfoProto) -> tuple:
-        """Return the sizes of an input, each an int or a Dim."""
+        """Return the sizes of the axes of an input, each an int or a Dim."""
         return tuple([self._size(value.name, axis, dim) for axis, dim in enumerate(_dims(value))])
 
     def _size(self, name: str, axis: int, dim):
@@ -102,7 +102,7 @@ class Symbols:
 
 
 def unnamed(name: str, axis: int, written: set[str]) -> str:
-    """Return a name for an unnamed dimension of an input that differs from all names in `written`."""
+    """Return a symbol's name for the unnamed axis `axis` of the input `name`; the result is not in `written`."""
     result = f"{name}_{axis}"
     while result in written:
         result += "_"
@@ -110,7 +110,7 @@ def unnamed(name: str, axis: int, written: set[str]) -> str:
 
 
 def _written(inputs: Iterable[onnx.ValueInfoProto]) -> set[str]:
-    """Return the names of dimensions in the declarations of inputs."""
+    """Return the texts of all named dimensions (dim_param) in the declarations of inputs."""
     return {dim.dim_param for value in inputs for dim in _dims(value)} - {""}
 
 
@@ -119,7 +119,7 @@ def _dims(value: onnx.ValueInfoProto):
 
 
 def _appended_to(inputs: list[onnx.ValueInfoProto], nodes: Iterable[onnx.NodeProto]) -> set[tuple[str, int]]:
-    """Return all (input, axis) pairs in which a Concat reads the input and joins along the axis."""
+    """Return (input name, axis) for each Concat of several tensors that reads an input and joins along the axis."""
     ranks = {value.name: len(_dims(value)) for value in inputs}
     result = set()
     for node in nodes:
@@ -148,7 +148,7 @@ def bind_shapes(inputs, shapes: Mapping[str, object]) -> list[onnx.ValueInfoProt
 
 
 def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
-    """Return symbol → size from sizes that the user gave.
+    """Check the sizes that the user gave, and return dimension name → size.
 
     Args:
       inputs: ValueInfoProtos.
@@ -198,7 +198,10 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
 
 
 def with_sizes(value: onnx.ValueInfoProto, symbols: Symbols) -> onnx.ValueInfoProto:
-    """Return the declaration of an input for ONNX's inference: symbolic sizes get unique names (see symbolic.py)."""
+    """Return a copy of an input's declaration with its sizes from `symbols`, for ONNX's shape inference.
+
+    A symbolic size appears under the unique name that `symbolic.name_of` gives it.
+    """
     sized = onnx.ValueInfoProto()
     sized.CopyFrom(value)
     if value.type.HasField("tensor_type"):
@@ -208,7 +211,7 @@ def with_sizes(value: onnx.ValueInfoProto, symbols: Symbols) -> onnx.ValueInfoPr
 
 
 def _refuse_open_sizes(inputs, symbols: Symbols) -> None:
-    """Raise RLFlowError if sizes are still symbolic; the message contains arguments to copy."""
+    """Raise RLFlowError if an input has a symbolic size; the message proposes `--shape` arguments."""
     declared, arguments = [], []
     for value in inputs:
         open_ones = [name for size in symbols.shape_of(value) for name in sorted(symbols_of(size))]

@@ -31,16 +31,19 @@ Sizes = dict[str, int]  # symbol → size
 def load_at(
     source: Path | str | onnx.ModelProto, shapes: Shapes | None = None, fix: bool = False
 ) -> tuple[Graph, tuple[Sizes, ...]]:
-    """Return the graph of a model and its typical sizes.
+    """Return the graph of a model, and the sizes of its symbols at which it is estimated and measured.
 
     Args:
-      source: see `load_graph`.
-      shapes: see `typical_sizes`.
-      fix: True to replace the named symbols by their sizes in the graph.
+      source: path of an ONNX file, or a ModelProto with its external data loaded.
+      shapes: sizes that the user gave: symbol → size or sizes; input name → sizes of its axes.
+      fix: True to replace the symbols in `shapes` by their sizes in the graph.
+
+    Returns:
+      (the graph, one dictionary symbol → size for each combination of sizes), see `typical_sizes`.
 
     Raises:
-      RLFlowError: see `load_graph` and `typical_sizes`; or `fix` is True and a symbol has several sizes; or a tensor is
-        too large at these sizes.
+      RLFlowError: the model is invalid or does not fit `shapes`; `fix` is True and a symbol has several sizes; or a
+        tensor is too large at these sizes.
     """
     shapes = shapes or {}
     graph = load_graph(source, shapes if fix else {})
@@ -53,9 +56,9 @@ def load_at(
 
 
 def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[Sizes, ...]:
-    """Return the sizes of all symbols, once for each combination of the given sizes; ({},) without symbols.
+    """Return a dictionary symbol → size for each combination of the given sizes; ({},) for a model without symbols.
 
-    A message states the sizes that have defaults.
+    Symbols without a given size get a default size, and a message to the user states these defaults.
 
     Args:
       interface: inputs and symbols of the model.
@@ -91,7 +94,7 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
 
 
 def input_shapes(interface: Interface, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return input name → sizes of its axes, for `random_inputs`.
+    """Return input name → shape at the given sizes of the symbols.
 
     Args:
       interface: inputs of the model.
@@ -101,7 +104,7 @@ def input_shapes(interface: Interface, sizes: Mapping[str, int]) -> dict[str, tu
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:
-    """Return sizes as text, such as "batch = 2, seq = 7"; "" for a model without symbols."""
+    """Return sizes (symbol → size) as text, such as "batch = 2, seq = 7"; "" for a model without symbols."""
     return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
@@ -115,11 +118,15 @@ def _check_memory(graph: Graph, sizes: Sizes) -> None:
 
 
 def inputs_at(interface: Interface, typical: Sequence[Sizes]) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return name of a size combination → `input_shapes`; a name states only the symbols in which combinations differ.
+    """Return the shapes of all inputs at each combination of sizes.
 
     Args:
       interface: inputs of the model.
-      typical: result of `typical_sizes`.
+      typical: the combinations, as `typical_sizes` returns them.
+
+    Returns:
+      Text such as "seq = 7" → (input name → shape). The text states the symbols whose sizes differ between
+      combinations, or all symbols if there is one combination.
     """
     first, *others = typical
     named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
@@ -129,7 +136,7 @@ def inputs_at(interface: Interface, typical: Sequence[Sizes]) -> dict[str, dict[
 
 
 def _check_fixed(interface: Interface, shapes: Shapes) -> None:
-    """Raise RLFlowError unless `shapes` gives exactly one size to freeze for each of its names."""
+    """Raise RLFlowError if the user gave --fix without any size, or with several sizes for one symbol."""
     for name in shapes:
         if name in interface.symbols:
             sizes = ",".join(map(str, shapes[name]))
@@ -140,7 +147,7 @@ def _check_fixed(interface: Interface, shapes: Shapes) -> None:
 
 
 def _defaults(interface: Interface) -> Sizes:
-    """Return symbol → default size, which depends on the first axis with the symbol."""
+    """Return symbol → default size, which depends on the first input axis that contains the symbol."""
     result: Sizes = {}
     for value, axes in _tensors(interface):
         is_image = len(axes) == 4 and value.type.tensor_type.elem_type in _FLOATS
@@ -153,7 +160,10 @@ def _defaults(interface: Interface) -> Sizes:
 
 
 def _multiple(size, wanted: int) -> Sizes:
-    """Return {symbol: value} that makes a multiple of one symbol at most `wanted` if possible; {} for other sizes."""
+    """Return {s: value} such that the size k·s is as large as possible up to `wanted`, but the value is at least 1.
+
+    For example `8*height` and 224 give {"height": 28}. The result is {} for a size that is no multiple of one symbol.
+    """
     names = symbols_of(size)
     if len(names) != 1:
         return {}
@@ -163,7 +173,10 @@ def _multiple(size, wanted: int) -> Sizes:
 
 
 def _solved(interface: Interface, named: Sizes) -> Sizes:
-    """Return the symbols' sizes that follow from given sizes of multiples such as "8*height"."""
+    """Return the sizes of symbols that follow from the given sizes of dimensions such as "8*height".
+
+    `named` maps symbols and texts of dimensions to the sizes that the user gave.
+    """
     result: Sizes = {}
     for _, written, size in _named_axes(interface, named):
         result |= _multiple(size, named[written])
@@ -190,7 +203,7 @@ def _named_axes(interface: Interface, named: Sizes) -> Iterator[tuple[str, str, 
 
 
 def _tensors(interface: Interface) -> Iterator[tuple[onnx.ValueInfoProto, tuple]]:
-    """Yield each tensor input with the sizes of its axes, each an int or a Dim."""
+    """Yield each input that is a tensor, with the sizes of its axes, each an int or a Dim."""
     symbols = Symbols(interface.inputs, (), interface.bindings)
     for value in interface.inputs:
         if value.type.HasField("tensor_type"):
