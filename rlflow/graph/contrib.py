@@ -29,9 +29,10 @@ class Operator(NamedTuple):
     """The schema of one operator, in short form.
 
     Attributes:
-      inputs, outputs: names, separated by spaces; `?` follows an optional name, `?i` an optional int32 tensor.
+      inputs, outputs: names, separated by spaces; `?` follows the name of an optional tensor, `?i` the name of an
+        optional int32 tensor.
       attributes: name → default value, or the attribute's type if it has no default.
-      infer: function that sets the type of the first output in an inference context.
+      infer: function that computes the type of the first output and sets it in an onnx InferenceContext.
     """
 
     inputs: str
@@ -48,9 +49,12 @@ def _like_first(context) -> None:
 
 
 def _inferred_as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
-    """Return an inference function that applies the standard operator `op` to the first `n_inputs` inputs.
+    """Return a function that infers the type of the first output as for the standard operator `op`.
 
-    The attributes in `without` are not passed to the standard operator.
+    Args:
+      op: operator of ONNX's own domain.
+      n_inputs: number of leading inputs to pass to this operator.
+      without: names of attributes not to pass to this operator.
     """
 
     def infer(context) -> None:
@@ -63,7 +67,7 @@ def _inferred_as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Calla
 
 
 def _conv(context) -> None:
-    """Infer the type of Conv, and check that the summand Z has the same shape."""
+    """Infer the type of FusedConv as for Conv; raise InferenceError if the summand Z has another known shape."""
     _inferred_as("Conv", 2, ACTIVATION)(context)
     summand, result = _type(context, 3), context.get_output_type(0)
     sizes = [list(map(_size, kind.tensor_type.shape.dim)) for kind in (summand, result) if kind is not None]
@@ -81,7 +85,10 @@ def _matmul(context) -> None:
 
 
 def _attention(context) -> None:
-    """Infer [B, S, V] from query [B, S, K], key [B, T, K] and value [B, T, V]; K and V are heads × depth."""
+    """Infer the shape [B, S, V] of MultiHeadAttention from query [B, S, K], key [B, T, K] and value [B, T, V].
+
+    K and V must be multiples of the number of heads.
+    """
     query, key, value = (_type(context, slot) for slot in range(3))
     if not all(kind is not None and len(kind.tensor_type.shape.dim) == 3 for kind in (query, key, value)):
         _set_output_type(context, query and helper.make_tensor_type_proto(query.tensor_type.elem_type, None))
@@ -108,7 +115,7 @@ def _type(context, slot: int) -> TypeProto | None:
 
 
 def _size(dim: TensorShapeProto.Dimension) -> int | str:
-    """Return the size as a number or as a unique name with the prefix SIZE; "" if it is unknown.
+    """Return the size of a dimension as a number, or its unique name with the prefix SIZE; "" if it is unknown.
 
     Other names are ignored: models and ONNX's inference may give two names to the same size.
     """
@@ -135,7 +142,7 @@ def _inferred(op: str, attributes: list[AttributeProto], inputs: list[TypeProto 
 
 
 def _transposed(kind: TypeProto | None) -> TypeProto | None:
-    """Return the type with its last two sizes exchanged; leave vectors unchanged."""
+    """Return the type with its last two sizes exchanged; scalars and vectors stay unchanged."""
     if kind is None or len(kind.tensor_type.shape.dim) < 2:
         return kind
     result = TypeProto()

@@ -1,4 +1,4 @@
-"""Read ONNX files into graphs: check the model, infer all types, and give every operator its newest form.
+"""Read ONNX files into graphs: check the model, infer all types, and convert operators to the form of opsets.py.
 
 Operators that no rule knows are kept unchanged. Large weights stay on disk until they are used.
 """
@@ -21,7 +21,7 @@ from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
 from rlflow.graph.symbols import Symbols, check_shapes, with_sizes
 
-MAY_DRAW = RANDOM_OPS | {"Dropout"}  # Dropout is random in training mode.
+MAY_DRAW = RANDOM_OPS | {"Dropout"}  # operators whose results may be random; Dropout is random in training mode
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
@@ -81,7 +81,7 @@ def external_files(path: Path | str) -> list[str]:
 
 
 def external_locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
-    """Yield the entries of a model that name a file of external weights."""
+    """Yield the protobuf entries, one for each tensor with external data, whose value is the name of the data file."""
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     for tensor in (*model.graph.initializer, *_inner_tensors(nodes)):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -100,7 +100,13 @@ def file_bytes(path: Path | str) -> int:
 
 
 class _Reader:
-    """Builds one Graph from one ModelProto."""
+    """A builder of the Graph of one ModelProto.
+
+    Args:
+      model: the checked model.
+      folder: folder of the model, for external weights.
+      shapes: sizes to fix, as in `load_graph`.
+    """
 
     def __init__(self, model: onnx.ModelProto, folder: str, shapes: dict):
         self.proto, self.folder, self.shapes = model, folder, shapes
@@ -158,7 +164,9 @@ class _Reader:
         return result
 
     def infer_by_node(self) -> list[tuple[int, str]]:
-        """Infer all types and small contents again, node by node; return (node id, reason) for each lost shape.
+        """Infer all types and small contents again, node by node.
+
+        Return (node id, reason) for each node whose output shape cannot be inferred from known input shapes.
 
         A type that stays unknown keeps the result of ONNX's inference over the whole model. The exception is a shape
         that depends on arithmetic with symbols, which becomes unknown, because ONNX's result can be wrong: before opset
@@ -186,9 +194,9 @@ class _Reader:
         return lost
 
     def with_parts(self, node: Node) -> Node:
-        """Return the node; give a Split into equal parts an explicit input of part sizes, if they are known numbers.
+        """Return a Split into equal parts with an explicit input of part sizes, if the sizes are known numbers.
 
-        `onnx_writer._Writer.without_parts` reverses this.
+        Other nodes are returned unchanged. `onnx_writer._Writer.without_parts` reverses this change.
         """
         counted = dict(node.attributes).get("num_outputs") is not None
         equal = counted if self.opsets.get("", 0) >= COUNTS_PARTS else self.opsets.get("", 0) >= MOVED["Split"].version
@@ -206,7 +214,10 @@ class _Reader:
         return replace(node, inputs=(*node.inputs, tensor), attributes=attributes)
 
     def template(self, input_names: set[str]) -> onnx.ModelProto:
-        """Return the parts of the model besides nodes and weights, including default values of inputs."""
+        """Return the `Interface.template` of the model.
+
+        `input_names` are the names of the inputs; an initialiser with such a name is the default value of an input.
+        """
         source, template = self.proto.graph, _without_graph(self.proto)
         template.ir_version = max(self.proto.ir_version, 4)
         graph = template.graph
@@ -222,7 +233,7 @@ class _Reader:
         return template
 
     def weights_of_annotations(self) -> list[onnx.TensorProto]:
-        """Return the initialisers that only quantisation annotations use."""
+        """Return the initialisers that quantisation annotations name and no node or output reads."""
         graph = self.proto.graph
         named = {entry.value for a in graph.quantization_annotation for entry in a.quant_parameter_tensor_names}
         read = {tensor for node in self.nodes for tensor in node.reads()} | {self.ids.get(v.name) for v in graph.output}
@@ -231,9 +242,10 @@ class _Reader:
         return [numpy_helper.from_array(self.constants[tensor].load(), name) for name, tensor in single]
 
     def load_inner_weights(self, input_names: set[str]) -> None:
-        """Load the external data of default values, of tensors in attributes, and of small weights.
+        """Copy external data into the model: default values of inputs, tensors in attributes, and small weights.
 
-        Default values and attributes are exported unchanged; small weights may determine a shape.
+        Default values and attributes are exported unchanged; small weights may determine a shape. `input_names` are the
+        names of the inputs.
         """
         graph = self.proto.graph
         nodes = [node for node in graph.node if not _is_literal(node)]
@@ -300,7 +312,10 @@ class _Reader:
         return tensor in self.constants or tensor in self.computed_constants
 
     def infer_types(self, inputs: list[onnx.ValueInfoProto]) -> dict[str, TensorType]:
-        """Infer the types of all tensors with ONNX's inference over the whole model, without its large weights."""
+        """Return tensor name → type from ONNX's inference over the whole model without its large weights.
+
+        `inputs` are the declarations of the inputs with the sizes to use.
+        """
         light = onnx.ModelProto()
         light.CopyFrom(_without_graph(self.proto))
         light.ir_version = max(self.proto.ir_version, 4)
@@ -359,10 +374,10 @@ def has_subgraph(attributes) -> bool:
 
 
 def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
-    """Return a constant that loads its array from the proto or from its external file on demand.
+    """Return the constant of a tensor; it is read once now for its digest, and again at each `load()`.
 
     Args:
-      proto: the tensor.
+      proto: the tensor, with its data inside or in an external file.
       folder: folder of the model, for external data.
     """
 
@@ -387,12 +402,12 @@ def _is_literal(node: onnx.NodeProto) -> bool:
 
 
 def _size(tensor: onnx.TensorProto) -> int:
-    """Return the declared number of elements."""
+    """Return the number of elements that a tensor's declared shape gives."""
     return math.prod(tensor.dims)
 
 
 def _constant_value(attribute: onnx.AttributeProto, folder: str) -> Constant:
-    """Return the constant of a literal's attribute."""
+    """Return the constant that a Constant node's attribute holds; `folder` is the model's, for external data."""
     if attribute.name == "value":
         return constant_of(attribute.t, folder)
     dtype = np.int64 if attribute.name in ("value_int", "value_ints") else np.float32
@@ -412,7 +427,7 @@ def _attribute_value(attribute: onnx.AttributeProto, domain: str):
 
 
 def _free_names(attribute: onnx.AttributeProto) -> list[str]:
-    """Return the names that subgraphs of the attribute read from the outer scope."""
+    """Return the names of outer tensors that the subgraphs in an attribute read."""
     graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
     names: dict[str, None] = {}
     for graph in graphs:
@@ -427,7 +442,7 @@ def _free_names(attribute: onnx.AttributeProto) -> list[str]:
 
 
 def _inner_tensors(nodes) -> Iterator[onnx.TensorProto]:
-    """Yield all tensors in the attributes of nodes, including subgraphs."""
+    """Yield all tensors in the attributes of nodes, including the initialisers and nodes of subgraphs."""
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         if attribute.HasField("t"):
             yield attribute.t

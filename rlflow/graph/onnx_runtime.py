@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions, runs and random inputs, with errors that the user can read."""
+"""Sessions of ONNX Runtime, a test for its kernels, and random inputs; its failures become RLFlowErrors."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from rlflow.graph.symbols import bind_shapes
 
 PROVIDERS = ["CPUExecutionProvider"]
 
-# Operators that leave the values of indices unchanged on their way to a Gather.
+# Operators whose output has the same values as their first input, apart from its data type, shape and order.
 _CARRIERS = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Slice"}
 
 
@@ -32,7 +32,8 @@ class Setup(NamedTuple):
     Attributes:
       as_written: True to run the file without optimisation, in its own node order (except Shape and Size, which run
         first).
-      pattern: True to place all results in one block, planned after the first run (`enable_mem_pattern`).
+      pattern: True to place all intermediate results in one block of memory, planned in the first run
+        (`enable_mem_pattern`).
       arena: True to keep freed memory for later results (`enable_cpu_mem_arena`).
       reuse: True to let a result reuse the buffer of another result (`enable_mem_reuse`).
     """
@@ -43,7 +44,7 @@ class Setup(NamedTuple):
     reuse: bool = True
 
     def options(self) -> dict[str, object]:
-        """Return attribute of SessionOptions → value for all settings that differ from the defaults."""
+        """Return {attribute of SessionOptions: value} for the settings that differ from ONNX Runtime's defaults."""
         chosen: dict[str, object] = {}
         if self.as_written:
             chosen["graph_optimization_level"] = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -63,11 +64,11 @@ def session(
     """Create an ONNX Runtime session on the CPU.
 
     Args:
-      model: a path or a model.
+      model: path of an ONNX file, or a ModelProto.
       threads: number of threads inside one operator; operators run one after the other.
       optimise: True to enable all graph optimisations of ONNX Runtime, its default.
       folder: folder with the external weights of a ModelProto.
-      setup: execution order and memory; `setup.as_written` overrides `optimise`.
+      setup: settings of execution order and memory; `setup.as_written` disables optimisation even if `optimise`.
 
     Raises:
       RLFlowError: ONNX Runtime rejects the model.
@@ -95,7 +96,7 @@ def session(
 def run(
     running: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> list[np.ndarray]:
-    """Run a session and return the values of outputs.
+    """Run a session and return one array for each requested output, in the requested order.
 
     Args:
       running: the session.
@@ -132,9 +133,15 @@ def has_kernel(
 
 @lru_cache(maxsize=4096)
 def _accepts_node(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, TensorType | None], ...]) -> bool:
-    """Return True if ONNX Runtime accepts a model of one node.
+    """Return True if ONNX Runtime can create a session for a model of one node without inserting casts.
 
-    A session is the only reliable test: ONNX Runtime's lists contain kernels that its schemas do not admit.
+    A session is the only reliable test: ONNX Runtime's lists of kernels contain some that its schemas exclude.
+
+    Args:
+      proto: the serialised node.
+      standard: version of the ONNX opset.
+      opset: version of the node's own domain.
+      kinds: (name, type) of each input and output; with an unknown type the result is False.
     """
     node, types = onnx.NodeProto.FromString(proto), dict(kinds)
     if any(kind is None or kind.shape is None for kind in types.values()):
@@ -163,13 +170,13 @@ _HALF_TYPES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 def random_inputs(
     model: onnx.ModelProto | Path | str, seed: int, shapes: Mapping[str, object] | None = None
 ) -> dict[str, np.ndarray]:
-    """Return random values for the inputs of a model; equal seeds and input names give equal values.
+    """Return random values for the inputs of a model; equal seeds, input names, types and shapes give equal values.
 
-    Floats are standard normal, and booleans are fair coin flips. Integers are uniform in [0, rows) if they index a
-    Gather with `rows` rows, else in {0, 1}.
+    Floats are standard normal, and booleans are fair coin flips. An integer input that Gather uses as indices is
+    uniform in [0, n), where n is the size of the gathered axis. Other integers are uniform in {0, 1}.
 
     Args:
-      model: a path or a model.
+      model: path of an ONNX file, or a ModelProto.
       seed: seed of the random generator.
       shapes: sizes of symbolic dimensions, as in `load_graph`.
 
@@ -200,14 +207,14 @@ _INTEGERS = {getattr(onnx.TensorProto, f"{sign}INT{bits}") for sign in ("", "U")
 def random_array(
     rng: np.random.Generator, dtype: int, shape: tuple[int, ...], rows: int = 2, what: str = "a tensor"
 ) -> np.ndarray:
-    """Draw standard normal floats, uniform integers or booleans.
+    """Draw an array of standard normal floats, of integers uniform in [0, rows), or of fair booleans.
 
     Args:
       rng: the random generator.
       dtype: onnx.TensorProto.DataType.
       shape: shape of the array.
       rows: exclusive upper bound on integers.
-      what: name of the tensor, for the error message.
+      what: description of the array in the error message.
 
     Raises:
       RLFlowError: the type is not supported.
@@ -226,7 +233,7 @@ def random_array(
 
 
 def _gathered_rows(graph: onnx.GraphProto, name: str) -> int | None:
-    """Return the number of rows of the smallest table that the input `name` indexes; None if it indexes no table."""
+    """Return the smallest size of an axis that a Gather indexes by input `name`; None without such a Gather."""
     values = (*graph.input, *graph.value_info)
     dims = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
     dims |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
@@ -245,7 +252,7 @@ def _gathered_rows(graph: onnx.GraphProto, name: str) -> int | None:
 
 
 def machine() -> str:
-    """Return the processor's name, vector extension and number of cores; timings are valid for this machine only."""
+    """Return the text that identifies this machine in stored timings: processor, vector extension, logical cores."""
     return f"{processor()}, {os.cpu_count()} cores"
 
 

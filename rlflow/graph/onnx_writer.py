@@ -23,14 +23,15 @@ from rlflow.graph.onnx_reader import external_files, external_locations, model_f
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto
 
-# Large weights of these types are passed to ONNX Runtime as inputs, which avoids a copy into a model.
+# `evaluate` passes large weights of these types to ONNX Runtime as inputs, which avoids a copy into a model.
 FED = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16))
 
 
 def folds(graph: Graph) -> dict[int, list[int]]:
     """Return tensor id → ids of the nodes that compute it, for each constant expression that an export folds.
 
-    An expression is folded if it contains a node that a rule made and if the model reads its value at run time.
+    An expression is folded if it contains a node that a rule added, and if its value is a graph output or an input of a
+    node that is not constant.
     """
     roots = [t for n in graph.order for t in graph.nodes[n].reads() if not graph.nodes[n].constant]
     roots = [t for t in dict.fromkeys([*roots, *graph.outputs]) if t in graph.producers]
@@ -42,7 +43,7 @@ def folds(graph: Graph) -> dict[int, list[int]]:
 
 
 def constant_cone(graph: Graph, tensor: int) -> set[int]:
-    """Return the ids of all nodes from which a tensor is computed, including its producer."""
+    """Return the ids of all nodes on which a tensor depends, including its producer."""
     cone, stack = set(), [tensor]
     while stack:
         producer = graph.producers.get(stack.pop())
@@ -166,7 +167,7 @@ def serialised(model: onnx.ModelProto) -> bytes:
 
 
 class _Writer:
-    """Builds one ModelProto from one Graph; each weight is loaded or computed once and not kept in memory."""
+    """A builder of the ModelProto of one graph, which loads or computes each weight once."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -202,7 +203,18 @@ class _Writer:
         return self.model
 
     def put_weight(self, tensor: int, proto: onnx.TensorProto, location: str, end: int, put) -> int:
-        """Fill in the proto of a weight and return the number of bytes appended at the offset `end` of `location`."""
+        """Fill in the proto of a weight, and append the weight to the external file unless it is small.
+
+        Args:
+          tensor: id of the weight.
+          proto: the empty proto.
+          location: name of the external file.
+          end: number of bytes in the file so far.
+          put: function that appends bytes to the file.
+
+        Returns:
+          The number of bytes appended.
+        """
         array = self.constant(tensor)
         if array.nbytes < SMALLEST_OUTSIDE or array.dtype == object:
             proto.CopyFrom(numpy_helper.from_array(array, self.name(tensor)))
@@ -239,7 +251,7 @@ class _Writer:
         return model
 
     def annotations(self, written: onnx.GraphProto) -> list[onnx.TensorAnnotation]:
-        """Return the quantisation annotations whose tensors still exist."""
+        """Return the model's quantisation annotations whose tensors all exist in the written graph."""
         names = {name for node in self.nodes for name in node.output} | {self.name(tensor) for tensor in self.used}
         names |= {value.name for value in (*written.input, *written.initializer)}
         return [
@@ -248,7 +260,10 @@ class _Writer:
         ]  # fmt: skip
 
     def original_names(self) -> dict[int, str]:
-        """Return tensor id → original name; a computed graph output without a declared name gets its output's name."""
+        """Return tensor id → ONNX name for tensors of the original model.
+
+        A computed tensor that rewrites made a graph output gets the name of the output.
+        """
         graph, names = self.graph, dict(self.graph.interface.names)
         declared = {value.name for value in graph.interface.outputs}
         for value, tensor in zip(graph.interface.outputs, graph.outputs, strict=True):
@@ -259,7 +274,7 @@ class _Writer:
         return names
 
     def unfolded_constants(self) -> set[int]:
-        """Return the ids of the constant nodes to export, which folding does not replace."""
+        """Return the ids of the constant nodes to write: the model needs their results, and folding keeps them."""
         graph, cone = self.graph, set()
         stack = [t for n in graph.nodes.values() if not n.constant for t in n.reads()] + list(graph.outputs)
         while stack:
@@ -295,7 +310,10 @@ class _Writer:
         self.nodes.append(proto)
 
     def without_parts(self, node: Node) -> Node:
-        """Return the node; remove the part sizes that `onnx_reader._Reader.with_parts` gave to an original Split."""
+        """Return a Split without the input of part sizes that `onnx_reader._Reader.with_parts` added.
+
+        Other nodes are returned unchanged.
+        """
         opset = self.graph.opset("")
         got = (node.op, node.domain, len(node.inputs)) == ("Split", "", 2) and opset >= MOVED["Split"].version
         if not got or node.made_by_rule or node.inputs[1] in self.graph.interface.names:
@@ -304,7 +322,7 @@ class _Writer:
         return replace(node, inputs=node.inputs[:1], attributes=tuple(sorted(counted.union(node.attributes))))
 
     def alias(self, tensor: int, name: str) -> None:
-        """Give the tensor a second name by an Identity node."""
+        """Give the tensor a second name by an Identity node, unless it has this name already."""
         source = self.read(tensor)
         if source != name and name not in self.aliases:
             self.aliases.add(name)
@@ -320,18 +338,18 @@ class _Writer:
 
 
 def _raw_bytes(array: np.ndarray) -> bytes | memoryview:
-    """Return the content as ONNX stores it, without a copy for NumPy's built-in types."""
+    """Return the content of an array as ONNX stores it (little-endian), without a copy for NumPy's built-in types."""
     if array.dtype.isbuiltin == 1 and sys.byteorder == "little":
         return memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B")
     return numpy_helper.from_array(array).raw_data
 
 
 def with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.ValueInfoProto:
-    """Return the declaration of an input with every bound symbolic dimension replaced by its size.
+    """Return a copy of an input's declaration with a number for each dimension whose size is a number.
 
     Args:
       value: the declaration.
-      kind: the input's type; None leaves the declaration unchanged.
+      kind: the input's type with the sizes; None leaves the declaration unchanged.
     """
     fixed = onnx.ValueInfoProto()
     fixed.CopyFrom(value)
@@ -343,7 +361,7 @@ def with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.Valu
 
 
 def _inner_names(graph: Graph) -> set[str]:
-    """Return the names that subgraphs of the nodes define."""
+    """Return the names of all tensors that subgraphs in the attributes of nodes define."""
     stack = [
         onnx.AttributeProto.FromString(value.data)
         for node in graph.nodes.values() for _, value in node.attributes if isinstance(value, Opaque)
@@ -367,8 +385,8 @@ def copy_model(source: Path, out: Path, same: bool) -> None:
     Args:
       source: the model.
       out: path of the copy.
-      same: True if the copy must have the same bytes. If False, weights in `<source>.data` move to `<out>.data`, so
-        that several models can share a folder.
+      same: True if the copy must have the same bytes. If False, the copy reads the weights of `<source>.data` from
+        `<out>.data`, so that several models can share a folder.
 
     Raises:
       RLFlowError: the copy would overwrite the weights of another model.
@@ -392,7 +410,13 @@ def copy_model(source: Path, out: Path, same: bool) -> None:
 
 
 def check_apart(source: Path | str, out: Path | str, said: str = "--out") -> None:
-    """Refuses to write a model where one of the files of the original lies. said: who named that place."""
+    """Raise RLFlowError if writing a model to `out` would overwrite a file of the original model.
+
+    Args:
+      source: path of the original model.
+      out: path of the model to write; its weights may go to `<out>.data`.
+      said: name of the option or function that got `out`, for the error message.
+    """
     files = model_files(source)
     for target in (Path(out), Path(f"{out}.data")):
         if target.exists() and any(target.samefile(file) for file in files):

@@ -1,8 +1,8 @@
-"""Type inference for one operator at a time, and checks that its inputs fit.
+"""Type inference for one operator at a time, and checks that the inputs fit the operator.
 
 ONNX's shape inference gives the types for numeric sizes. For symbolic sizes, symbolic.py computes the shapes and
 contents.py the elements of small tensors. `misfit` rejects inputs that ONNX's inference accepts and ONNX Runtime
-rejects (observed with onnx 1.23). `refused_at_some_size` checks operators that a rule adds for every value of the
+rejects (observed with onnx 1.23). `refused_at_some_size` checks an operator that a rule adds, for every value of the
 symbols.
 """
 
@@ -67,10 +67,10 @@ POOLS = frozenset(("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool
 def refused_at_some_size(
     op: str, attributes: dict, inputs: list[TensorType | None], outputs: tuple[TensorType, ...]
 ) -> str | None:
-    """Return the reason why ONNX Runtime rejects an operator, or None if it accepts the operator at every size.
+    """Return the reason why an operator that a rule adds fails in ONNX Runtime at some size, or None.
 
-    This check is for operators that a rule adds. In the model's own operators, sizes that must be equal are assumed to
-    be equal (symbolic.py); for a new operator the equality must be proved.
+    In the model's own operators, sizes that must be equal are assumed to be equal (symbolic.py). For an operator that a
+    rule adds, the equality must be proved.
 
     Args:
       op: operator.
@@ -93,7 +93,13 @@ def refused_at_some_size(
 
 
 def _must_be_equal(op: str, attributes: dict, shapes: list[tuple], results: list[tuple]) -> Iterator[tuple]:
-    """Yield the pairs of sizes that must be equal for the operator to run."""
+    """Yield the pairs of sizes that must be equal for the operator to run.
+
+    Args:
+      op: operator.
+      attributes: attribute name → value.
+      shapes, results: shapes of the present inputs, and of the outputs.
+    """
     if op in ELEMENT_WISE:
         yield from (pair for shape in shapes for pair in _broadcast_pairs(shape, results[0]))
     elif op == "MatMul" and all(shapes):
@@ -114,7 +120,7 @@ def _must_be_equal(op: str, attributes: dict, shapes: list[tuple], results: list
 
 
 def _broadcast_pairs(shape: tuple, whole: tuple) -> Iterator[tuple]:
-    """Return pairs of a size other than 1 and the size of the broadcast result on the same axis."""
+    """Return (size, size of the result) for each axis of `shape` that is not 1; `whole` is the result's shape."""
     return (pair for pair in zip(shape[::-1], whole[::-1], strict=False) if type(pair[0]) is Dim or pair[0] != 1)
 
 
@@ -126,8 +132,8 @@ def _broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
 INFERENCE_ERRORS = (
     shape_inference.InferenceError, checker.ValidationError, defs.SchemaError, ValueError, RuntimeError
 )  # fmt: skip
-SHAPE_VALUE_LIMIT = 1024  # elements; larger constants never determine a shape
-FLAGS_LIMIT = 2**20  # elements of a boolean constant; rules read masks to recognise a mask that masks nothing
+SHAPE_VALUE_LIMIT = 1024  # elements; shape inference never reads the content of a larger constant
+FLAGS_LIMIT = 2**20  # elements of a boolean constant whose content rules may read, such as an attention mask
 
 
 @cache
@@ -191,7 +197,7 @@ def node_proto(
 
 
 def shape_value(graph_or_constants, tensor: int) -> np.ndarray | None:
-    """Return the content of a small integer or boolean tensor such as a shape or axes; None for other tensors.
+    """Return the content of an integer or boolean tensor such as a shape or axes; None for other or large tensors.
 
     Args:
       graph_or_constants: a Graph, or tensor id → Constant. A Graph also gives contents that are computed from symbolic
@@ -272,7 +278,7 @@ def infer_types(
     """Return the types of the outputs of one operator.
 
     Args:
-      op, domain, opset: the operator.
+      op, domain, opset: the operator, its domain, and the version of the domain that the model imports.
       attributes: (name, value) pairs as in `Node.attributes`.
       inputs: types of the inputs; None for an absent input.
       values: contents of small inputs (shapes, and numbers computed from sizes); None for other inputs.
@@ -306,7 +312,7 @@ def infer_types(
 
 
 def _in_symbols(op: str, attributes: dict, inputs: list, values: list, by_onnx: tuple) -> tuple:
-    """Return the types `by_onnx` with the shapes that symbolic.py computes for the operator."""
+    """Return the output types `by_onnx` with the shapes that symbolic.py computes; unchanged for other operators."""
     try:
         shapes = symbolic.shapes(symbolic.Call(op, attributes, inputs, values, len(by_onnx)))
     except Undecided as undecided:
