@@ -1,6 +1,6 @@
-"""List the ranks, lists and attributes that the cases of a rule draw for each operator input.
+"""List the options from which the cases of a rule choose: ranks, lists of integers and attributes of operators.
 
-`coverage` says in words what the cases of a rule cover.
+`coverage` describes in words what the cases of a rule cover.
 """
 
 import itertools
@@ -21,11 +21,13 @@ TYPES = (
     FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, INT64, TensorProto.INT32, TensorProto.INT8, TensorProto.UINT8,
     TensorProto.BOOL,
 )  # fmt: skip
-SAME_RANK = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool")  # `**a` holds one number per axis
+# Operators with one number per spatial axis in attributes such as `strides`: equal `**a` mean equal ranks.
+SAME_RANK = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool")
 VARIADIC = ("Concat", "Sum", "Max", "Min")
-ANY = tuple(range(MAX_RANK + 1))
-SOME = ANY[1:]
-SPATIAL = (3, 4)
+ANY = tuple(range(MAX_RANK + 1))  # ranks of an input that may have any rank
+SOME = ANY[1:]  # ranks of an input with at least one axis
+SPATIAL = (3, 4)  # ranks of an image or kernel: one or two spatial axes
+# (operator, input position) → the ranks that the input may have; ANY for inputs that are not listed.
 RANKS: dict[tuple[str, int], tuple[int, ...]] = {
     ("Conv", 0): SPATIAL, ("Conv", 1): SPATIAL, ("Conv", 2): (1,), ("MaxPool", 0): SPATIAL,
     ("FusedConv", 0): SPATIAL, ("FusedConv", 1): SPATIAL, ("FusedConv", 2): (1,), ("FusedConv", 3): SPATIAL,
@@ -55,13 +57,15 @@ LISTS: dict[tuple[str, int], str] = {
     ("Gather", 1): "indices", ("Where", 0): "flags",
     **{(op, 1): "axes" for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
 }  # fmt: skip
+# The values of a list of kind "flags": one to three numbers 0 or 1.
 FLAGS = tuple(flags for count in (1, 2, 3) for flags in itertools.product((0, 1), repeat=count))
 AUTOMATIC = ("pick", (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID"))
 WINDOW = {"strides": ("sizes", 1), "dilations": ("sizes", 1), "pads": ("pads", 0), "auto_pad": AUTOMATIC}
 CONV = {"group": ("size", 1), **WINDOW}
 GEMM = {"alpha": ("real", 1.0), "beta": ("real", 1.0), "transA": ("pick", (0, 1)), "transB": ("pick", (0, 1))}
 ACTIVATION = {"activation": ("pick", (None, b"Relu", b"Tanh", b"Sigmoid"))}
-# Attributes that `**a` may bind: (how the value is drawn, its default or None).
+# Attributes that `**a` may bind: (kind of value for `Case.draw`, default or None). A "pick" has a tuple of options
+# instead of the default, which is the first option.
 REST: dict[str, dict[str, tuple]] = {
     "Conv": CONV,
     "FusedConv": CONV | ACTIVATION,
@@ -106,7 +110,7 @@ REST: dict[str, dict[str, tuple]] = {
 
 @cache
 def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
-    """Return the (operator, input position) pairs at which the left side reads each variable."""
+    """Return variable → the (operator, input position) pairs of the left side that read it; 0 for all Concat inputs."""
     result: dict[str, list] = {}
     for op in rule.ops:
         for slot, pattern in enumerate(op.inputs):
@@ -117,7 +121,8 @@ def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
 
 @cache
 def demanded(rule: Rule) -> tuple[int, ...]:
-    """Return the ranks above MAX_RANK that the left side or a condition names."""
+    """Return the ranks above MAX_RANK that a permutation of the left side or a condition such as `rank(x) == 6` fixes.
+    """
     perms = [
         len(value.compute({})) for op in rule.ops for name, value in op.attributes
         if name == "perm" and isinstance(value, Literal)
@@ -128,9 +133,14 @@ def demanded(rule: Rule) -> tuple[int, ...]:
 
 @cache
 def settled(rule: Rule, name: str) -> bool:
-    """Return True if the rule reads only the resulting shape of a Reshape's list.
+    """Return True if a list of sizes is used only by Reshapes of the left side and by their output shapes.
 
-    A list without 0 and -1 then stands for all lists.
+    The conditions and the right side then contain the list only as `reshaped(x, name)`. The proof can assume that it
+    contains neither 0 nor -1.
+
+    Args:
+      rule: the rule.
+      name: the variable of the list.
     """
     read = set()
     for op in rule.ops:
@@ -144,7 +154,7 @@ def settled(rule: Rule, name: str) -> bool:
 
 @cache
 def max_rank(rule: Rule) -> int:
-    """Return the largest rank in the cases of a rule. It is one less if more than two tensors may have any rank."""
+    """Return the largest rank in the cases of a rule, reduced by one if more than two tensors may have any rank."""
     uses = uses_of(rule)
     free = [name for name, result in uses.items() if all(use not in RANKS and use not in LISTS for use in result)]
     fixed = {r for result in uses.values() for use in result for r in RANKS.get(use, ANY)}
@@ -152,7 +162,7 @@ def max_rank(rule: Rule) -> int:
 
 
 def ranks_of(rule: Rule, uses: list[tuple[str, int]]) -> tuple[int, ...]:
-    """Return the ranks of a tensor.
+    """Return the ranks that a tensor takes in the cases of a rule.
 
     Args:
       rule: the rule.
@@ -165,13 +175,14 @@ def ranks_of(rule: Rule, uses: list[tuple[str, int]]) -> tuple[int, ...]:
 
 
 def max_count(rule: Rule) -> int:
-    """Return the largest number of inputs of `*xs` in variadic operators: 2, or 1 if several operators have one."""
+    """Return the largest number of inputs that `*xs` of a variadic operator stands for: 2, or 1 if a rule has several.
+    """
     stars = [op for op in rule.ops for i in op.inputs if isinstance(i, Star) and op.op in VARIADIC]
     return 2 if len(stars) < 2 else 1
 
 
 def counts_of(rule: Rule, op: Op) -> tuple[int, ...]:
-    """Return the possible numbers of inputs that the `*xs` of an operator stands for."""
+    """Return the numbers of inputs that the `*xs` of an operator stands for in the cases of a rule."""
     if op.op in VARIADIC:
         return tuple(range(max_count(rule) + 1))
     if op.domain:
@@ -181,14 +192,14 @@ def counts_of(rule: Rule, op: Op) -> tuple[int, ...]:
 
 
 def may_be_absent(op: Op, slot: int) -> bool:
-    """Return True if an input may be left out before another input of the same operator."""
+    """Return True if the input at position `slot` is optional in ONNX, so it may be absent before a given input."""
     if op.domain or op.op in VARIADIC:
         return False
     return onnx.defs.get_schema(op.op).inputs[slot].option == onnx.defs.OpSchema.FormalParameterOption.Optional
 
 
 def part_counts(rule: Rule, op: Op) -> tuple[int, ...]:
-    """Return the possible numbers of parts of a Split."""
+    """Return the numbers of parts that a Split has in the cases of a rule."""
     slots = [o.slot for _, o in rule.source if o.op.key == op.key]
     slots += [i.slot for other in rule.ops for i in other.inputs if isinstance(i, Output) and i.op.key == op.key]
     return (1, 2, 3) if None in slots else (1 + max(slots), 2 + max(slots))
@@ -198,14 +209,15 @@ def part_counts(rule: Rule, op: Op) -> tuple[int, ...]:
 
 
 def sets_of_axes(rank: int) -> tuple[tuple[int, ...], ...]:
-    """Return every ascending set of axes, the empty one included; also each axis counted from the end, and (-1, -2)."""
+    """Return all ascending sets of axes of a tensor, with the empty set, then each single negative axis and (-1, -2).
+    """
     result = [chosen for count in range(rank + 1) for chosen in itertools.combinations(range(rank), count)]
     result += [(k - rank,) for k in range(rank)]
     return (*result, (-1, -2)) if rank > 1 else tuple(result)
 
 
 def new_axes(rank: int) -> tuple[tuple[int, ...], ...]:
-    """Return one or two axes for Unsqueeze, counted from either end."""
+    """Return all sets of one or two axes that Unsqueeze can add to a tensor of a rank, from 0 and as negative axes."""
     result: list[tuple[int, ...]] = []
     for count in (1, 2):
         for chosen in itertools.combinations(range(rank + count), count):
@@ -214,7 +226,7 @@ def new_axes(rank: int) -> tuple[tuple[int, ...], ...]:
 
 
 def cut_axes(rank: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return the sets of axes with `count` members."""
+    """Return the results of `sets_of_axes` that have `count` members."""
     return tuple(axes for axes in sets_of_axes(rank) if len(axes) == count)
 
 
@@ -222,7 +234,7 @@ def cut_axes(rank: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def coverage(rule: Rule) -> str:
-    """Return in words which ranks, counts and values the cases of a rule draw. All other quantities are symbols."""
+    """Return in words which ranks, counts and values the cases of a rule cover. Other quantities are symbols."""
     result = [f"ranks to {max_rank(rule)}" + "".join(f" and {n}" for n in demanded(rule)), "sizes from 1"]
     ops = {op.op for op in rule.ops}
     if ops & set(SAME_RANK):
@@ -257,23 +269,23 @@ def coverage(rule: Rule) -> str:
 
 
 def _read_values(rule: Rule) -> bool:
-    """Return True if the rule reads the values of a Gather's indices."""
+    """Return True if a condition or the right side uses the values of the indices of a Gather."""
     names = [name for name, uses in uses_of(rule).items() if ("Gather", 1) in uses]
     return any(reads_values(rule, name) for name in names)
 
 
 def reads_values(rule: Rule, name: str) -> bool:
-    """Return True if the rule reads the values of a list.
+    """Return True if the text of a rule contains `value(name)`.
 
     Args:
       rule: the rule.
-      name: the variable of the list.
+      name: the variable of a list of integers.
     """
     return f"value({name})" in rule.text
 
 
 def _may_pad_by_itself(rule: Rule) -> bool:
-    """Return True if a pool of the left side may have automatic padding."""
+    """Return True if a pool of the left side may have the attribute `auto_pad`."""
     pools = [op for op in rule.ops if op.op in ("MaxPool", "AveragePool")]
     return any(
         op.rest is not None or any(n == "auto_pad" and isinstance(v, Bind) for n, v in op.attributes) for op in pools

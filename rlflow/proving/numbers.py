@@ -1,8 +1,8 @@
 """Compute operators and rules in plain numbers.
 
-`Numbers` is the algebra that computes every element, in fractions or in floats. Tests compare the axioms with ONNX's
-reference implementation in it. `evaluate` computes one case of a rule with given sizes and random elements; a
-difference between the two sides refutes the rule.
+`Numbers` is the algebra in which all elements are fractions or floats. Tests use it to compare the operator
+definitions with ONNX's reference implementation. `evaluate` computes one case of a rule with given sizes and random
+elements; a difference between the two sides refutes the rule.
 """
 
 import itertools
@@ -20,8 +20,8 @@ from rlflow.proving.decisions import NotApplicable, Picks
 from rlflow.proving.semantics import Tensor
 from rlflow.rules.rule import Rule
 
-NOTHING = float("-inf")  # maximum over no numbers
-CASTS = (
+NOTHING = float("-inf")  # maximum of an empty set
+CASTS = (  # data types of onnx.TensorProto to which Cast is defined
     "FLOAT",
     "FLOAT16",
     "DOUBLE",
@@ -38,11 +38,12 @@ CASTS = (
 
 
 def _cast_to(dtype: int) -> Callable:
-    """Return a function that rounds a number to a data type and back."""
+    """Return a function that converts a number to a data type of onnx.TensorProto and back to a float."""
     target = helper.tensor_dtype_to_np_dtype(dtype)
     return lambda value: np.asarray(float(value)).astype(target).astype(np.float64).item()
 
 
+# Functions that `Numbers.apply` computes in fractions and in floats, by name.
 ALWAYS = {
     "flag": lambda value: int(value != 0),
     "equal": lambda a, b: int(a == b),
@@ -50,19 +51,20 @@ ALWAYS = {
 } | {
     f"cast to {TensorProto.DataType.Value(name)}": _cast_to(TensorProto.DataType.Value(name)) for name in CASTS
 }
+# Functions that `Numbers.apply` computes only in floats, by name.
 REAL = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "erf": math.erf, "power": math.pow}
 
 
 class Invalid(Exception):
-    """The inputs do not fit the operator, or a result is not defined."""
+    """Raised if the inputs do not fit an operator, or if a result is not defined."""
 
 
 class Numbers:
-    """The algebra of exact fractions, or of floats if `read` is float.
+    """The algebra of plain numbers: exact fractions, or floats if `read` is float.
 
     Args:
-      read: converts a number of a rule or an attribute.
-      functions: the functions that `apply` computes, by name.
+      read: a function that converts a number of a rule or an attribute to a number of the algebra.
+      functions: further functions that `apply` computes, by name.
     """
 
     def __init__(self, read: Callable = Fraction, functions: dict[str, Callable] | None = None):
@@ -73,7 +75,7 @@ class Numbers:
             raise Invalid
 
     def windows(self, a, sizes: tuple, kernel: tuple) -> None:
-        """Return None: the operator definitions compute the windows themselves."""
+        """Return None, so that rlflow.proving.reductions computes window positions from strides, pads and dilations."""
 
     def number(self, value):
         return self.read(Fraction(value)) if isinstance(value, str) else self.read(value)
@@ -148,12 +150,12 @@ def all_within(pairs) -> bool:
 
 
 def floats() -> Numbers:
-    """Return the algebra of floats."""
+    """Return the algebra in which elements are floats."""
     return Numbers(float, REAL)
 
 
-TOLERANCE = 1e-6
-# The planner refuses misfitting inputs of these operators (rlflow.graph.shapes.infer_types).
+TOLERANCE = 1e-6  # relative or absolute difference up to which two floats count as equal
+# If the inputs of one of these operators do not fit, the planner refuses the match (rlflow.graph.shapes.infer_types).
 CHECKED = frozenset((
     "Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "MatMul", "Concat", "Split", "Reshape", "Unsqueeze", "Gemm",
     "Transpose",
@@ -161,12 +163,12 @@ CHECKED = frozenset((
 
 
 class Numeric(Picks, Numbers):
-    """One case in plain numbers: the sizes are given, the elements are random.
+    """One case in plain numbers, with given sizes and random elements.
 
     Args:
-      picks: the decisions of the case.
-      sizes: the value of each size symbol.
-      seed: seeds the elements; even seeds give positive elements only.
+      picks: the decisions of the case, key → chosen option.
+      sizes: the values of sizes, strides, pads and other integers, by name.
+      seed: the seed of the elements; an even seed gives positive elements only.
     """
 
     def __init__(self, picks: dict, sizes: dict[str, int], seed: int):
@@ -187,19 +189,19 @@ class Numeric(Picks, Numbers):
 
 
 def evaluate(rule: Rule, world: Numeric, is_float: bool) -> str | None:
-    """Compute both sides of a rule and compare them.
+    """Compute both sides of a rule in plain numbers and compare them.
 
     Args:
       rule: the rule.
-      world: a case in plain numbers.
+      world: the case in plain numbers.
       is_float: True for float tensors, False for int64.
 
     Returns:
       the first difference in words; None if both sides are equal.
 
     Raises:
-      Invalid: if the left side is not defined for these inputs.
-      NotApplicable: if the rule does not fire.
+      Invalid: if the left side is not defined, or if inputs of the right side do not fit and the planner refuses them.
+      NotApplicable: if the rule does not match, a condition fails, or the output shapes of the two sides differ.
     """
     case = Case(rule, world, is_float)
     source = case.source()
@@ -231,7 +233,12 @@ def _equal(a, b) -> bool:
 
 
 def _difference(case: Case, left: str, right: str) -> str:
-    """Return a counterexample in words: the inputs, the attributes and the two values."""
+    """Return a counterexample in words: shapes or contents of the inputs, the attributes, and both sides' results.
+
+    Args:
+      case: the case.
+      left, right: the results of the left and the right side, in words.
+    """
     tensors = []
     for name, tensor in sorted(case.tensors.items()):
         for t in tensor if isinstance(tensor, list) else [tensor]:

@@ -1,14 +1,14 @@
-"""Rewrite sums over other indices, so that equal numbers get the same form.
+"""Rewrite sums over indices to a standard form, so that equal numbers get the same form.
 
-Each step replaces a term by an equal term. Two facts are used: 0 ≤ v < size for every summed index v, and a term counts
-only where all its claims hold. The sizes of summed indices mention no summed index.
+Each step replaces a term by an equal term. Two facts are used: 0 ≤ v < size for every summed index v, and a term is 0
+where one of its claims does not hold. The size of a summed index contains no summed index.
 
-  flatten     replaces the row-major position of several indices, or of a group of them, by a sum of products
-  split       splits an index that is read under other sizes: k < n·m becomes i·m + j
-  join        merges two indices that are read only as i·m + j into one index below n·m
-  start_later starts the sum at `first` where a claim says v ≥ first
-  end_earlier ends the sum at `last` where a claim says v < last
-  drop_unit   replaces an index below 1 by 0
+  flatten      replaces the row-major position of several indices by a sum of products.
+  split        replaces an index k < n·m, which is read under the sizes n and m, by i·m + j.
+  join         merges two indices i < n and j < m that are read only as i·m + j into one index below n·m.
+  start_later  starts the sum at `first` if the term contains the claim v ≥ first.
+  end_earlier  ends the sum before `last` if the term contains the claim v < last.
+  drop_unit    replaces an index of size 1 by 0.
 """
 
 import itertools
@@ -25,7 +25,7 @@ NAME = re.compile(r"place (\d+) (\d+) (\d+)")  # name of an uninterpreted functi
 
 
 def regrouped(world, term: Term) -> Term:
-    """Apply the steps until none applies.
+    """Return an equal term, rewritten by the steps of this module until no step applies.
 
     Args:
       world: the algebra.
@@ -38,12 +38,12 @@ def regrouped(world, term: Term) -> Term:
 
 
 def rewritten(world, term: Term, pairs: list, bound: tuple) -> Term:
-    """Substitute in a term and work out its products and quotients again.
+    """Return a term with z3 terms replaced, its products and quotients simplified, and new summed indices.
 
     Args:
       world: the algebra.
       term: the term.
-      pairs: (old, new) z3 terms.
+      pairs: (old, new) pairs of z3 terms.
       bound: the (index, size) pairs of the new sum.
     """
     world.enter(bound)
@@ -53,7 +53,7 @@ def rewritten(world, term: Term, pairs: list, bound: tuple) -> Term:
 
 
 def worked_out(world, factor):
-    """Return a factor whose products and quotients are multiplied out again."""
+    """Return a factor with the products and quotients in its indices and claim simplified again."""
     match factor:
         case Element(name, index):
             return Element(name, tuple(world.rebuilt(k) for k in index))
@@ -64,7 +64,7 @@ def worked_out(world, factor):
 
 
 def is_bound(claim) -> bool:
-    """Return True if a claim has the form d < 0 or d ≤ 0."""
+    """Return True if a z3 claim has the form d < 0 or d ≤ 0."""
     return (z3.is_lt(claim) or z3.is_le(claim)) and z3.is_int_value(claim.arg(1)) and claim.arg(1).as_long() == 0
 
 
@@ -72,7 +72,14 @@ def is_bound(claim) -> bool:
 
 
 class Moved(NamedTuple):
-    """The index on axis `part` of a position under other sizes; the position is given as (size, index) pairs."""
+    """A z3 term for one index of a row-major position that was converted to other sizes (`Reshapes.moved`).
+
+    Attributes:
+      term: the z3 term.
+      pairs: the (size, index) pairs that give the position.
+      sizes: the sizes after the conversion.
+      part: the axis of the index among these sizes.
+    """
 
     term: z3.ArithRef
     pairs: list
@@ -81,7 +88,7 @@ class Moved(NamedTuple):
 
 
 def moved_in(term: Term) -> list[Moved]:
-    """Return the converted positions that the elements and claims of a term read."""
+    """Return the converted indices that occur in the elements and claims of a term."""
     result: dict = {}
     for factor in term.factors:
         read = factor.index if isinstance(factor, Element) else (factor.claim,) if isinstance(factor, Inside) else ()
@@ -95,7 +102,7 @@ def moved_in(term: Term) -> list[Moved]:
 
 
 def row_major(world, pairs: list):
-    """Return the row-major position of (size, index) pairs."""
+    """Return the row-major position that (size, index) pairs give, as a z3 term."""
     result = world.integer(0)
     for size, index in pairs:
         result = world.product(result, world.integer(size)) + world.integer(index)
@@ -103,7 +110,7 @@ def row_major(world, pairs: list):
 
 
 def flatten(world, term: Term) -> Term | None:
-    """Replace positions whose pairs merge into one axis by a sum of products; None if nothing changes."""
+    """Replace each converted index that equals a row-major position in old axes by this position; None if unchanged."""
     replaced = []
     for one in moved_in(term):
         for pairs, parts in groups(world, one.pairs, list(range(len(one.sizes))), one.sizes):
@@ -113,7 +120,16 @@ def flatten(world, term: Term) -> Term | None:
 
 
 def groups(world, pairs: list, parts: list[int], sizes: list) -> list[tuple]:
-    """Split pairs and parts where the sizes so far have equal products; each group is then converted by itself."""
+    """Divide a conversion into independent conversions of groups of axes, a list of (pairs, parts).
+
+    A group ends where the sizes of the old and of the new axes up to there have equal products.
+
+    Args:
+      world: the algebra.
+      pairs: (size, index) pairs of the old axes.
+      parts: the positions of the new axes in `sizes`.
+      sizes: the sizes of all new axes.
+    """
 
     def product(some):
         return term_of(world.product_of_all(list(map(world.integer, some))))
@@ -126,7 +142,7 @@ def groups(world, pairs: list, parts: list[int], sizes: list) -> list[tuple]:
 
 
 def split(world, term: Term) -> Term | None:
-    """Replace a summed index by the indices that it is read as under other sizes; None if nothing changes."""
+    """Replace a summed index that is converted to several sizes by one summed index per size; None if unchanged."""
     moved = moved_in(term)
     for (v, size), one in itertools.product(term.bound, moved):
         if len(one.pairs) > 1 or not one.pairs[0][1].eq(v):
@@ -143,7 +159,7 @@ def split(world, term: Term) -> Term | None:
 
 
 def join(world, term: Term) -> Term | None:
-    """Merge two summed indices that are read as outer · size + inner; None if nothing changes."""
+    """Merge two summed indices that elements read only as outer · size + inner; None if there are no such indices."""
     for (outer, count), (inner, size) in itertools.permutations(term.bound, 2):
         if not read_as_one(term, outer, inner, size) or not world.entails(count >= 0):
             continue
@@ -159,7 +175,8 @@ def join(world, term: Term) -> Term | None:
 
 
 def read_as_one(term: Term, outer, inner, size) -> bool:
-    """Return True if all elements that mention both indices read them as outer · size + inner."""
+    """Return True if elements mention both indices in one index term, and always as a multiple of outer · size + inner.
+    """
     read = [k for factor in term.factors if isinstance(factor, Element) for k in factor.index]
     together = [k for k in read if mentions(k, outer) and mentions(k, inner)]
     times, within = monomials(size)[0]
@@ -172,7 +189,16 @@ def read_as_one(term: Term, outer, inner, size) -> bool:
 
 
 def scaled(world, factor, outer, inner, size):
-    """Restate a claim about `outer` as one about outer · size + inner; no multiple of the size lies between."""
+    """Return an equivalent claim about outer · size + inner for a claim that bounds `outer`; else return the factor.
+
+    For 0 ≤ inner < size, outer < n is equivalent to outer · size + inner < n · size; the same holds for ≥.
+
+    Args:
+      world: the algebra.
+      factor: a factor of a term.
+      outer, inner: two summed indices.
+      size: the size of `inner`.
+    """
     if not isinstance(factor, Inside) or not is_bound(factor.claim) or mentions(factor.claim, inner):
         return factor
     difference = factor.claim.arg(0) + (1 if z3.is_lt(factor.claim) else 0)  # ≤ 0
@@ -184,7 +210,7 @@ def scaled(world, factor, outer, inner, size):
 
 
 def slope_of(difference, variable) -> int | None:
-    """Return 1 or -1 if a difference is the variable or its opposite plus terms without it; else None."""
+    """Return 1 if a z3 term is `variable` plus terms without it, -1 if it is -`variable` plus such terms; else None."""
     slopes = []
     for coefficient, factors in monomials(z3.simplify(difference, som=True)):
         if any(mentions(factor, variable) for factor in factors):
@@ -196,11 +222,11 @@ def slope_of(difference, variable) -> int | None:
 
 
 def limits(term: Term, sign: int) -> Iterator[tuple]:
-    """Yield (index, size, limit, claim) for claims that bound a summed index.
+    """Yield (index, size, limit, claim) for each claim of a term that bounds a summed index.
 
     Args:
       term: the term.
-      sign: -1 for claims index ≥ limit, 1 for claims index < limit.
+      sign: -1 for claims of the form index ≥ limit, 1 for claims of the form index < limit.
     """
     for factor in term.factors:
         if isinstance(factor, Inside) and is_bound(factor.claim):
@@ -213,7 +239,7 @@ def limits(term: Term, sign: int) -> Iterator[tuple]:
 
 
 def start_later(world, term: Term) -> Term | None:
-    """Shift a sum so that it starts where a claim allows; None if no claim does."""
+    """Start a sum at the limit of a claim index ≥ limit, and drop the claim; None if there is no such claim."""
     for v, size, first, claim in limits(term, -1):
         if world.entails(z3.And(first >= 0, first <= size)):
             rest = z3.simplify(size - first, som=True)
@@ -222,7 +248,7 @@ def start_later(world, term: Term) -> Term | None:
 
 
 def end_earlier(world, term: Term) -> Term | None:
-    """Shorten a sum to where a claim allows; None if no claim does."""
+    """End a sum at the limit of a claim index < limit, and drop the claim; None if there is no such claim."""
     for v, size, last, claim in limits(term, 1):
         if world.entails(z3.And(last >= 0, last <= size)):
             return without(term, claim)._replace(bound=resized(term, v, last))
@@ -230,7 +256,7 @@ def end_earlier(world, term: Term) -> Term | None:
 
 
 def drop_unit(world, term: Term) -> Term | None:
-    """Replace a summed index of size 1 by 0; None if nothing changes."""
+    """Replace a summed index of size 1 by 0; None if there is no such index."""
     for v, size in term.bound:
         if world.entails(size == 1):
             bound = tuple(pair for pair in term.bound if not pair[0].eq(v))
@@ -239,10 +265,10 @@ def drop_unit(world, term: Term) -> Term | None:
 
 
 def without(term: Term, claim: Inside) -> Term:
-    """Return the term without one of its claims."""
+    """Return the term without the given claim, which is one of its factors."""
     return term._replace(factors=tuple(factor for factor in term.factors if factor is not claim))
 
 
 def resized(term: Term, variable, size) -> tuple:
-    """Return the bound indices with a new size for one of them."""
+    """Return the (index, size) pairs of the term's sum, with a new size for the index `variable`."""
     return tuple((v, size if v.eq(variable) else old) for v, old in term.bound)

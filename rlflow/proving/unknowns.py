@@ -1,18 +1,18 @@
 """Represent unknown integers and open comparisons on top of z3.
 
 `Int` is an unknown integer, `Truth` is a comparison that may be open, and UNKNOWN holds uninterpreted functions. The
-first part of the file takes z3's integer terms apart: sums of products, and the parts of a term.
+first functions of the file analyse z3's integer terms: `monomials`, `subterms` and `mentions`.
 """
 
 from typing import Any
 
 import z3
 
-MAX_CLAIM = 40  # subterms of a condition that may split a case
+MAX_CLAIM = 40  # largest number of subterms of a comparison that may split a case
 
 
 def monomials(term) -> list[tuple]:
-    """Split an integer term into (coefficient, unknown factors) pairs whose products add up to the term."""
+    """Return (coefficient, factors) pairs for an integer z3 term: the term is the sum of their products."""
     if z3.is_int_value(term):
         return [(term.as_long(), ())]
     if z3.is_add(term):
@@ -25,19 +25,19 @@ def monomials(term) -> list[tuple]:
 
 
 def sorting_key(term) -> tuple:
-    """Return the key that orders the factors of a product.
+    """Return the sorting key of a factor of a product.
 
-    Small terms are ordered by their text, so that the order does not depend on z3's internal names.
+    Small terms are sorted by their text, so that the order does not depend on z3's internal numbers.
     """
     return (0, term.sexpr(), 0) if len(subterms(term)) <= MAX_CLAIM else (1, term.decl().name(), term.hash())
 
 
 def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
-    """Remove the divisor's factors from `factors`; return None if one of them is missing.
+    """Return the factors of a product after division by other factors, or None if one of these is missing.
 
     Args:
-      factors: z3 terms, a factor of a product each.
-      divisor: the z3 terms to remove, each of them once.
+      factors: the factors of the product, as z3 terms.
+      divisor: the factors to remove, each one once.
     """
     left = list(factors)
     for wanted in divisor:
@@ -49,7 +49,7 @@ def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
 
 
 def subterms(term) -> list:
-    """Return the distinct subterms of a z3 term, the term included; a large term may repeat them often."""
+    """Return each distinct subterm of a z3 term once, including the term itself."""
     seen, waiting = {}, [term]
     while waiting:
         one = waiting.pop()
@@ -73,7 +73,7 @@ def mentions(term, variable) -> bool:
 
 
 class Int:
-    """An unknown integer: a z3 term in a world (rlflow.proving.integers) that simplifies and compares it."""
+    """An unknown integer: a z3 term, and the algebra (rlflow.proving.integers) that computes with the integer."""
 
     __slots__ = ("world", "term")
     __hash__ = None
@@ -139,8 +139,8 @@ class Truth:
     """A comparison that may be open. `bool` decides it, or raises a Fork or a Border.
 
     Attributes:
-      world: the algebra that decides it.
-      claim: the z3 claim.
+      world: the algebra that decides the comparison.
+      claim: the comparison as a z3 claim.
       kind: "==", "<" or "<=" for a single comparison of `difference` with 0, else "".
       difference: the z3 term that is compared with 0.
     """
@@ -181,12 +181,12 @@ def term_of(value):
 
 
 def term_id(value):
-    """Return a key that is equal for the same integer of the algebra."""
+    """Return a key of an integer of the algebra; equal keys mean equal integers."""
     return ("number", value) if isinstance(value, int) else value.term.get_id()
 
 
 class _Unknown(dict):
-    """Uninterpreted z3 functions from integers to an integer, by (name, number of arguments)."""
+    """A dictionary from (name, number of arguments) to an uninterpreted z3 function of integers; made on demand."""
 
     def __missing__(self, key):
         name, count = key
