@@ -1,8 +1,9 @@
-"""Other tools that make a model faster, each as its users call it and in a process of its own.
+"""Calls of other tools that optimise a model; each tool runs in its own process, with its default options.
 
     python -m benchmarks.exports.peers TOOL SOURCE FILE FAMILY
 
-OpenVINO is another runtime and not such a tool; `benchmarks.exports.running` measures it beside them.
+The command applies one tool to the model SOURCE and writes FILE. OpenVINO is a runtime and not among these tools;
+`benchmarks.exports.running` runs it.
 """
 
 import subprocess
@@ -11,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-LONGEST_SECONDS = 1200  # that a tool gets
+LONGEST_SECONDS = 1200  # time limit of a tool or an exporter
 
-# Family → the model type that ONNX Runtime's transformers optimiser is given; other families have none.
+# `Export.family` → model_type of ONNX Runtime's transformers optimiser; other families use its default.
 MODEL_TYPES = {
     "albert": "bert", "bart": "bart", "gpt2": "gpt2", "llama": "gpt_neox", "swin": "swin", "t5": "t5", "unet": "unet",
     "vit": "vit", "whisper": "bart",
@@ -44,13 +45,20 @@ def onnxscript(source: Path, path: Path, family: str) -> None:
 
 
 def transformers(source: Path, path: Path, family: str) -> None:
-    """Call ONNX Runtime's optimiser for transformers, for the CPU."""
+    """Apply ONNX Runtime's optimiser for transformers, with its settings for CPUs.
+
+    Args:
+        source: the model to optimise.
+        path: the file to write.
+        family: family of the model, see `Export.family`.
+    """
     from onnxruntime.transformers.optimizer import optimize_model
 
     options = {"model_type": MODEL_TYPES[family]} if family in MODEL_TYPES else {}
     optimize_model(str(source), **options).save_model_to_file(str(path))
 
 
+# Name of the tool → function of (source, path, family).
 PEERS: dict[str, Callable[[Path, Path, str], None]] = {
     "onnxsim": onnxsim,
     "onnxslim": onnxslim,
@@ -60,11 +68,14 @@ PEERS: dict[str, Callable[[Path, Path, str], None]] = {
 
 
 def attempted(command: Sequence[str], path: Path) -> dict:
-    """Run a command that writes a file; return {"seconds": …}, or {"error": …} in one line.
+    """Run a command that writes a file, for at most LONGEST_SECONDS.
 
     Args:
         command: program and arguments.
-        path: the file; an older one is deleted first.
+        path: the file that the command writes; an existing file is deleted first.
+
+    Returns:
+        {"seconds": duration}, or {"error": one line} if the command failed or wrote no file.
     """
     started = time.monotonic()
     path.unlink(missing_ok=True)

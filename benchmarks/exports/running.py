@@ -1,8 +1,10 @@
-"""A process that runs one model on request, by ONNX Runtime or by OpenVINO.
+"""A process that runs one model on request, by ONNX Runtime or by OpenVINO, and the handle of this process.
 
     python -m benchmarks.exports.running RUNTIME MODEL INPUTS THREADS
 
-The process reads lines. It answers "run" with the seconds of a run, and "outputs PATH" after writing the outputs there.
+The process reads requests from standard input and answers each with one line of JSON. The first line, {}, says that the
+model is loaded. The request "run" runs the model once and is answered with its "seconds". The request "outputs PATH"
+writes the outputs to PATH as .npz. An error is answered with "error".
 """
 
 import json
@@ -16,24 +18,24 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 
-WARM_UPS = 2  # the first run allocates memory
+WARM_UPS = 2  # untimed runs after loading; the first run allocates memory
 
 
 class Running:
-    """Handle of such a process, which waits while others run.
+    """Handle of a process that runs one model on request and waits between requests.
 
-    All methods raise RLFlowError if the process has died or reports an error.
+    `ready`, `seconds` and `outputs` raise RLFlowError if the process has died or answers with an error.
     """
 
     def __init__(self, runtime: str, model: Path, inputs: Path, threads: int, python: str = sys.executable) -> None:
-        """Start the process.
+        """Start the process without waiting for it (see `ready`).
 
         Args:
-            runtime: a name of RUNTIMES.
-            model: the file.
-            inputs: an .npz of the model's inputs by name.
-            threads: inside one operator.
-            python: the Python that has the runtime.
+            runtime: key of RUNTIMES.
+            model: file of the model.
+            inputs: .npz file with one array for each input name.
+            threads: number of threads inside one operator.
+            python: path of the Python interpreter that has the runtime.
         """
         command = [python, "-m", "benchmarks.exports.running", runtime, str(model), str(inputs), str(threads)]
         self.process = subprocess.Popen(
@@ -41,16 +43,16 @@ class Running:
         )
 
     def ready(self) -> None:
-        """Wait until the model is loaded and warm."""
+        """Wait until the process has loaded the model and finished its untimed runs."""
         self._answer()
 
     def seconds(self) -> float:
-        """Run the model once and return the seconds."""
+        """Run the model once and return its seconds: processor time with one thread, else wall-clock time."""
         self._say("run")
         return self._answer()["seconds"]
 
     def outputs(self, path: Path) -> list[np.ndarray]:
-        """Return the outputs in the model's order; the process writes them to the file `path`."""
+        """Run the model once and return its outputs in the model's order; the process writes them to `path` (.npz)."""
         self._say(f"outputs {path}")
         self._answer()
         with np.load(path) as arrays:
@@ -101,16 +103,24 @@ def by_openvino(model: Path, inputs: dict[str, np.ndarray], threads: int) -> Cal
     return run
 
 
+# Runtime → function from (model, inputs, threads) to a function that runs the model and returns its outputs.
 RUNTIMES = {"onnxruntime": by_onnxruntime, "openvino": by_openvino}
 
 
 def answers(runtime: str, model: Path, inputs: Path, threads: int) -> None:
-    """Load the model, then answer the lines of standard input until it ends."""
+    """Load the model, then answer requests from standard input until the input ends (see the module docstring).
+
+    Args:
+        runtime: key of RUNTIMES.
+        model: file of the model.
+        inputs: .npz file with one array for each input name.
+        threads: number of threads inside one operator.
+    """
     with np.load(inputs) as arrays:
         run = RUNTIMES[runtime](model, dict(arrays), threads)
     for _ in range(WARM_UPS):
         run()
-    # With one thread, processor time leaves out what other processes took of the core.
+    # With one thread, processor time excludes the time in which other processes used the core.
     clock = time.process_time if threads == 1 else time.perf_counter
     print("{}", flush=True)
     for line in sys.stdin:
@@ -129,6 +139,6 @@ if __name__ == "__main__":
     runtime_name, model_path, inputs_path, thread_count = sys.argv[1:]
     try:
         answers(runtime_name, Path(model_path), Path(inputs_path), int(thread_count))
-    except Exception as error:  # the caller reads any error of a runtime as a line
+    except Exception as error:  # the handle reads every error of a runtime as one line
         print(json.dumps({"error": f"{type(error).__name__}: {error}".splitlines()[0]}), flush=True)
         raise

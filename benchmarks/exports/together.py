@@ -1,7 +1,8 @@
-"""Measure several files of one model together: each in a process of its own, one of them running at a time.
+"""Measurement of several files of one model in turns; each file has its own process, and one process runs at a time.
 
-In every turn each file runs once, in a random order, and is compared with the others of the same turn. A session (new
-processes) has many turns. Intervals count pairs of sessions, for the reason that `rlflow.costs.measured` states.
+In every turn each file runs once, in random order, and latencies are compared within a turn. A session starts new
+processes and consists of many turns. The confidence intervals are computed by a bootstrap over pairs of sessions; the
+docstring of `rlflow.costs.measured.ratio_of` explains the reason.
 """
 
 import tempfile
@@ -22,7 +23,13 @@ ORIGINAL = "original"
 
 
 class Contestant(NamedTuple):
-    """A file, the runtime that runs it, and a Python that has the runtime."""
+    """A file that takes part in a measurement.
+
+    Attributes:
+        model: the file.
+        runtime: key of `benchmarks.exports.running.RUNTIMES`.
+        python: path of the Python interpreter that has the runtime.
+    """
 
     model: Path
     runtime: str
@@ -30,12 +37,12 @@ class Contestant(NamedTuple):
 
 
 class Together(NamedTuple):
-    """The results by name.
+    """The results of a measurement, by names of contestants.
 
     Attributes:
-        seconds: of every run, a list of turns for each session.
-        errors: the largest relative error of an output, compared with the original's.
-        failed: the reason why a file could not be run; such a file is in neither of the others.
+        seconds: contestant → for each session, the seconds of its run in each turn.
+        errors: contestant → the largest relative error of its outputs, compared with the outputs of the original.
+        failed: contestant → the reason why it could not be run, or why its outputs could not be compared.
     """
 
     seconds: dict[str, list[list[float]]]
@@ -46,12 +53,12 @@ class Together(NamedTuple):
         return 1e3 * float(np.median(np.concatenate(self.seconds[name])))
 
     def ratio(self, name: str, other: str, seed: int) -> Ratio:
-        """Return the ratio of two latencies with its interval.
+        """Return the ratio of the latencies of two contestants with its 95 % confidence interval.
 
         Args:
-            name: numerator.
-            other: denominator.
-            seed: of the bootstrap.
+            name: contestant whose latency is the numerator.
+            other: contestant whose latency is the denominator.
+            seed: seed of the bootstrap.
         """
         sessions = zip(self.seconds[name], self.seconds[other], strict=True)
         return ratio_of([np.divide(one, two) for one, two in sessions], seed)
@@ -69,16 +76,17 @@ def together(
     """Measure all contestants in turns.
 
     Args:
-        contestants: name → file; ORIGINAL is one of them.
-        inputs: name → array.
-        threads: inside one operator.
-        seconds: of all turns of all sessions.
-        sessions: how many at most, at least 2.
-        seed: of the order within turns.
-        enough: called after every pair of sessions, from MIN_SESSION_PAIRS pairs on; True ends the measurement.
+        contestants: name → contestant; the name ORIGINAL must be present.
+        inputs: name of each input → array.
+        threads: number of threads inside one operator.
+        seconds: duration of all turns if all sessions take place; starting processes takes additional time.
+        sessions: largest number of sessions, at least 2.
+        seed: seed of the order of contestants within turns.
+        enough: function of the results so far, called after every pair of sessions from MIN_SESSION_PAIRS pairs on. The
+            measurement ends if the function returns True.
 
     Raises:
-        RLFlowError: the original failed, or another contestant failed after its start.
+        RLFlowError: the process of the original failed, or another process failed after it had loaded its model.
     """
     random = np.random.default_rng(seed)
     result = Together({}, {}, {})
@@ -102,7 +110,18 @@ def together(
 def started(
     contestants: Mapping[str, Contestant], inputs: Path, threads: int, stack: ExitStack, failed: dict[str, str]
 ) -> dict[str, Running]:
-    """Return the processes that started; add the reason of each failure to `failed`."""
+    """Start one process for each contestant and return the processes that have loaded their models.
+
+    Args:
+        contestants: name → contestant.
+        inputs: .npz file with one array for each input name.
+        threads: number of threads inside one operator.
+        stack: closes all processes when it exits.
+        failed: receives contestant → reason for each process that failed.
+
+    Raises:
+        RLFlowError: the process of the original failed.
+    """
     running = {}
     for name, one in contestants.items():
         running[name] = Running(one.runtime, one.model, inputs, threads, one.python)
@@ -119,7 +138,16 @@ def started(
 
 
 def compare(running: dict[str, Running], folder: Path, result: Together) -> None:
-    """Add the errors to the result. A contestant whose outputs have other shapes fails and runs no more."""
+    """Run each contestant once and add the errors of its outputs to `result.errors`.
+
+    A contestant whose outputs differ in number or shapes from the original's is added to `result.failed` and removed
+    from `running`.
+
+    Args:
+        running: name → process.
+        folder: folder for the files with outputs.
+        result: the results, which are changed.
+    """
     outputs = {name: process.outputs(folder / f"{name}.npz") for name, process in running.items()}
     wanted = outputs[ORIGINAL]
     for name, made in outputs.items():
@@ -131,7 +159,13 @@ def compare(running: dict[str, Running], folder: Path, result: Together) -> None
 
 
 def in_turns(running: Mapping[str, Running], seconds: float, random: np.random.Generator) -> dict[str, list[float]]:
-    """Return the seconds of every run: at least MIN_PAIRS turns, at most MAX_PAIRS."""
+    """Run the contestants in turns and return contestant → seconds of its run in each turn.
+
+    Args:
+        running: name → process.
+        seconds: duration of all turns; there are at least MIN_PAIRS and at most MAX_PAIRS turns.
+        random: generator of the order of contestants within turns.
+    """
     names, taken = list(running), {name: [] for name in running}
     end = time.monotonic() + seconds
     turns = 0

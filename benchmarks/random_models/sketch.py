@@ -1,7 +1,7 @@
-"""A random graph while it is being drawn, which knows types, sizes and bounds and undoes what does not fit.
+"""A random ONNX graph under construction, which tracks the type, shape and largest value of every tensor.
 
-A motif (benchmarks.random_models.motifs) draws on the sketch through `op`. If a shape, a size or a bound does not fit,
-`op` raises `Misfit`, and the sketch undoes the whole motif.
+A motif (benchmarks.random_models.motifs) is a function that adds nodes to a `Sketch` by `Sketch.op`. If a shape, a size
+or a bound does not fit, `op` raises `Misfit`, and the sketch removes all nodes of the motif.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from onnx import defs, helper, numpy_helper, shape_inference
 from rlflow.graph import contrib
 from rlflow.graph.opsets import MOVED
 
-OPSETS = (*range(9, 24), 17, 18, 20, 20, 21, 21, 23, 23, 23, 23, 23)  # the later ones know more operators
+OPSETS = (*range(9, 24), 17, 18, 20, 20, 21, 21, 23, 23, 23, 23, 23)  # opsets with more operators are drawn more often
 SIZES = (1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 6, 8)
-LARGEST = 2048  # elements of a tensor
-MOST_NODES = 25
-BOUND = 256.0  # of the absolute value of any element, so that sums of products stay in float16's range
-INPUT_BOUND = 2.0  # of the values that a fuzzer feeds
-# The opset from which on the attributes of an operator are inputs.
+LARGEST = 2048  # largest number of elements of a tensor
+MOST_NODES = 25  # largest number of nodes of a model, except Constant nodes
+BOUND = 256.0  # largest allowed absolute value of an element, so that sums of products stay in float16's range
+INPUT_BOUND = 2.0  # largest absolute value of the random inputs
+# Operator → first opset in which its former attributes are inputs.
 BECAME_INPUTS = {op: moved.version for op, moved in MOVED.items()} | {"Dropout": 12, "TopK": 10}
-# How large a result can be, given how large the operands can be; of any other operator, as large as an operand.
+# Operator → function from the bounds of the operands to the bound of the result; the default is max.
 BOUNDS = {"Add": sum, "Sub": sum, "Sum": sum, "Mul": prod}
-# Operators that only choose, copy or move elements.
+# Operators that round no element: they choose, copy, move or negate elements.
 EXACT = frozenset((
     "Relu", "Neg", "Abs", "Max", "Min", "Identity", "Dropout", "Clip", "Concat", "Split", "Transpose", "Reshape",
     "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand", "Pad", "MaxPool", "TopK",
@@ -33,15 +33,20 @@ EXACT = frozenset((
 
 
 class Misfit(Exception):
-    """Raised when shapes, sizes or bounds do not fit together."""
+    """Raised in a motif if shapes, sizes or bounds do not fit, or if an operator does not exist in the opset."""
 
 
 class Tensor(NamedTuple):
     """A tensor of a sketch.
 
     Attributes:
+        name: name in the ONNX graph.
+        dtype: data type.
+        shape: shape.
         bound: largest absolute value that an element can have.
-        exact: no operator has rounded it and no rewrite can, so the order of its elements is certain.
+        constant: True if the tensor depends on no input of the graph.
+        exact: True if only operators of EXACT computed the tensor, so no rewrite can change how its elements are
+            rounded. A comparison of such elements has a certain result.
     """
 
     name: str
@@ -53,11 +58,20 @@ class Tensor(NamedTuple):
 
 
 class Sketch:
-    """A graph that is being drawn.
+    """A random graph under construction.
 
     Attributes:
-        tensors: the inputs and results that a motif may read.
-        symbols: name → size, for the sizes that will be symbols; they are drawn as often as all others.
+        symbols: symbol → size, for sizes that become symbols later. Half of all drawn sizes are sizes of symbols.
+        rng: the random generator.
+        opset: opset of the model.
+        float: data type of all floating-point inputs and weights.
+        nodes: the nodes, except Constant nodes.
+        constant_nodes: the Constant nodes.
+        weights: the initialisers.
+        inputs: the inputs of the graph.
+        tensors: the inputs and results that a motif may read, oldest first.
+        arrays: tensor name → its value, for constants and for tensors that are computed from sizes.
+        names: number of names that have been given.
     """
 
     def __init__(self, seed: int | list[int], symbols: Mapping[str, int] | None = None):
@@ -74,7 +88,7 @@ class Sketch:
         self.names = 0
 
     def attempt(self, motif) -> None:
-        """Draw a motif, or undo all of it."""
+        """Call `motif(self)`; if it raises Misfit, remove all nodes, constants and inputs that it has added."""
         lists = (self.nodes, self.constant_nodes, self.weights, self.inputs, self.tensors)
         lengths = [len(items) for items in lists]
         try:
@@ -95,8 +109,10 @@ class Sketch:
         return self.rng.permutation(n).tolist()
 
     def sizes(self, rank: int) -> tuple[int, ...]:
-        """Return small sizes: a fifth are 1, now and then one is 0; sometimes all are equal, which confuses axes
-        easily.
+        """Return a random shape of small sizes.
+
+        A fifth of the sizes are 1, and 3.5 % of the shapes have a size 0. In 12 % of the shapes all sizes are equal, so
+        that exchanged axes do not change the shape.
         """
         if self.chance(0.12):
             return (self.pick([2, 3]),) * rank
@@ -122,15 +138,24 @@ class Sketch:
         return made
 
     def find(self, fits, make) -> Tensor:
-        """Return a tensor of the graph that fits, later ones more often, or the input that `make` makes."""
+        """Return a random existing tensor, the latest ones with the highest probability, or a new input.
+
+        Args:
+            fits: predicate for the existing tensors that may be returned.
+            make: function that adds the new input; called if no tensor fits, and otherwise with small probability.
+        """
         fitting = [t for t in self.tensors if fits(t)]
         if not fitting or self.chance(0.15 if len(self.inputs) < 4 else 0.03):
             return make()
         return fitting[-min(int(self.rng.geometric(0.3)), len(fitting))]
 
     def real(self, rank: int | None = None, low: int = 0, high: int = 5, empty: bool = False) -> Tensor:
-        """Return a float tensor of that rank, or of a rank from `low` to `high`; without elements only if `empty`
-        allows it.
+        """Return an existing tensor or a new input of the floating-point type of the sketch.
+
+        Args:
+            rank: the rank; None for a rank from `low` to `high`.
+            low, high: smallest and largest rank.
+            empty: True if the tensor may have no elements.
         """
         low, high = (low, high) if rank is None else (rank, rank)
         return self.find(
@@ -139,7 +164,10 @@ class Sketch:
         )
 
     def number(self, low: int = 0, high: int = 5) -> Tensor:
-        """Return a tensor of floats or integers, possibly without elements."""
+        """Return an existing tensor or a new input: floating point, or with probability 0.15 int32 or int64.
+
+        The rank is from `low` to `high`, and the tensor may have no elements.
+        """
         if not self.chance(0.15):
             return self.real(low=low, high=high, empty=True)
         dtype = self.pick(["int64", "int32"])
@@ -153,14 +181,19 @@ class Sketch:
         return sizes if empty else tuple(max(size, 1) for size in sizes)
 
     def like(self, x: Tensor) -> Tensor:
-        """Return a tensor of the same type, if possible another one."""
+        """Return an existing tensor or a new input of the data type and shape of x, mostly different from x."""
         return self.find(
             lambda t: t.dtype == x.dtype and t.shape == x.shape and (t is not x or self.chance(0.2)),
             lambda: self.input(x.shape, x.dtype),
         )
 
     def constant(self, values, dtype=None) -> Tensor:
-        """Draw an initialiser or a Constant node."""
+        """Add a constant, as an initialiser or with probability 0.25 as a Constant node.
+
+        Args:
+            values: the elements.
+            dtype: data type; None for NumPy's data type of the values.
+        """
         array = np.asarray(values, dtype)
         bound = float(np.abs(array).max(initial=0))
         made = Tensor(self.fresh("w"), array.dtype, array.shape, bound, constant=True)
@@ -173,7 +206,16 @@ class Sketch:
         return made
 
     def weight(self, shape, fan_in: int = 1, dtype=None, positive: bool = False) -> Tensor:
-        """Draw eighths around ±1, never 0, over the root of `fan_in`; now and then computed, or an input of the graph.
+        """Add a weight with random elements other than 0 and return its tensor.
+
+        Floating-point elements are ±4/8 to ±12/8, divided by a power of two near the square root of `fan_in`. Integers
+        are ±1 to ±3. Seldom the weight is an input of the graph instead, or the Identity or Neg of a constant.
+
+        Args:
+            shape: shape of the weight.
+            fan_in: number of products in a sum that the weight takes part in.
+            dtype: data type; None for the floating-point type of the sketch.
+            positive: True for positive elements only; then the weight is always a constant.
         """
         dtype = np.dtype(dtype or self.float)
         if not positive and self.chance(0.04):
@@ -188,7 +230,7 @@ class Sketch:
 
     @staticmethod
     def attribute_tensor(array: np.ndarray) -> dict[str, onnx.TensorProto]:
-        """Return the attribute `value` of an operator."""
+        """Return {"value": array as TensorProto}, the attribute of Constant and ConstantOfShape."""
         return {"value": numpy_helper.from_array(array)}
 
     # -- nodes -------------------------------------------------------------------------------------
@@ -197,10 +239,17 @@ class Sketch:
         """Add a node and return its tensor, or the list of its tensors if it has several outputs.
 
         Args:
-            kind: the operator, as rules write it: com.microsoft.QuickGelu is an operator of ONNX Runtime.
-            bound: of the results (default: see `BOUNDS`).
-            omitted: slots of optional outputs that get no name.
-            late: attributes that a later opset made inputs, in the order of those inputs; None for an absent one.
+            kind: the operator, as rules write it, for instance "Add" or "com.microsoft.QuickGelu".
+            inputs: the operands; None for an absent optional input.
+            bound: largest absolute value of the results; None to compute it by BOUNDS from the bounds of the operands.
+            outputs: number of outputs.
+            omitted: indices of optional outputs that are left out.
+            late: name → value of parameters that are attributes in early opsets and inputs in later opsets (see
+                BECAME_INPUTS), in the order of these inputs. The value None leaves a parameter out.
+            attributes: attributes of the node.
+
+        Raises:
+            Misfit: shape inference fails, or the node, a size or a bound exceeds MOST_NODES, LARGEST or BOUND.
         """
         if bound is None:
             bound = BOUNDS.get(kind, max)([t.bound for t in inputs if t is not None])
@@ -222,13 +271,23 @@ class Sketch:
         if len(self.nodes) == MOST_NODES or bound > BOUND or any(prod(t.shape) > LARGEST for t in made):
             raise Misfit
         if any(prod(t.shape) == 0 for t in made) and all(prod(t.shape) > 0 for t in read):
-            raise Misfit  # a window or a slice of nothing
+            raise Misfit  # a window or a slice without any element
         self.nodes.append(node)
         self.tensors += [t for t in made if t.name and not constant]
         return made[0] if outputs == 1 else made
 
     def infer(self, node: onnx.NodeProto, read: list[Tensor]) -> list[tuple[np.dtype, tuple[int, ...]]]:
-        """Return the data type and shape of every output."""
+        """Return the data type and shape of every output of a node, by ONNX's shape inference.
+
+        An omitted output has the data type V and the shape ().
+
+        Args:
+            node: the node.
+            read: the tensors that the node reads.
+
+        Raises:
+            Misfit: the inference fails, or a shape is not fully known.
+        """
         dtypes = {t.name: helper.np_dtype_to_tensor_dtype(t.dtype) for t in read}
         types = {t.name: helper.make_tensor_type_proto(dtypes[t.name], t.shape) for t in read}
         arrays = {t.name: self.arrays[t.name] for t in read if t.name in self.arrays}
@@ -242,15 +301,17 @@ class Sketch:
         return [_known(result[name].tensor_type) if name else (np.dtype("V"), ()) for name in node.output]
 
     def opsets(self, nodes: list[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
-        """Return the opsets that the nodes need, with ONNX Runtime's own domain last if they need it."""
+        """Return the opset imports for the nodes: ONNX, and then com.microsoft if a node is of this domain."""
         own = any(node.domain == contrib.DOMAIN for node in nodes)
         return [helper.make_opsetid("", self.opset)] + [helper.make_opsetid(contrib.DOMAIN, contrib.VERSION)] * own
 
     # -- the end -----------------------------------------------------------------------------------
 
     def model(self) -> onnx.ModelProto:
-        """Return the model. Its outputs are the tensors that no node reads (half of them, if others are read) and a few
-        others.
+        """Return the model, without unused inputs and constants.
+
+        Its outputs are the results that no node reads and, with probability 0.12 each, results that a node reads. If a
+        node has a result that is read, an unread result of this node is an output with probability 0.5 only.
         """
         read = {name for node in self.nodes for name in node.input}
         spare = {name for node in self.nodes if read & set(node.output) for name in node.output}
