@@ -1,4 +1,4 @@
-"""Helpers without dependencies on graphs or learning: errors, atomic files, progress, registries, options, tasks.
+"""Helpers that depend neither on graphs nor on learning: errors, atomic files, progress, registries, options, tasks.
 
 Every other package may import this one; this package imports no other package of the project.
 """

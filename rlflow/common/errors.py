@@ -1,4 +1,4 @@
-"""The exception type whose message is written for the user."""
+"""The exception `RLFlowError`, whose message is written for the user, and a helper for the messages of exceptions."""
 
 
 class RLFlowError(Exception):

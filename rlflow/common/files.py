@@ -1,7 +1,7 @@
-"""Read and write files; every write is atomic.
+"""Read files, and write files atomically.
 
 A writer fills a temporary file in the same folder and then renames it. A kill or a full disk therefore never leaves an
-incomplete file under the final name. The next writer of the same file removes temporary files of killed writers.
+incomplete file under the final name. The next writer of the same file removes the temporary files of killed writers.
 """
 
 import glob
@@ -35,7 +35,8 @@ def copy_file(source: Path | str, path: Path | str, outdated: Path | None = None
     Args:
       source: file to copy.
       path: name of the copy.
-      outdated: a file that is invalid with the new copy; it is removed before the copy gets its name.
+      outdated: a file that is invalid beside the new copy, such as a model beside new weights. It is removed before the
+        copy gets its name.
 
     Raises:
       RLFlowError: `source` cannot be read or `path` cannot be written.
@@ -62,7 +63,7 @@ def check_writable(path: Path | str) -> None:
 
 @contextmanager
 def new_file(path: Path | str) -> Iterator[BinaryIO]:
-    """Yield a binary file that gets the name `path` when the block ends without an error.
+    """Yield a binary file for writing. It gets the name `path` when the `with` block ends, and is removed on an error.
 
     Raises:
       RLFlowError: the file cannot be written.
@@ -88,9 +89,10 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def _temporary(path: Path) -> BinaryIO:
-    """Open a new file beside `path` and lock it while it is open.
+    """Create a temporary file beside `path`, and lock it until it is closed.
 
-    The lock shows other writers that this writer is alive. A process id would not: several hosts can share a folder.
+    The lock shows other writers that this writer is alive. A process id would not, since several hosts can share a
+    folder.
     """
     while True:
         file = open(path.with_name(f".{path.name}.{secrets.token_hex(4)}.part"), "xb")

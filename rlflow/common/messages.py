@@ -1,9 +1,9 @@
 """Messages for the user: lines, progress bars, command lines to run next, and escaped text for Markdown.
 
 `say` and `progress_bar` write to standard error, so that standard output contains only results. On a terminal, progress
-is a bar that disappears at the end. In a log, progress is one line every LOG_SECONDS. `program` and `command` name this
-program as the user called it: `rlflow`, `python run.py` or `python -m rlflow.cli`. `escaped` makes names from untrusted
-models safe in Markdown.
+is a bar that disappears at the end. If standard error is a log file, progress is one line every LOG_SECONDS. `program`
+and `command` return the name of this program as the user called it: `rlflow`, `python run.py` or `python -m
+rlflow.cli`. `escaped` makes names from untrusted models safe in Markdown.
 """
 
 import multiprocessing
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 LOG_SECONDS = 30.0  # time between two progress lines in a log
-CURSOR_UP = "\x1b[A"
+CURSOR_UP = "\x1b[A"  # a control sequence that tqdm writes for nested bars
 
 _silent = ContextVar("silent", default=False)
 _shown_lines: set[str] = set()  # the lines that `say_once` has shown
 
 
 class _Log:
-    """The output file of a progress bar in a log: it writes the state of the bar as a line every LOG_SECONDS."""
+    """A file object for tqdm that writes the state of the progress bar to standard error, one line every LOG_SECONDS.
+    """
 
     def __init__(self):
         self.next_line = time.monotonic() + LOG_SECONDS
@@ -73,7 +74,7 @@ def say(text: str) -> None:
 
 
 def say_once(text: str) -> None:
-    """Write a line unless this process has written the same line before; worker processes write nothing."""
+    """Write a line for the user unless `say_once` has written the same line before; worker processes write nothing."""
     if text not in _shown_lines and not is_silent() and multiprocessing.parent_process() is None:
         _shown_lines.add(text)
         say(text)
@@ -86,7 +87,7 @@ def is_silent() -> bool:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Suppress lines and progress bars inside the block."""
+    """Suppress the lines of `say` and all progress bars inside the `with` block."""
     before = _silent.set(True)
     try:
         yield
@@ -95,7 +96,7 @@ def silence() -> Iterator[None]:
 
 
 def bar_updater(bar) -> Callable[[int, int], None]:
-    """Return a callback (iterations done, iterations in total) that updates the bar."""
+    """Return a callback that updates a tqdm bar; its arguments are the numbers of units done and of units in total."""
 
     def show(done: int, total: int) -> None:
         bar.total = total
@@ -108,22 +109,25 @@ ROOT = Path(__file__).resolve().parents[2]  # folder of the checkout, or of the 
 
 
 def program() -> str:
-    """Return the name of this program for help texts, such as `rlflow` or `python run.py`."""
+    """Return the name of this program in help texts, such as `rlflow` or `python run.py`."""
     return shlex.join(_program_words())
 
 
 def command(*arguments: object) -> str:
-    """Return a command line of this program, ready to paste; use full paths if the shell would find another file."""
+    """Return a command line of this program with the given arguments, quoted for a shell.
+
+    The first word is a path if a shell would find another file under the program's name.
+    """
     first, *others = _program_words()
     this = _script() if first == "rlflow" else Path(sys.executable)
     return shlex.join([_shell_name(first, this), *others, *map(str, arguments)])
 
 
 def shape_words(shapes: Mapping[str, int | Sequence[int]], fix: bool) -> list[str]:
-    """Return the command line arguments `--shape NAME=SIZES` for sizes.
+    """Return the arguments `--shape NAME=SIZES` (two words each) for a command line.
 
     Args:
-      shapes: name → one size, or a list of sizes (the axes of an input, or several sizes of a dimension).
+      shapes: name of a dimension or input → one size, or several sizes of the dimension.
       fix: True to append `--fix`, which freezes the sizes.
     """
     words = []
@@ -143,20 +147,25 @@ def _program_words() -> list[str]:
 
 
 def _script() -> Path:
-    """Return the path of the running `rlflow` command, or else of the command beside this Python interpreter."""
+    """Return the path of the running `rlflow` script; otherwise the path of `rlflow` beside this Python interpreter."""
     called = Path(sys.argv[0])
     return called if called.stem == "rlflow" else Path(sys.executable).with_name("rlflow")
 
 
 def _shell_name(name: str, path: Path) -> str:
-    """Return the bare name if a shell finds this file by it, else the path (relative below the working directory)."""
+    """Return the word with which a shell runs a program.
+
+    Args:
+      name: the name of the program; returned if PATH leads a shell from this name to `path`.
+      path: the file of the program; returned otherwise, relative to the working directory if it lies below it.
+    """
     by_name = shutil.which(name)
     if by_name and os.path.abspath(by_name) == os.path.abspath(path):
         return name
     return str(path.relative_to(Path.cwd()) if Path.cwd() in path.parent.parents else path)
 
 
-MARKDOWN_SPECIAL = re.compile(r"[\\|<\[!]")  # characters that begin a table cell, HTML, a link or an image
+MARKDOWN_SPECIAL = re.compile(r"[\\|<\[!]")  # characters that begin an escape, a table cell, HTML, a link or an image
 
 
 def escaped(text: str) -> str:

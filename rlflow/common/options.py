@@ -28,8 +28,10 @@ class Option:
 
     Attributes:
       kind: type of the value, or of the elements of a list.
-      many: True for a list (field type `tuple[X, ...]`).
+      many: True if the value is a list (field type `tuple[X, ...]`).
       nullable: True if the value may be null (field type `X | None`).
+      default: the default value.
+      help: one line about the option.
       at_least: smallest allowed number; None allows every number above 0.
       at_most: largest allowed number.
       choices: the allowed values; () allows all values.
@@ -47,7 +49,7 @@ class Option:
     distinct: bool
 
     def error_of(self, value) -> str | None:
-        """Return an error text that continues the option's name ("must be above 0, not -1"), or None for no error."""
+        """Return what is wrong with a value, as a text after the option's name ("must be above 0, not -1"), or None."""
         if value is None and self.nullable:
             return None
         outer = list if self.many else self.kind
@@ -89,7 +91,7 @@ def option(
     choices: tuple[str, ...] = (),
     distinct: bool = False,
 ):
-    """Return the dataclass field of an option.
+    """Return a dataclass field that declares an option.
 
     Args:
       default: default value.
@@ -103,10 +105,10 @@ def option(
 
 
 def options_from(group: str, kind: type):
-    """Return a field that holds the options of another group.
+    """Return a dataclass field for an instance of another group's options, which a component uses beside its own.
 
     Args:
-      group: name of the other group, such as "search.beam".
+      group: name of the other group in a config, such as "search.beam".
       kind: the dataclass that declares the other group.
     """
     return field(default_factory=kind, metadata={"group": group})
@@ -114,7 +116,7 @@ def options_from(group: str, kind: type):
 
 @cache
 def options_of(kind: type) -> Mapping[str, Option]:
-    """Return the options of a dataclass by name, in the order of declaration."""
+    """Return name → `Option` for the fields of a dataclass that declare options, in the order of declaration."""
     hints, result = typing.get_type_hints(kind), {}
     for one in fields(kind):
         if "option" in one.metadata:
@@ -123,12 +125,12 @@ def options_of(kind: type) -> Mapping[str, Option]:
 
 
 def groups_from(kind: type) -> dict[str, tuple[str, type]]:
-    """Return field name → (group name, dataclass) for the fields that `options_from` made."""
+    """Return field name → (group name, dataclass of the group) for the fields declared by `options_from`."""
     return {one.name: (one.metadata["group"], one.default_factory) for one in fields(kind) if "group" in one.metadata}
 
 
 def check(options, name: str) -> None:
-    """Check the values of an options object; call this from `__post_init__`.
+    """Check the values of an instance of an options dataclass; its `__post_init__` calls this function.
 
     Args:
       options: an instance of an options dataclass.
@@ -143,11 +145,11 @@ def check(options, name: str) -> None:
 
 
 def read(kind: type, section: Mapping) -> dict[str, object]:
-    """Return the constructor arguments of an options dataclass.
+    """Return name → value for the constructor of an options dataclass; lists become tuples.
 
     Args:
       kind: the dataclass.
-      section: section of a config that contains every option of the dataclass.
+      section: the part of a config that has the values of the dataclass's options.
     """
     return {key: tuple(section[key]) if declared.many else section[key] for key, declared in options_of(kind).items()}
 
@@ -169,9 +171,13 @@ def _has_type(value, kind: type) -> bool:
 
 
 def setting(key: str, value) -> str:
-    """KEY=VALUE where VALUE is read as what it is: the text "run #1" whole, and "2024" as a text.
+    """Return KEY=VALUE for the command line, with the value as JSON, so that YAML reads the same value and type back.
 
-    value: what JSON knows, paths, and numbers and arrays of NumPy.
+    For example, the text "2024" remains a text, and the text "run #1" is not cut at its comment sign.
+
+    Args:
+      key: the dotted name of the option.
+      value: a JSON value, a path (written as text), or a number or array of NumPy.
     """
 
     def plain(other):

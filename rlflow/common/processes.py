@@ -1,8 +1,8 @@
 """Fresh processes for work that must not share memory or threads with this process, or that may crash.
 
-The processes are spawned, since a fork would inherit ONNX Runtime's threads. They do not run the caller's script, which
-multiprocessing would normally import again: a script without `if __name__ == "__main__":` can use the library. The
-functions that run in a process must therefore be importable; the script itself cannot define them.
+The processes are spawned, since a fork would inherit ONNX Runtime's threads. Normally, multiprocessing imports the
+caller's script again in a spawned process. Here it does not, so a script without `if __name__ == "__main__":` can use
+the library. The functions that run in a process must therefore be defined in importable modules, not in the script.
 """
 
 import multiprocessing
@@ -19,7 +19,7 @@ from types import ModuleType
 
 from rlflow.common.errors import RLFlowError
 
-_STARTING = threading.Lock()
+_STARTING = threading.Lock()  # Only one thread at a time replaces the module `__main__`.
 
 
 class _Process(SpawnProcess):
@@ -60,14 +60,16 @@ def _die_with_parent() -> None:
 
 
 def call_with_traceback(function: Callable, *arguments):
-    """Call a function in a worker process and keep the traceback of unexpected errors in the message of RLFlowError.
+    """Call a function and return its result; turn an unexpected error into an RLFlowError that contains the traceback.
+
+    Worker processes call this, since the traceback itself cannot be sent to the parent process.
 
     Args:
       function: function to call.
       *arguments: arguments of the function.
 
     Raises:
-      RLFlowError: the function failed in any way.
+      RLFlowError: the function raised RLFlowError or any other `Exception`.
     """
     try:
         return function(*arguments)
@@ -82,9 +84,9 @@ class WorkerDied(Exception):
 
 
 class Worker:
-    """A fresh process that runs one job after another and is killed if a job exceeds its time limit.
+    """A fresh process that runs one function after another and is killed if a function exceeds its time limit.
 
-    After a killed job, the next job runs in a new process, without the state of the old one. The process ends when this
+    After a kill, the next function runs in a new process, without the state of the old one. The process ends when this
     process ends or when the Worker object is deleted.
     """
 
@@ -101,8 +103,8 @@ class Worker:
           limit: time limit in seconds, including the start of a new process.
 
         Raises:
-          RLFlowError: the function failed.
-          WorkerDied: the process died or exceeded the limit.
+          RLFlowError: the function raised an exception.
+          WorkerDied: the process died, or was killed because the function exceeded the limit.
         """
         if self._process is None:
             self._start()
@@ -137,7 +139,7 @@ class Worker:
 
 
 def _serve(jobs: Connection) -> None:
-    """Run jobs in the worker process until the pipe closes."""
+    """Run the functions that arrive through the pipe, and send back (result, error), until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches this process; the parent decides when to end it.
     _die_with_parent()
     while True:

@@ -10,6 +10,14 @@ from rlflow.common.errors import RLFlowError
 
 
 class Registry:
+    """A mapping from names to objects of one kind, whose modules are imported only when a name is used.
+
+    Args:
+      kind: the kind of the objects, for error messages, such as "search".
+      entries: name → "module:attribute".
+      renamed: former name → present name, for error messages.
+    """
+
     def __init__(self, kind: str, entries: dict[str, str], renamed: dict[str, str] | None = None):
         self.kind, self.entries, self.renamed = kind, dict(entries), renamed or {}
 
@@ -20,7 +28,7 @@ class Registry:
         return name in self.entries
 
     def check(self, name: str) -> None:
-        """Raise RLFlowError with the closest known name if `name` is not registered. Import nothing."""
+        """Raise RLFlowError with the closest registered name if `name` is not registered. Import nothing."""
         if name in self.renamed:
             raise RLFlowError(f"the {self.kind} '{name}' is now called '{self.renamed[name]}'")
         if name not in self.entries:
@@ -29,7 +37,7 @@ class Registry:
             raise RLFlowError(f"unknown {self.kind} '{name}'; {hint}")
 
     def get(self, name: str):
-        """Import and return the registered object. Raise RLFlowError with the closest known name if it is unknown."""
+        """Import and return the object registered as `name`. Raise RLFlowError if `name` is not registered."""
         self.check(name)
         module, attribute = self.entries[name].split(":")
         return getattr(importlib.import_module(module), attribute)

@@ -1,16 +1,18 @@
-"""Everything that differs between Linux, macOS and Windows; no other file uses a function that some of them lack.
+"""All functions that differ between Linux, macOS and Windows. Other files use no function that one of them lacks.
 
-- `processor`: model name; on Windows family, model and stepping.
-- `usable_cores`: respects CPU affinity (not on macOS) and container quota (only on Linux).
-- `interruptions`, `peak_process_memory`: None on Windows.
-- `peak_memory_during`: None except on Linux with glibc.
-- `return_freed_memory`: no effect except on Linux with glibc.
-- `alarm`: interrupts a sleeping or waiting call; on Windows it waits until the current call returns.
-- `inherited_lock`: the child keeps the lock; on Windows it does not (see `wait_for_orphans`).
-- `replace` by two writers of one file at once: the last writer wins; on Windows one writer may fail with OSError.
+The systems differ as follows:
 
-None means unknown. Locks come from `filelock` and end with their process, even if it is killed. A file system without
-locks makes `lock` raise OSError.
+- `processor` returns the model name of the processor; on Windows it returns family, model and stepping.
+- `usable_cores` respects CPU affinity (not on macOS) and the quota of a container (only on Linux).
+- `interruptions` and `peak_process_memory` return None (unknown) on Windows.
+- `peak_memory_during` returns None (unknown) except on Linux with glibc.
+- `return_freed_memory` has no effect except on Linux with glibc.
+- `alarm` interrupts a sleeping or waiting call; on Windows it waits until the current call returns.
+- `inherited_lock` lets a child process keep a lock, except on Windows (see `wait_for_orphans`).
+- If two processes `replace` one file at once, the last one wins; on Windows one of them may fail with OSError.
+
+Locks come from `filelock` and end with their process, even if it is killed. `lock` raises OSError on a file system
+without locks.
 """
 
 import _thread
@@ -30,10 +32,12 @@ from typing import IO
 from filelock import lock_descriptor
 
 LINUX, WINDOWS = sys.platform == "linux", sys.platform == "win32"
-MIN_RETURNED, M_MMAP_THRESHOLD = 65536, -3  # bytes; number of this parameter in mallopt
+# Size in bytes from which on `return_freed_memory` returns blocks to the system; number of this parameter in mallopt.
+MIN_RETURNED, M_MMAP_THRESHOLD = 65536, -3
 LOCK_SECONDS = 0.002  # polling interval while another process holds a lock; some locks are held only briefly
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # Linux container: "quota period", CPU µs of all cores per period in µs
-VECTORS = {  # CPU flag on Linux, widest first → name; virtual machines of one CPU name differ in these flags
+# CPU flag on Linux → name of the vector extension, widest first. Virtual machines with one CPU name can differ in them.
+VECTORS = {
     "amx_int8": "AMX", "avx512_vnni": "AVX-512 VNNI", "avx512f": "AVX-512", "avx_vnni": "AVX2 VNNI", "avx2": "AVX2",
 }  # fmt: skip
 ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `alarm` raises
@@ -44,7 +48,10 @@ ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `
 
 @cache
 def processor() -> str:
-    """Return the processor's name, on Linux with its widest vector extension; the architecture if it has no name."""
+    """Return the processor's name, or the architecture if the name is unknown.
+
+    On Linux, the name of its widest vector extension is added, as in `processor_of`.
+    """
     name = ""
     with suppress(OSError):  # /proc or sysctl can be missing in a container
         if LINUX:
@@ -56,7 +63,11 @@ def processor() -> str:
 
 
 def processor_of(cpuinfo: str) -> str:
-    """Return the name of the first core in the text of Linux's /proc/cpuinfo; "" if the text has no name."""
+    """Return the name of the first core and its widest vector extension, such as "Xeon (AVX-512)"; "" without a name.
+
+    Args:
+      cpuinfo: the text of Linux's /proc/cpuinfo.
+    """
     core = {}
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
@@ -68,10 +79,10 @@ def processor_of(cpuinfo: str) -> str:
 
 
 def usable_cores() -> int:
-    """Return ONNX Runtime's default number of threads, limited to the cores that this process may use.
+    """Return the default number of threads for ONNX Runtime: the physical cores that this process may use.
 
-    ONNX Runtime's default is ORT_INTRA_OP_NUM_THREADS, or the number of physical cores. This function also respects the
-    limits of containers and `taskset`, which ONNX Runtime ignores: threads without their own core wait for each other.
+    The environment variable ORT_INTRA_OP_NUM_THREADS overrides this number. ONNX Runtime's own default ignores the
+    limits of containers and `taskset`. Threads without a core of their own would then wait for each other.
     """
     import psutil
 
@@ -104,7 +115,10 @@ def resident_memory() -> int:
 
 
 def peak_process_memory() -> int | None:
-    """Return the peak resident memory in bytes of this process or of its largest ended child; None if unknown."""
+    """Return the peak resident memory in bytes of this process or of a child that has ended, whichever is larger.
+
+    Return None if it is unknown.
+    """
     if WINDOWS:
         return None
     import resource
@@ -119,9 +133,9 @@ def _peak(who: int) -> int:
 
 
 def peak_memory_during(act: Callable[[], object]) -> int | None:
-    """Call act() and return the peak resident memory of this process during the call, in bytes; None if unknown.
+    """Call `act` and return the peak resident memory of this process during the call, in bytes.
 
-    If the system cannot reset the peak, `act` is not called.
+    If the system cannot reset its record of the peak, `act` is not called and the result is None.
     """
     if not LINUX:
         return None
@@ -137,10 +151,10 @@ def peak_memory_during(act: Callable[[], object]) -> int | None:
 
 
 def return_freed_memory() -> None:
-    """Make this process return freed blocks of at least MIN_RETURNED bytes to the system at once.
+    """Make the C library return freed blocks of at least MIN_RETURNED bytes to the system at once (only glibc).
 
-    This changes glibc's threshold, which otherwise grows with the freed blocks. The environment variable
-    MALLOC_MMAP_THRESHOLD_ has the same effect. Other systems and C libraries are unchanged.
+    This fixes glibc's mmap threshold, which otherwise grows with the size of freed blocks. The environment variable
+    MALLOC_MMAP_THRESHOLD_ has the same effect.
     """
     if LINUX:
         with suppress(AttributeError):  # The C library is not glibc.
@@ -152,7 +166,7 @@ def return_freed_memory() -> None:
 
 @contextmanager
 def alarm(seconds: float | None) -> Iterator[None]:
-    """Call the handler of the signal `ALARM` in the main thread if the block takes longer than `seconds`.
+    """Call the handler of the signal `ALARM` in the main thread if the `with` block takes longer than `seconds`.
 
     Args:
       seconds: time limit; None for no limit.
@@ -196,14 +210,18 @@ def lock(file: IO, wait: bool = True) -> bool:
 
 @contextmanager
 def locked(path: Path | str) -> Iterator[IO]:
-    """Open a file, create it if it is missing, and lock it for the block. Raise OSError if that fails."""
+    """Open a file, which is created if it is missing, and lock it during the `with` block. Yield the file.
+
+    Raises:
+      OSError: the file cannot be opened or locked.
+    """
     with open(path, "ab") as file:
         lock(file)
         yield file
 
 
 def inherited_lock(file: IO) -> dict:
-    """Return arguments for `subprocess` that let the child keep the lock of a file until the child ends.
+    """Return keyword arguments for `subprocess.run` that let the child keep the lock of a file until the child ends.
 
     On Windows a child cannot keep a lock; `wait_for_orphans` finds such a child by its arguments.
     """
@@ -211,7 +229,10 @@ def inherited_lock(file: IO) -> dict:
 
 
 def wait_for_orphans(command: Sequence[str]) -> None:
-    """Wait for children of a killed parent that run this command line; needed on Windows (see `inherited_lock`)."""
+    """Wait on Windows until no process runs this command line; return at once on other systems.
+
+    Such a process is the child of a killed parent. On other systems it still holds the lock (see `inherited_lock`).
+    """
     if not WINDOWS:
         return  # On other systems such a child still holds the lock.
     import psutil
@@ -222,7 +243,11 @@ def wait_for_orphans(command: Sequence[str]) -> None:
 
 
 def remove_unlocked(path: Path) -> None:
-    """Remove a file unless a process holds its lock. Raise OSError if it cannot be opened, locked or removed."""
+    """Remove a file, or do nothing if a process holds its lock.
+
+    Raises:
+      OSError: the file cannot be opened, locked or removed.
+    """
     with open(path, "r+b") as file:
         if not lock(file, wait=False):
             return
@@ -233,10 +258,10 @@ def remove_unlocked(path: Path) -> None:
 
 
 def replace(file: IO, path: Path | str) -> None:
-    """Rename an open, flushed file atomically, and keep its lock until then.
+    """Rename an open file atomically. On Windows the file is closed first, since an open file cannot be renamed there.
 
     Args:
-      file: the open file.
+      file: the open file; its data must be flushed.
       path: the new name; an existing file of this name is replaced.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The contract of a task: the interface that searches, collection, world models and controllers rely on.
+"""The interface of tasks, on which searches, collection of episodes, world models and controllers rely.
 
 A task has one of two shapes. A *step-by-step* task is a deterministic MDP: each choice leads from one `State` to the
 next (ONNX rewriting). A *one-shot* task decides everything at once: an `Instance` evaluates complete decisions (node
@@ -7,9 +7,9 @@ ordering). Both shapes have an integer objective (lower is better) and encode th
 A registered task is a `TaskSpec`: plain values from which any process can build the same `Task`. To add a task,
 implement `TaskSpec`, `Task` and either `State` or `Instance`. The protocols `LocalState`, `StrainedState` and
 `CompoundState` are optional and make searches faster. A choice is a pair (sort, index): `sort` is the action type (in
-rewriting: the rule) and `index` selects one of its valid choices.
+rewriting: the rule), and `index` is the position among the valid choices of this action type.
 
-tests/tasks/test_contract.py checks every registered task. docs/EXTENDING.md builds one task of each shape.
+tests/tasks/test_contract.py checks every registered task. docs/EXTENDING.md explains how to write a task of each shape.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,12 +34,12 @@ class Observes(StrEnum):
 
 
 class GraphArrays(NamedTuple):
-    """One graph of n nodes and e edges, without padding.
+    """The encoding of a graph of n nodes and e edges, without padding.
 
     Attributes:
       ops: int32 [n], operator ids from 1 on; 0 is reserved for padding.
-      nodes, edges, globals: float32 [n, F], [e, Fe] and [G], features.
-      senders, receivers: int32 [e], row of the node at either end of an edge.
+      nodes, edges, globals: float32 [n, F], [e, Fe] and [G], the features of nodes, edges and the whole graph.
+      senders, receivers: int32 [e], the rows of the nodes at which an edge starts and ends.
     """
 
     ops: np.ndarray
@@ -52,15 +52,15 @@ class GraphArrays(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodingSpec:
-    """The sizes that a world model, a controller and their checkpoints are built for.
+    """The sizes of a task's arrays and actions, for which a world model, a controller and their checkpoints are built.
 
     Attributes:
       n_ops: number of operator ids, including the id 0 of padding.
-      node_features, edge_features, global_features: F, Fe and G of GraphArrays.
+      node_features, edge_features, global_features: the sizes F, Fe and G in `GraphArrays`.
       n_rules: N, the number of action types besides NO-OP.
       max_locations: L, the largest number of valid choices of one action type.
       stop: True if the action NO-OP, which has number N, ends an episode.
-      version: version of the features' meaning; increase it when the meaning changes, even if the sizes do not.
+      version: version of the encoding; it must increase if the meaning of a feature changes, even if no size changes.
     """
 
     n_ops: int
@@ -94,7 +94,7 @@ class State(Protocol):
     counts: np.ndarray
 
     def apply(self, sort: int, index: int) -> Self:
-        """Return the state after a choice.
+        """Return the state that a choice leads to.
 
         Args:
           sort: action type, 0 ≤ sort < N.
@@ -109,15 +109,15 @@ class State(Protocol):
 
 
 class Match(Protocol):
-    """One choice of a local state.
+    """One valid choice of a `LocalState`.
 
     Searches compare matches by identity. If a match stays valid in the next state, both states must return the same
     object.
 
     Attributes:
-      xfer_id: the action type (`sort`).
+      xfer_id: the action type, called `sort` elsewhere.
       nodes: ids of the nodes that the choice changes or removes.
-      plan: a value that is equal for matches with the same replacement at different places.
+      plan: a value that is equal for matches with the same replacement at different nodes.
     """
 
     xfer_id: int
@@ -127,10 +127,12 @@ class Match(Protocol):
 
 @runtime_checkable
 class LocalState(State, Protocol):
-    """A state whose choices change only a neighbourhood, so that searches reuse gains computed elsewhere in the graph.
+    """A state in which each choice changes only a neighbourhood of the graph.
+
+    Searches therefore keep the gain of a match while other choices change only distant nodes.
 
     Attributes:
-      matches: all choices, ordered by action type and index.
+      matches: all valid choices, ordered by action type and index.
       touched: ids of the nodes that the last choice changed, added or removed, and of nodes around changed edges.
       reach: distance in edges within which a change can affect the contribution of one node to the objective.
     """
@@ -143,10 +145,10 @@ class LocalState(State, Protocol):
         """Return the match of the choice (sort, index)."""
 
     def index_of(self, match: Match) -> int:
-        """Return the index of a match among the choices of its action type."""
+        """Return the index of a match of this state among the choices of its action type."""
 
     def follow(self, match: Match) -> Self:
-        """Return the state after a match, as `apply` does for its action type and index."""
+        """Return the state that a match leads to, as `apply` does for the action type and the index of the match."""
 
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
         """Return the ids of the given nodes and of all nodes within a distance.
@@ -157,7 +159,10 @@ class LocalState(State, Protocol):
         """
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        """Return int32 [k], the rows of nodes in `arrays`, in the order given; skip nodes without a row."""
+        """Return int32 [k], the rows of the given nodes in the result of `arrays`, in the given order.
+
+        Nodes without a row are left out.
+        """
 
 
 @runtime_checkable
@@ -165,9 +170,9 @@ class StrainedState(Protocol):
     """A local state whose objective can be a maximum, such as peak memory, instead of a sum over nodes.
 
     Attributes:
-      strain: node id → the largest value of the maximised quantity in which the node takes part (such as the bytes in
-        use while its tensors are alive). Only a choice at a node of the largest strain can lower the objective. None
-        if the objective is a sum.
+      strain: node id → the largest value that the maximised quantity has where the node takes part, such as the most
+        bytes in use at any time at which a tensor of the node is alive. Only a choice at a node of the largest strain
+        can lower the objective. `strain` is None if the objective is a sum.
     """
 
     strain: Mapping[int, int] | None
@@ -178,9 +183,9 @@ class CompoundState(Protocol):
     """A local state in which one match stands for several single choices, such as one rewrite in twelve equal blocks.
 
     Attributes:
-      single: the same state with one match per single choice.
-      made: the single choices that the last match made, in order, as matches of single states.
-      actions: (sort, index) of each choice in `made`; computing the indices can take as long as the choices did.
+      single: the same graph as a state with one match per single choice.
+      made: the single choices that the last match stood for, in order; each is a match of the single state before it.
+      actions: (sort, index) of each choice in `made`; computing the indices can take as long as applying the choices.
     """
 
     single: LocalState
@@ -191,45 +196,45 @@ class CompoundState(Protocol):
         """Return the single choices that a match stands for, as matches of `single`."""
 
     def start_replay(self) -> "CompoundReplay":
-        """Return a translator that repeats single choices from this state as compound matches."""
+        """Return a translator from single choices, the first of them made in this state, to compound matches."""
 
 
 class CompoundReplay(Protocol):
-    """A translator from a sequence of single choices to the compound matches that make them at all equal places.
+    """A translator from a sequence of single choices to compound matches, which repeat them at all equal matches.
 
     A search tries single choices from `CompoundState.single`, then repeats the successful sequence on the compound
     state. Node ids differ between the two sequences, and one compound match can make several later single choices. The
-    search handles the single choices in order. For each choice, it calls `match` unless `is_made`, follows the match,
-    calls `record_match`, and finally calls `record_choice`.
+    search handles the single choices in order. If `is_made` is False, it calls `match`, follows the match and calls
+    `record_match`. In both cases it then calls `record_choice`.
     """
 
     def is_made(self, choice: Match) -> bool:
-        """Return True if a compound match that was followed before has already made the next single choice."""
+        """Return True if an earlier compound match has already made this choice, the next one of the sequence."""
 
     def match(self, state: CompoundState, choice: Match) -> Match | None:
         """Return the match of a compound state that makes the next single choice, or None if there is no such match.
 
         Args:
           state: the current compound state.
-          choice: the next single choice, as a match of the single sequence.
+          choice: the next single choice of the sequence, a match of a single state.
         """
 
     def record_match(self, after: CompoundState) -> None:
-        """Record the compound state that following the match led to."""
+        """Record the compound state that the last result of `match` led to."""
 
     def record_choice(self, choice: Match) -> None:
-        """Record that the single choice is made and that the next choice follows."""
+        """Record that this single choice is made, so that the search continues with the next one of the sequence."""
 
 
 def single_steps(before: CompoundState, after: CompoundState) -> Iterator[tuple[tuple[int, int], LocalState]]:
-    """Yield the single choices between two states, each with the single state that follows the choice.
+    """Apply the single choices that one compound match stands for.
 
     Args:
       before: a compound state.
-      after: the state that one match of `before` leads to.
+      after: the compound state that one match of `before` leads to.
 
     Yields:
-      ((sort, index), single state after the choice).
+      ((sort, index) of a single choice, the single state that the choice leads to).
     """
     state = before.single
     for action in after.actions:
@@ -238,11 +243,11 @@ def single_steps(before: CompoundState, after: CompoundState) -> Iterator[tuple[
 
 
 class Evaluation(NamedTuple):
-    """The result of evaluating B decisions.
+    """The objectives of B decisions of a one-shot task.
 
     Attributes:
       objectives: int64 [B], lower is better.
-      decisions: int64 [B, n], the decisions after repair, as they were evaluated.
+      decisions: int64 [B, n], the evaluated decisions: invalid decisions are repaired before they are evaluated.
       repaired: int64 [B], number of entries that the repair changed; 0 for a valid decision.
     """
 
@@ -253,7 +258,7 @@ class Evaluation(NamedTuple):
 
 @runtime_checkable
 class Instance(Protocol):
-    """The problem of a one-shot task, such as the order of the nodes or the memory of every tensor.
+    """The problem of a one-shot task, such as to choose the order of the nodes or the memory of every tensor.
 
     Attributes:
       spec: the sizes of `arrays`; its `n_rules` is the number of options of a node.
@@ -269,10 +274,10 @@ class Instance(Protocol):
         """Encode the problem as a graph."""
 
     def evaluate(self, decisions: np.ndarray) -> Evaluation:
-        """Evaluate decisions, int64 [B, n] in `space`; repair an invalid decision first and count the changes."""
+        """Return the objectives of decisions, int64 [B, n] in `space`. Invalid decisions are repaired first."""
 
     def control(self) -> np.ndarray:
-        """Return int64 [n], a baseline decision without learning (such as a compiler's) for comparison."""
+        """Return int64 [n], a decision made without learning, such as a compiler's, with which results are compared."""
 
     def lower_bound(self) -> int | None:
         """Return a proved lower bound on the objective of every decision, or None if no bound is known."""
@@ -283,7 +288,7 @@ class Sequencing(Instance, Protocol):
     """An instance whose decision is a topological order of its nodes: each node follows the senders of its edges."""
 
     def random_instance(self, n: int, seed: int) -> "Sequencing":
-        """Return a random instance of the same kind, so that a controller can train on many problems.
+        """Return a random instance of the same task, so that a controller can train on many problems.
 
         Args:
           n: number of nodes.
@@ -294,21 +299,22 @@ class Sequencing(Instance, Protocol):
         """Find an order by beam search.
 
         Args:
-          priorities: float64 [n], logits: the next node has the softmax probability over all ready nodes.
+          priorities: float64 [n], one logit per node. The next node has the softmax probability among the ready nodes,
+            whose senders are all in the order.
           width: beam width.
           order: int64 [n], an order to improve; None to search for the most probable order.
 
         Returns:
-          int64 [n], the best order found; never worse than `order`.
+          int64 [n], the best order found; its objective is at most the objective of `order`.
         """
 
 
 class Task(Protocol):
-    """One problem that is loaded and ready to use; a task stays the same in all episodes.
+    """One loaded problem, which all episodes share.
 
     Attributes:
-      unit: the unit in which people read the objective, such as "ms".
-      per_unit: the number of objective units in one `unit` (10⁹ if the objective counts picoseconds and `unit` is ms).
+      unit: the unit in which the objective is shown to users, such as "ms".
+      per_unit: the objective of one `unit`: 10⁹ if the objective counts picoseconds and `unit` is "ms".
       initial: the initial state of every episode, or the `Instance` of a one-shot task.
       encoding_spec: the sizes of the task's arrays and actions.
     """
@@ -324,7 +330,7 @@ class Earnings(Protocol):
 
     Attributes:
       last: the reward of the last step.
-      info: entries for the `info` dictionary of the environment.
+      info: entries for the `info` dictionary that the environment returns with the step.
       measurements: hash of each measured state → seconds that the measurement took.
     """
 
@@ -341,15 +347,16 @@ class Earnings(Protocol):
         """
 
     def after_stop(self, state: State) -> Self:
-        """Return the earnings after NO-OP in a state."""
+        """Return the earnings after the action NO-OP, which ends the episode in this state."""
 
 
 @runtime_checkable
 class EpisodeReward(Protocol):
-    """A reward that depends on earlier steps or on the end of the episode, such as a measured latency."""
+    """A reward function whose values depend on earlier steps or on the end of the episode, such as measured latency."""
 
     def begin(self, initial: State) -> Earnings:
-        """Return the earnings of an episode that begins in `initial`. Must return at once, without measuring."""
+        """Return the earnings of an episode before its first step. This method must not measure, so it returns at once.
+        """
 
 
 StepReward = Callable[[State, State, State], float]  # (before, after, initial) → reward of one valid step
@@ -357,7 +364,7 @@ Reward = StepReward | EpisodeReward
 
 
 class TaskSpec(Protocol):
-    """The description of a task by plain, picklable values; any process builds the same task from them.
+    """The description of a task by plain, picklable values, from which every process builds the same task.
 
     Register the class in `rlflow.tasks.TASKS`. `rlflow.tasks.plain.PlainSpec` implements most methods.
 
@@ -384,7 +391,7 @@ class TaskSpec(Protocol):
 
     @classmethod
     def files(cls, source: Path) -> Sequence[Path]:
-        """Return all files of the problem; a run folder is bound to their content."""
+        """Return all files of the problem. A run folder stores their hash and refuses to continue if they change."""
 
     @classmethod
     def of(cls, config: Mapping, source: Path) -> Self:
@@ -392,13 +399,16 @@ class TaskSpec(Protocol):
 
     @classmethod
     def depends_on(cls, config: Mapping) -> dict:
-        """Return the settings that, with problem and seed, determine the episodes; a run folder keeps them fixed."""
+        """Return the settings that determine the episodes together with the problem and the seed.
+
+        A run folder can only be opened with equal settings.
+        """
 
     def absolute(self) -> Self:
-        """Return a copy with absolute paths, for a process with another working directory."""
+        """Return a copy of this description with absolute paths, for a process with another working directory."""
 
     def make_task(self) -> Task:
-        """Load the problem."""
+        """Load the problem and return the task."""
 
     def make_reward(self) -> Reward:
         """Create the reward function. Step-by-step tasks only."""
@@ -416,10 +426,11 @@ class TaskSpec(Protocol):
 
         Args:
           task: result of `make_task`.
-          candidates: `rlflow.optimisation.candidates.Candidate`, or `Decision` for a one-shot task.
+          candidates: the candidates, each a `Candidate` (rlflow.optimisation.candidates); a `Decision` for a one-shot
+            task.
           folder: folder for the result and the receipt.
-          config: resolved config of the run.
-          **options: further options of the task.
+          config: the config of the run.
+          **options: arguments that only some tasks have.
 
         Returns:
           At least {"original": {"objective"}, "candidates": {name: {"objective", "equal"}}, "delivered": a name or
@@ -436,12 +447,12 @@ class TaskSpec(Protocol):
           folder: folder for the pages.
 
         Returns:
-          The last lines of the command, by name (see `rlflow.cli.command.ending`).
+          Name of a line → its text, for the last lines of the command (see `rlflow.cli.command.ending`).
         """
 
 
 def location_masks(counts: np.ndarray, spec: EncodingSpec) -> np.ndarray:
-    """Return the action masks of a state.
+    """Return the action mask of a state for each action type.
 
     Args:
       counts: int [N], the number of valid choices of each action type.
@@ -455,12 +466,12 @@ def location_masks(counts: np.ndarray, spec: EncodingSpec) -> np.ndarray:
 
 @cache
 def _prefixes(limit: int) -> np.ndarray:
-    """Return int8 [L + 1, L] whose row n begins with n ones."""
+    """Return int8 [L + 1, L] for L = `limit`; row n consists of n ones and then zeros."""
     return np.tri(limit + 1, limit, -1, np.int8)
 
 
 def valid_actions(counts: np.ndarray, stop: bool) -> np.ndarray:
-    """List all valid actions.
+    """Return all valid actions of a state.
 
     Args:
       counts: int [N], the number of valid choices of each action type.
