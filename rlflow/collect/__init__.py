@@ -1,11 +1,10 @@
 """Episodes of the real environment for learning: random and exploring play, workers, shards on disk, logged edits.
 
-Episode k depends only on (seed, k), so workers, kills and restarts do not change it. For the same reason, the training
-of world models draws its batches from (seed, step). The paper's random agent draws every valid action with equal
-probability. Here, half of the steps of random play first draw a rule and then a location (`CollectOptions.by_rule`):
-otherwise rules with few locations hardly ever occur, and a world model cannot learn their effect. An exploring episode
-restores the states of the greedy episode and plays only the rest; `Episode.copied` counts its copied steps, which are
-not interactions.
+Episode k depends only on (seed, k), so the number of workers, kills and restarts do not change it. The paper's random
+agent draws every valid action with equal probability. Here, half of the steps of random play first draw a rule and then
+a location (`CollectOptions.by_rule`): otherwise rules with few locations hardly ever occur, and a world model cannot
+learn their effect. An exploring episode restores the states of the first steps of a greedy episode and then explores.
+`Episode.copied` counts the restored steps, which are not interactions.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,10 @@ from rlflow.common.options import option
 
 @dataclass(frozen=True)
 class CollectOptions:
-    """`python run.py collect`."""
+    """`python run.py collect`.
+
+    Options of the random episodes that the stage `collect` plays and stores.
+    """
 
     episodes: int = option(96, "number of random episodes (offline mode)", at_most=10**7)
     by_rule: float = option(

@@ -1,10 +1,11 @@
-"""Edits: the nodes, tensors and matches that a rewrite removes and adds, and features of what they name.
+"""Edits: the nodes, tensors and matches that a rewrite removes and adds, and features of these operators and tensors.
 
 Rewriting is deterministic and local, so an edit describes a step completely at a fraction of the graph's size. World
-models that predict edits learn from them (worldmodel/edits); an edit does not contain how a rule works. Nodes, tensors
-and matches are named by the ids of the episode. Operators and tensors also have a signature, a hash that separates
-different ones. `SignatureFeatures` stores, once for each signature, the columns of the observation that depend on that
-operator or tensor alone, so a network can judge signatures that it never met.
+models that predict edits learn from them (worldmodel/edits). An edit contains the effect of a rewrite, not the rule's
+definition. Nodes and tensors have ids that are unique within the episode. Operators and tensors also have a signature,
+a hash of their type, attributes and content. `SignatureFeatures` stores, once for each signature, the columns of the
+observation that depend on that operator or tensor alone. Networks can therefore predict for signatures that no training
+data contained.
 """
 
 import hashlib
@@ -30,20 +31,21 @@ from rlflow.graph.ir import ABSENT, Graph, Node
 from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
 from rlflow.rules.match import Match, attributes_of
 
-# Version of packed edits. It also increases when signatures change, because a trained model knows only the old ones.
+# Version of packed edits. It must also increase if signatures are computed differently, because a trained model stores
+# signatures.
 FORMAT = 2
-OUTPUT = 0  # operator of a node that stands for a graph output
+OUTPUT = 0  # `op_type` and `operator` of the record of a graph output
 
 
 class TensorRecord(NamedTuple):
-    """One tensor.
+    """The description of one tensor in an edit.
 
     Attributes:
       id: the id of the tensor in the episode.
       rank_signature: int64 hash of the data type, the rank, and whether the tensor is constant.
-      signature: int64 hash of the data type, the shape, and the content if the tensor is a small constant or follows
-        from sizes. Symbols are hashed by name, so the signature is the same at every size. It is odd if the shape
-        contains symbols.
+      signature: int64 hash of the data type, the shape, and the content if the tensor is a small constant or is
+        computed from sizes. Symbols are hashed by name, so typical sizes do not change the signature. It is odd if the
+        shape contains symbols.
       size: number of elements, as the geometric mean over the typical sizes; −1 if unknown.
     """
 
@@ -54,16 +56,16 @@ class TensorRecord(NamedTuple):
 
 
 class NodeRecord(NamedTuple):
-    """One node.
+    """The description of one node in an edit.
 
-    A graph output is also a node, with a negative id; it reads one tensor and is never removed.
+    A graph output is also described as a node, with a negative id. It reads one tensor and is never removed.
 
     Attributes:
       id: the id of the node in the episode.
       op_type: int64 hash of the operator's name and domain.
-      operator: int64 hash of name, domain and attributes, with defaults filled in.
+      operator: int64 hash of the operator's name, domain and attributes, with defaults filled in.
       inputs, outputs: ids of tensors; ABSENT for an omitted tensor.
-      runtime_ps: estimated runtime in ps.
+      runtime_ps: estimated runtime of the node in ps.
     """
 
     id: int
@@ -75,12 +77,12 @@ class NodeRecord(NamedTuple):
 
 
 class MatchRecord(NamedTuple):
-    """One match of a rule.
+    """The description of one match in an edit.
 
     Attributes:
-      xfer_id: number of the rule.
-      nodes: ids of the matched nodes, in the rule's order.
-      operands: ids of the tensors that the rule's variables match, then of the tensors that the rewrite replaces.
+      xfer_id: index of the rule in the rule set.
+      nodes: ids of the matched nodes, in the order of the rule's operators.
+      operands: ids of the tensors that the rule's variables match, then ids of the tensors that the rewrite replaces.
     """
 
     xfer_id: int
@@ -93,13 +95,13 @@ class Edit(NamedTuple):
 
     Attributes:
       removed: ids of the removed nodes.
-      tensors: the tensors that nodes name for the first time.
-      nodes: the new nodes, and all nodes of which any field changed.
-      rewired: (old tensor, new tensor) pairs; all consumers of the old tensor read the new tensor.
+      tensors: the tensors that records in `nodes` read or make and that the old graph did not contain.
+      nodes: the new nodes, and the old nodes whose `NodeRecord` differs between the two graphs.
+      rewired: (old tensor, new tensor) pairs; all consumers of the old tensor now read the new tensor.
       lost: the matches that disappeared. For a rule with two symmetric roots, both orders of the roots are listed.
-      appeared: the new matches, likewise.
-      sizes: in the first edit of an episode, int64 hash of the typical sizes at which runtimes and tensor sizes hold; 0
-        if no size is symbolic.
+      appeared: the matches that are new. Symmetric matches are listed as in `lost`.
+      sizes: in the first edit of an episode, int64 hash of the typical sizes at which runtimes and tensor sizes were
+        computed; 0 if no size is symbolic, and in all other edits.
     """
 
     removed: tuple[int, ...]
@@ -120,7 +122,7 @@ def _hash(content) -> int:
 
 @lru_cache(maxsize=4)
 def first_edit(state: RewriteState) -> Edit:
-    """Return an edit that describes a whole state, as if everything in it were new."""
+    """Return the edit from the empty graph to the graph of a state."""
     nodes = [_node_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
     matches = [match_record(state, match) for match in state.table.all_matches()]
     nodes += _output_records(state.graph)
@@ -134,7 +136,7 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
 
     Args:
       before: the state before the rewrite.
-      match: the match that was rewritten.
+      match: the match in `before` at which the rule was applied.
       after: the state after the rewrite.
     """
     old, new = before.graph, after.graph
@@ -162,10 +164,10 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
 
 
 def match_record(state: RewriteState, match: Match) -> MatchRecord:
-    """Return the record of a match.
+    """Return the `MatchRecord` of a match.
 
     Args:
-      state: a state that has the match.
+      state: a state in which the match is valid.
       match: the match.
     """
     bound = operands(state.graph, state.task.rules[match.xfer_id], match.nodes, match.bindings)
@@ -173,7 +175,7 @@ def match_record(state: RewriteState, match: Match) -> MatchRecord:
 
 
 def _node_record(state: RewriteState, node: Node) -> NodeRecord:
-    """Return the record of a node."""
+    """Return the `NodeRecord` of a node of the state's graph."""
     op_type, attributes = node.key()[:2], attributes_of(state.graph, node)[0]
     operator = (*op_type, sorted(attributes.items()), len(node.captured))
     runtime = state.graph_cost.nodes[node.id].runtime_ps
@@ -183,14 +185,20 @@ def _node_record(state: RewriteState, node: Node) -> NodeRecord:
 def _new_tensor_records(
     state: RewriteState, nodes: Iterable[NodeRecord], known: Container[int]
 ) -> tuple[TensorRecord, ...]:
-    """Return the records of the tensors that the nodes name and that are not known yet."""
+    """Return the records of the tensors that the nodes read or make, except the tensors whose ids are in `known`."""
     named = dict.fromkeys(t for node in nodes for t in (*node.inputs, *node.outputs) if t != ABSENT and t not in known)
     views = [state.graph.at(sizes) for sizes in state.task.sizes]
     return tuple([_tensor_record(state.graph, views, tensor) for tensor in named])
 
 
 def _tensor_record(graph: Graph, views: list[Graph], tensor: int) -> TensorRecord:
-    """Return the record of a tensor; `views` contains the graph at each of the typical sizes."""
+    """Return the `TensorRecord` of a tensor.
+
+    Args:
+      graph: the graph.
+      views: the graph at each of the typical sizes.
+      tensor: id of the tensor.
+    """
     known, constant = graph.types.get(tensor), graph.constants.get(tensor)
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
     if known is None:
@@ -212,14 +220,14 @@ def _output_records(graph: Graph) -> list[NodeRecord]:
 
 
 def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarray:
-    """Pack an episode's edits into one array.
+    """Pack the edits of an episode of T steps into one array.
 
     Args:
-      edits: the edits; the first one describes the initial state.
-      taken: the match of each action, or None for NO-OP.
+      edits: T + 1 edits: `first_edit` of the initial state, then the edit of each step.
+      taken: for each step the match that was applied, or None for NO-OP.
 
     Returns:
-      int64 [k], for `unpack`.
+      int64 [k], which `unpack` reads.
     """
     edits, taken = list(edits), list(taken)
     flat = [FORMAT, len(edits)]
@@ -248,10 +256,10 @@ def _pack_match(flat: list[int], match: MatchRecord) -> None:
 
 
 def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
-    """Return the edits and the match of each action (None for NO-OP) that `pack` packed.
+    """Return the two arguments of `pack` from its result: the edits, and the match of each step (None for NO-OP).
 
     Raises:
-      RLFlowError: the array is damaged, has another format, or names something that never appeared.
+      RLFlowError: the array is damaged, has another FORMAT, or contains an id that no earlier edit introduced.
     """
     whole = packed.dtype == np.int64 and packed.ndim == 1
     numbers = iter(packed.tolist() if whole else ())
@@ -271,7 +279,7 @@ def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
 
 
 def _is_consistent(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
-    """Check that each edit names only nodes, tensors and matches that have appeared and are not removed."""
+    """Check that each edit refers only to nodes, tensors and matches that earlier edits added and did not remove."""
     nodes, tensors, matches = set(), {ABSENT}, set()
     for edit, match in zip(edits, [None, *taken], strict=True):
         old = (*edit.lost, match) if match else edit.lost
@@ -280,7 +288,7 @@ def _is_consistent(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
         left = len(nodes) - len(edit.removed)
         nodes.difference_update(edit.removed)
         matches.difference_update(edit.lost)
-        if len(nodes) != left:  # one was removed twice
+        if len(nodes) != left:  # A node was removed twice.
             return False
         tensors.update(tensor.id for tensor in edit.tensors)
         nodes.update(node.id for node in edit.nodes)
@@ -291,7 +299,15 @@ def _is_consistent(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
 
 
 def _names_only(edit: Edit, nodes: set[int], tensors: set[int]) -> bool:
-    """Check that the new nodes and matches of an edit name only these ids, and that every new node makes a tensor."""
+    """Check that the nodes, matches and rewired pairs of an edit refer only to the given ids.
+
+    Every node must also have an output, and every match an operand.
+
+    Args:
+      edit: the edit.
+      nodes: ids of all nodes after the edit.
+      tensors: ids of all tensors so far, and ABSENT.
+    """
     for node in edit.nodes:
         if not tensors.issuperset((*node.inputs, *node.outputs)) or not set(node.outputs) - {ABSENT}:
             return False
@@ -333,13 +349,13 @@ OPERATOR_COLUMNS = 1 + ATTRIBUTE_FEATURES + FINGERPRINT  # the first column is t
 
 
 class SignatureFeatures(NamedTuple):
-    """The features of operators and tensors by signature.
+    """Tables of the features of operators and tensors, with one row for each signature.
 
     Attributes:
       operators: int64 [k], ascending, signatures as in `NodeRecord.operator`.
-      operator_features: float32 [k, OPERATOR_COLUMNS].
+      operator_features: float32 [k, OPERATOR_COLUMNS], the features of each of these operators.
       tensors: int64 [m], ascending, signatures as in `TensorRecord.signature`.
-      tensor_features: float32 [m, TENSOR_FEATURES].
+      tensor_features: float32 [m, TENSOR_FEATURES], the features of each of these tensors.
     """
 
     operators: np.ndarray
@@ -349,11 +365,11 @@ class SignatureFeatures(NamedTuple):
 
     @classmethod
     def of(cls, states: Sequence[RewriteState], edits: Sequence[Edit]) -> Self:
-        """Compute the features of all signatures that the edits of an episode name.
+        """Compute the features of all signatures in the edits of an episode.
 
         Args:
-          states: the states of the episode.
-          edits: for each state, the edit that led to it; the first edit describes the first state.
+          states: T + 1 states of the episode.
+          edits: T + 1 edits: `first_edit` of the first state, then the edit that led to each further state.
         """
         operators: dict[int, np.ndarray] = {}
         tensors: dict[int, np.ndarray] = {}
@@ -368,7 +384,7 @@ class SignatureFeatures(NamedTuple):
 
 
 def merged_signatures(parts: Iterable[SignatureFeatures]) -> SignatureFeatures:
-    """Merge several tables into one table that contains each signature once."""
+    """Merge the tables of several episodes into tables that contain each signature once."""
     whole = SignatureFeatures(*map(np.concatenate, zip(*parts, strict=True)))
     operators, of_operators = np.unique(whole.operators, return_index=True)
     tensors, of_tensors = np.unique(whole.tensors, return_index=True)

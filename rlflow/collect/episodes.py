@@ -1,8 +1,8 @@
 """Episodes of the real environment, and the shards that store them.
 
-A shard is one .npz of plain arrays (no pickle): the arrays of all episodes laid end to end, and the lengths that
-separate them. The graphs of an episode share most rows of features, so a `KeptGraph` stores row numbers into common
-tables and reads like a `GraphArrays`.
+A shard is one .npz file of plain arrays (no pickle). Each array is the concatenation of the arrays of several episodes;
+further arrays store the lengths of the parts. The graphs of an episode share most rows of features. A `KeptGraph`
+therefore stores row numbers into common tables; it has the attributes of a `GraphArrays`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ class Tables(NamedTuple):
     """All distinct feature rows of several graphs.
 
     Attributes:
-      nodes: float32 [N, F].
-      edges: float32 [E, Fe].
+      nodes: float32 [N, F], the distinct rows of `GraphArrays.nodes`.
+      edges: float32 [E, Fe], the distinct rows of `GraphArrays.edges`.
     """
 
     nodes: np.ndarray
@@ -32,10 +32,10 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptGraph:
-    """A graph that stores row numbers into shared tables; it reads like a `GraphArrays` (rlflow/common/task.py).
+    """A graph that stores row numbers into shared tables, and has the attributes of `GraphArrays`.
 
     Attributes:
-      ops, senders, receivers, globals: as in GraphArrays.
+      ops, senders, receivers, globals: as in `GraphArrays` (rlflow/common/task.py).
       node_rows: int32 [n], rows in `tables.nodes`.
       edge_rows: int32 [e], rows in `tables.edges`.
       tables: the shared tables.
@@ -58,12 +58,12 @@ class KeptGraph:
         return self.tables.edges[self.edge_rows]
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """Iterate over the fields of GraphArrays, in its order."""
+        """Iterate over the arrays in the order of the fields of `GraphArrays`."""
         return (getattr(self, name) for name in GraphArrays._fields)
 
 
 def with_shared_tables(graphs: Sequence[GraphArrays | KeptGraph]) -> list[KeptGraph]:
-    """Return the graphs with feature rows in new shared tables."""
+    """Return the graphs as `KeptGraph` objects that all share one new `Tables`."""
     node_rows, nodes = _distinct_rows(graph.nodes for graph in graphs)
     edge_rows, edges = _distinct_rows(graph.edges for graph in graphs)
     tables = Tables(nodes, edges)
@@ -74,7 +74,10 @@ def with_shared_tables(graphs: Sequence[GraphArrays | KeptGraph]) -> list[KeptGr
 
 
 def _distinct_rows(arrays: Iterable[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the row numbers of each array, int32, and the table of all distinct rows in order of first occurrence."""
+    """Return, for each array, int32 row numbers into a table, and the table.
+
+    The table, float32, contains each distinct row of all arrays once, in the order of first occurrence.
+    """
     numbers: dict[bytes, int] = {}
     rows, width = [], 0
     for array in arrays:
@@ -94,7 +97,8 @@ COUNTED = (
     "index", "steps", "copied", "version", "n_node", "n_edge", "n_matched", "n_edits", "n_measurements", "node_rows",
     "edge_rows", "senders", "receivers",
 )  # fmt: skip
-BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")  # fields of KeptGraph by length
+# The fields of KeptGraph with one entry per node, and the fields with one entry per edge.
+BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")
 
 
 @dataclass
@@ -104,15 +108,15 @@ class Episode:
     Attributes:
       actions: int32 [T, 2], (xfer_id, location); xfer_id == N is NO-OP.
       rewards: float32 [T].
-      terminated, truncated: bool [T]; only the last step may be true.
-      costs: float64 [T + 1], estimated runtime in ms.
-      counts: int32 [T + 1, N], locations per rule, at most max_locations.
+      terminated, truncated: bool [T]; only the last entry may be True.
+      costs: float64 [T + 1], the objective of each graph in the unit of the task (`Task.unit`), such as ms.
+      counts: int32 [T + 1, N], number of locations of each rule, at most max_locations.
       graphs: T + 1 graphs, each a GraphArrays or a KeptGraph.
-      index: position in the collection; together with the run's seed, it determines the episode.
+      index: number of the episode in its collection; together with the run's seed, it determines the episode.
       matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the rewrite matched; empty for NO-OP.
-      edits: int64 [...], the packed edits of the episode (see `rlflow.collect.edits.unpack`).
-      signatures: features of all signatures that the edits name; may contain further signatures.
-      copied: number of first steps that were copied from another episode; they are not interactions.
+      edits: int64 [k], the packed edits of the episode (see `rlflow.collect.edits.unpack`); None for other tasks.
+      signatures: features of all signatures in the edits, and perhaps of further ones; None for other tasks.
+      copied: number of first steps that were copied from another episode; these steps are not interactions.
       version: version of the observation (`EncodingSpec.version`).
       measurements: hash of each graph measured for the rewards → seconds that the measurement took.
     """
@@ -173,8 +177,11 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
 
 
 def _varying_arrays(episode: Episode, name: str) -> list[np.ndarray]:
-    """Return an episode's arrays of varying length: one array of edits or measurements, or one `matched` array for each
-    step.
+    """Return the arrays of an episode whose lengths vary.
+
+    Args:
+      episode: the episode.
+      name: "edits" or "measurements" for a list of one array, or "matched" for a list of one array per step.
     """
     if name == "measurements":
         return [np.array(list(episode.measurements.items()), MEASUREMENT)]
@@ -184,7 +191,7 @@ def _varying_arrays(episode: Episode, name: str) -> list[np.ndarray]:
 
 
 def read_shard(path: Path | str) -> list[Episode]:
-    """Read the episodes of a file of `write_shard`.
+    """Read the episodes from a file that `write_shard` wrote.
 
     Raises:
       RLFlowError: the file is missing or damaged.
@@ -263,7 +270,11 @@ def _check(arrays: dict[str, np.ndarray]) -> None:
 
 
 def _signatures(arrays: dict[str, np.ndarray]) -> SignatureFeatures | None:
-    """Return the signatures of a shard, or None if its task has none; raise ValueError if they are damaged."""
+    """Return the signature features in the arrays of a shard, or None if the shard has none.
+
+    Raises:
+      ValueError: the numbers of signatures and of feature rows differ.
+    """
     if "operators" not in arrays:
         return None
     result = SignatureFeatures(*[arrays[name] for name in SignatureFeatures._fields])

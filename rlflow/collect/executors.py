@@ -3,11 +3,12 @@
 A job is a function of a module with plain arguments. Its worker can die at any moment, and another worker then does the
 job again. Doing a job twice must therefore have the same effect as doing it once.
 
-An executor has three methods and one line in `EXECUTORS`:
+An executor is a class with these three methods, registered in `EXECUTORS`:
 
-    run(function, *arguments)   run in a worker, called from any thread; raise WorkerDied if the worker dies
-    stop()                      announce that no caller waits for running jobs any more
-    close()                     free all resources after the last `run` has returned
+    run(function, *arguments)   Call the function in a worker and return its result. Any thread may call this method. It
+                                raises WorkerDied if the worker dies.
+    stop()                      Announce that the results of running jobs are no longer needed.
+    close()                     Free all resources. It is called after the last `run` has returned.
 """
 
 import os
@@ -34,8 +35,8 @@ EXECUTORS = Registry(
         "ray": "rlflow.collect.executors:RayExecutor",
     },
 )
-TRIES = 3  # workers that may die of one job before it fails
-CONNECT_SECONDS = 10.0  # time within which a cluster must answer
+TRIES = 3  # number of workers that must die during one job until the job counts as failed
+CONNECT_SECONDS = 10.0  # time limit for the first answer of a cluster
 CANCEL_SECONDS = 0.5  # time within which a job on a cluster is cancelled after `stop`
 
 
@@ -43,9 +44,9 @@ class Job(NamedTuple):
     """One unit of work for a worker.
 
     Attributes:
-      name: the name in messages, such as "shard 3".
-      function: a function of a module.
-      arguments: its arguments, plain values.
+      name: the name of the job in messages, such as "shard 3".
+      function: a function that is defined in a module.
+      arguments: the arguments of the function, picklable values.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Job(NamedTuple):
 
 
 class Workers:
-    """A pool that does `count` jobs at a time. A single local worker is this process itself.
+    """A pool of workers that runs `count` jobs at the same time. A single local worker is this process itself.
 
     Args:
       executor: a name in EXECUTORS.
@@ -75,11 +76,12 @@ class Workers:
 
         Args:
           jobs: the jobs.
-          ahead: number of jobs that are started before their results are needed, if there are several workers.
+          ahead: number of jobs that are submitted before the first result is taken; without an effect for one local
+            worker.
 
         Raises:
-          RLFlowError: a job raised RLFlowError, failed otherwise (the message contains its traceback), or killed its
-            workers.
+          RLFlowError: a job raised RLFlowError or another exception (the message then contains the traceback), or TRIES
+            workers died during one job.
         """
         if self._executor is None:
             yield from (call_with_traceback(job.function, *job.arguments) for job in jobs)
@@ -122,8 +124,9 @@ class Workers:
 
 
 class LocalExecutor:
-    """Worker processes of this machine, each in a pool of its own, so that the death of one process affects only one
-    job.
+    """An executor with `count` worker processes on this machine.
+
+    Each process is in a pool of its own, so the death of one process affects only one job.
     """
 
     def __init__(self, count: int):
@@ -143,9 +146,7 @@ class LocalExecutor:
             self._idle.put(process)
 
     def stop(self) -> None:
-        """Do nothing: `close` waits for running jobs, and an interrupt from the terminal reaches the processes by
-        itself.
-        """
+        """Do nothing. `close` waits for running jobs, and the terminal sends Ctrl-C to the processes, too."""
 
     def close(self) -> None:
         while not self._idle.empty():
@@ -153,10 +154,11 @@ class LocalExecutor:
 
 
 class RayExecutor:
-    """Workers on a Ray cluster: the cluster at RAY_ADDRESS, else the one running on this machine, else a new local one.
+    """An executor whose workers run on a Ray cluster.
 
-    All nodes need the same packages, and the same files at the same paths. The caller decides how many jobs run at a
-    time; Ray never runs more jobs than the cluster has CPUs.
+    The environment variable RAY_ADDRESS names the cluster. Without the variable, it is a cluster that runs on this
+    machine, or a new local one. All nodes need the same packages, and the same files at the same paths. `Workers`
+    limits how many jobs run at the same time, and Ray never runs more jobs than the cluster has CPUs.
     """
 
     def __init__(self, _count: int):
@@ -201,7 +203,10 @@ class RayExecutor:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise OSError if no server listens at the address: Ray itself would try for minutes."""
+    """Raise OSError if no server listens at an address HOST:PORT or ray://HOST:PORT; ignore other addresses.
+
+    Ray itself would try to connect for minutes.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()

@@ -1,11 +1,10 @@
-"""Exploring episodes: return along known actions, then take the steps that have been seen least.
+"""Exploring episodes: repeat the first actions of a known episode, then take the steps that have been seen least.
 
-The controller's episode is the trunk, and exploring episodes are its branches (Go-Explore, Ecoffet et al. 2021). Most
-steps draw a match that the world model does not know. Among unknown matches, a match whose pattern or rule gained
-elsewhere comes first, then the match that the episode has tried least. Two matches count as the same if one plan makes
-their replacements. Other steps draw a match of the rule that was applied the fewest times: a chain of rewrites is found
-only if its first step is taken, although this step may gain nothing. An episode explores for as many steps as it
-returned along, and at least 30, because a long return means a large graph.
+This is Go-Explore (Ecoffet et al. 2021): exploring episodes branch off from the greedy episode of the controller. Most
+exploring steps draw a match that the world model does not know. Among unknown matches, matches with an expected gain
+come first, then matches whose plan the episode has applied least. Other steps draw a match of the rule that was applied
+the fewest times: a chain of rewrites is found only if its first step is taken, although this step may gain nothing. The
+remaining steps draw any valid action.
 """
 
 from collections import Counter
@@ -20,55 +19,56 @@ from rlflow.collect.rollouts import record
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import LocalState, Match, Reward, Task, valid_actions
 
-UNIFORM = 0.25  # share of the steps drawn uniformly from all valid actions
-RAREST = 0.35  # share of the steps drawn from the matches of the rules that were applied the fewest times
+UNIFORM = 0.25  # share of the exploring steps that are drawn uniformly from all valid actions
+RAREST = 0.35  # share of the exploring steps that are drawn from the matches of the rules applied the fewest times
 
 
 @runtime_checkable
 class ExplorationObserver(Protocol):
-    """An observer of exploring episodes that knows what earlier episodes have seen, such as a world model's observer.
-    """
+    """An observer of exploring episodes that knows the matches of earlier episodes; world models provide observers."""
 
     def begin(self, state: LocalState) -> None:
-        """Record that an episode starts at this state."""
+        """Record that an episode starts in this state."""
 
     def took(self, match: Match, state: LocalState) -> None:
-        """Record that a match led to this state.
+        """Record a step of the episode.
 
         Args:
-          match: a match of the previous state.
-          state: the state after the match.
+          match: the match of the previous state that was applied.
+          state: the state after the step.
         """
 
     def knows(self, match: Match) -> bool:
-        """Return True if a match like this match of the current state has been applied before."""
+        """Return True if the observer knows the effect of a match of the current state from earlier episodes."""
 
     def times(self, xfer_id: int) -> int:
-        """Return the number of times that earlier episodes applied the rule."""
+        """Return how often earlier episodes applied the rule with this xfer_id."""
 
     def expects(self, match: Match) -> float:
-        """Return the expected gain of a match of the current state, estimated from other matches."""
+        """Return the expected gain of a match of the current state, estimated from similar matches."""
 
 
 def play_novel(
     task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
     observer: ExplorationObserver | None = None, restored: Sequence[LocalState] = (),
 ) -> Episode:
-    """Play an exploring episode: return along valid actions, then explore (Go-Explore, Ecoffet et al. 2021).
+    """Play an exploring episode: apply given actions first, then explore (Go-Explore, Ecoffet et al. 2021).
 
-    An exploring step is drawn in one of three ways: uniformly (UNIFORM), from the rules that were applied the fewest
-    times (RAREST), or from the least familiar matches. Familiarity compares, in this order, whether the observer knows
-    the match, whether it expects no gain, and how often this episode applied the plan of the match.
+    An exploring step is drawn from all valid actions (with probability UNIFORM), from the matches of the rules that
+    were applied the fewest times (RAREST), or from the least familiar matches. The familiarity of a match consists, in
+    descending order of importance, of three values: whether the observer knows the match, whether it expects no gain,
+    and how often this episode applied the plan of the match.
 
     Args:
       task: the task.
       reward: the reward.
-      prefix: the valid actions to return along.
+      prefix: the valid actions with which the episode begins.
       steps: largest number of exploring steps.
       rng: the random generator.
       index: index of the episode.
-      observer: what earlier episodes have seen; None to count the plans of this episode alone.
-      restored: the states before and after each action of the prefix, if they are known; they are copied, not computed.
+      observer: an observer that knows the matches of earlier episodes; None to count only the plans of this episode.
+      restored: the states before and after each action of the prefix, which are then not computed again; () if they are
+        unknown.
 
     Raises:
       RLFlowError: the task has neither a valid action nor NO-OP.

@@ -1,7 +1,7 @@
 """Random episodes of the real environment, collected in parallel and resumably.
 
-Episode k of a run depends only on the run's seed and k. The number of workers, their place, the death of a worker, a
-kill and a restart therefore change nothing. Workers write whole shards; episodes on disk are never played again.
+Episode k of a run depends only on the run's seed and k. It is the same for any number of workers on any machines, and
+after the death of a worker, a kill or a restart. Workers write whole shards; episodes on disk are never played again.
 """
 
 import math
@@ -31,9 +31,9 @@ ARRIVAL_SECONDS = 60.0  # time that a network file system may take to show a fil
 def play_random(
     task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0, by_rule: float = 0.0
 ) -> Episode:
-    """Play one random episode; by default the paper's random agent (see `draw_action`).
+    """Play one random episode. With by_rule = 0, the actions are drawn as by the paper's random agent.
 
-    If an action is a move (`env.moves=batched`), the episode records the single rewrites of each move.
+    With `env.moves=batched`, each drawn action is a batched rewrite, and the episode records its single rewrites.
 
     Args:
       task: the task.
@@ -41,7 +41,7 @@ def play_random(
       max_steps: number of single rewrites after which the episode is truncated.
       rng: the random generator.
       index: index of the episode.
-      by_rule: probability with which a step draws a rule first, then a location.
+      by_rule: probability that a step draws a rule first and then a location, see `draw_action`.
 
     Raises:
       RLFlowError: the task has no valid action.
@@ -66,13 +66,14 @@ def play_random(
 
 
 def draw_action(valid: np.ndarray, no_op: int, rng: np.random.Generator, by_rule: float = 0.0) -> tuple[int, int]:
-    """Draw one of the valid actions.
+    """Draw one of the valid actions at random.
 
-    Every valid action, NO-OP included, is equally probable, as in the paper. If the action is not NO-OP, a second draw
-    replaces it with probability `by_rule`: first a rule, then one of its locations, each uniformly.
+    Every valid action, NO-OP included, is equally probable, as for the paper's random agent. If the drawn action is not
+    NO-OP, it is replaced with probability `by_rule`: a rule with a valid action is drawn uniformly, then one of the
+    rule's locations.
 
     Args:
-      valid: int [k, 2], the valid actions.
+      valid: int [k, 2], the valid actions (xfer_id, location).
       no_op: the xfer_id of NO-OP.
       rng: the random generator.
       by_rule: probability of the second draw.
@@ -92,12 +93,12 @@ def record(
     task: Task, reward: Reward, states: Sequence[State], actions: Sequence[tuple[int, int]], index: int = 0,
     copied: int = 0,
 ) -> Episode:  # fmt: skip
-    """Return the episode of a sequence of states and actions.
+    """Compute the rewards of a sequence of states and actions, and return the sequence as an episode.
 
     Args:
       task: the task.
       reward: the reward.
-      states: T + 1 states.
+      states: T + 1 states, from the initial state on.
       actions: T valid actions; action t leads from states[t] to states[t + 1]. Only the last one may be NO-OP.
       index: index of the episode.
       copied: number of first steps that were copied from another episode.
@@ -132,11 +133,11 @@ def record(
 def edits_of(
     states: Sequence[RewriteState], actions: Sequence[tuple[int, int]]
 ) -> tuple[np.ndarray, SignatureFeatures]:
-    """Return the packed edits of an episode and the features of the signatures that they name.
+    """Return the packed edits of an episode, and the features of the signatures in these edits.
 
     Args:
       states: T + 1 states.
-      actions: T actions.
+      actions: T actions (xfer_id, location); action t leads from states[t] to states[t + 1].
     """
     edits, taken = [first_edit(states[0])], []
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
@@ -151,13 +152,13 @@ def edits_of(
 
 
 class Figures(NamedTuple):
-    """The figures of one episode.
+    """The summary of one episode, which a worker sends instead of the episode.
 
     Attributes:
       steps: number of steps.
-      gained: return, the sum of the rewards.
+      gained: the return, which is the sum of the rewards.
       best_gain: decrease of the cost from the first to the cheapest state, in percent of the first cost.
-      measurements: see `Episode`.
+      measurements: hash of each measured graph → seconds that the measurement took.
     """
 
     steps: int
@@ -186,7 +187,7 @@ def _play(spec: TaskSpec, seed: int, indices: list[int], by_rule: float) -> list
 
 
 def _play_shard(spec: TaskSpec, seed: int, indices: list[int], by_rule: float, path: str) -> tuple[list[Figures], str]:
-    """Play and write the episodes of a shard; return their figures and the hash of the file."""
+    """Play the episodes of a shard and write them; return the summary of each episode and the SHA-256 of the file."""
     episodes = _play(spec, seed, indices, by_rule)
     write_shard(path, episodes)
     return list(map(figures, episodes)), file_hash(path)
@@ -203,24 +204,24 @@ def collect(
     spec: TaskSpec, folder: Path | str, episodes: int, workers: int, seed: int, progress=None, log=None,
     executor: str = "local", by_rule: float = 0.0,
 ) -> dict:
-    """Play the episodes that are not on disk yet.
+    """Play random episodes and write them to shards. Episodes that are on disk already are not played again.
 
     Args:
-      spec: the task.
-      folder: folder of the shards; several machines must share it.
+      spec: the description of the task.
+      folder: folder of the shards; if workers run on several machines, all of them must have this folder.
       episodes: number of episodes, including the episodes on disk.
       workers: number of workers.
       seed: seed of the run.
-      progress: a tqdm-like object that is updated after every finished episode.
-      log: called with (episodes on disk, scalars) for every new episode. The scalars are "return", "best_gain" (of the
-        cheapest state of all episodes so far, in percent of the first cost), "episode_length" and "interactions" so
-        far.
+      progress: a tqdm-like object that is updated by the number of finished episodes.
+      log: called with (number of episodes on disk, scalars) for every new episode. The scalars are "return" and
+        "episode_length" of this episode, "best_gain" (the largest gain of any state so far, in percent of the initial
+        cost), and "interactions" (the number of steps so far).
       executor: a name in `rlflow.collect.executors.EXECUTORS`.
       by_rule: see `draw_action`.
 
     Returns:
-      a dict of "episodes", "interactions" (steps of the real environment), "new_interactions" (steps of episodes that
-        were not on disk before) and "measurement_seconds" (time that measured rewards took, counting each graph once).
+      A dict of "episodes", "interactions" (steps of all episodes), "new_interactions" (steps of the episodes that were
+        not on disk before) and "measurement_seconds" (time that measured rewards took, counting each graph once).
     """
     folder, spec = Path(folder).absolute(), spec.absolute()
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
@@ -259,7 +260,12 @@ def collect(
 
 
 def _figures_on_disk(path: Path, indices: list[int]) -> list[Figures] | None:
-    """Return the figures of a shard's episodes, or None if the shard is damaged or lacks an episode."""
+    """Return the summaries of the episodes in a shard, or None if the shard is missing, damaged or lacks an episode.
+
+    Args:
+      path: the shard.
+      indices: indices of the episodes that the shard should contain.
+    """
     try:
         result = read_shard(path)[: len(indices)]  # an earlier run may have played more episodes
     except RLFlowError:
@@ -268,7 +274,15 @@ def _figures_on_disk(path: Path, indices: list[int]) -> list[Figures] | None:
 
 
 def _await_file(path: Path, written: str) -> None:
-    """Wait until a file written by another machine is here with the expected hash; raise RLFlowError after a minute."""
+    """Wait until a file that a worker wrote is visible on this machine.
+
+    Args:
+      path: the file.
+      written: the SHA-256 of the file.
+
+    Raises:
+      RLFlowError: the file is not visible with this hash after ARRIVAL_SECONDS.
+    """
     deadline = time.monotonic() + ARRIVAL_SECONDS
     while not path.exists() or file_hash(path) != written:
         if time.monotonic() > deadline:
@@ -280,16 +294,17 @@ def online_batches(
     spec: TaskSpec, batch: int, workers: int, seed: int, first_batch: int = 0, executor: str = "local",
     by_rule: float = 0.0,
 ) -> Iterator[list[Episode]]:
-    """Yield fresh batches of random episodes without end, played two batches ahead (RLFlow, section 3.3.2).
+    """Yield batches of new random episodes without end (RLFlow paper, section 3.3.2).
 
-    Batch b contains the episodes b·batch … (b+1)·batch − 1, so a run can continue at any batch.
+    Batch b contains the episodes b · batch to (b + 1) · batch − 1, so a run can continue at any batch. Several workers
+    play the episodes of up to two further batches while a batch is used.
 
     Args:
-      spec: the task.
+      spec: the description of the task.
       batch: number of episodes of a batch.
       workers: number of workers.
       seed: seed of the run.
-      first_batch: number of the first batch.
+      first_batch: number of the first batch to yield.
       executor: a name in `rlflow.collect.executors.EXECUTORS`.
       by_rule: see `draw_action`.
     """
@@ -304,20 +319,20 @@ def online_batches(
 def best_random(
     task: Task, folder: Path | str, interactions: int, max_steps: int, seed: int, by_rule: float = 0.0
 ) -> tuple[list[tuple[int, int]], int]:
-    """Return the cheapest graph that random play meets within a number of interactions, the control of every result.
+    """Find the cheapest graph of random play with a given number of interactions. Other results are compared with it.
 
     The episodes on disk are used first; further episodes are played as needed.
 
     Args:
       task: the task.
-      folder: folder of the shards.
-      interactions: number of steps of the real environment.
+      folder: folder of the shards with random episodes.
+      interactions: number of steps of the real environment that random play may take.
       max_steps: number of steps after which a new episode is truncated.
       seed: seed of the run.
       by_rule: see `draw_action`.
 
     Returns:
-      (the (xfer_id, location) pairs that lead to the cheapest graph, the number of interactions).
+      (the (xfer_id, location) pairs that lead to the cheapest graph, the number of steps of random play).
     """
     best_cost, best_actions, played, index = task.initial.objective / task.per_unit, [], 0, 0
     stored = iter(read_episodes(folder))
