@@ -1,4 +1,4 @@
-"""Motifs of activation functions: as exporters decompose them, as ONNX operators and as operators of ONNX Runtime."""
+"""Motifs of activation functions: decomposed as by exporters, as ONNX operators and as operators of ONNX Runtime."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from benchmarks.random_models.sketch import Misfit, Sketch
 
 
 def without_double(s: Sketch) -> None:
-    """Raise Misfit in float64, for which ONNX Runtime has no kernel of Erf, HardSigmoid and their combinations."""
+    """Raise Misfit if the sketch is in float64: ONNX Runtime has no float64 kernels of Erf, HardSigmoid and Gelu."""
     if s.float == np.float64:
         raise Misfit
 
 
 def gelu(s: Sketch) -> None:
-    """Draw x (erf(x / √2) + 1) / 2 in the orders that exporters write."""
+    """Draw x (erf(x / √2) + 1) / 2, with the products in one of the orders of exporters; sometimes x is a sum."""
     without_double(s)
     x = s.real()
     x = biased(s, x) if x.shape and s.chance(0.5) else x
@@ -34,7 +34,7 @@ def gelu(s: Sketch) -> None:
 
 
 def tanh_gelu(s: Sketch) -> None:
-    """Draw the approximation of Gelu by a hyperbolic tangent."""
+    """Draw the decomposed Tanh approximation of Gelu, 0.5 x (1 + tanh(0.798 (x + 0.0447 x³)))."""
     x = calm(s, s.real(low=1), 4)
     cube = s.op("Pow", x, scalar(s, x, s.pick([3, 3, 3, 2])), bound=x.bound**3)
     summed = commuted(s, "Add", x, commuted(s, "Mul", cube, scalar(s, x, s.pick([0.044715] * 4 + [0.05]))))
@@ -44,7 +44,7 @@ def tanh_gelu(s: Sketch) -> None:
 
 
 def whole_gelu(s: Sketch) -> None:
-    """Draw the operator Gelu, now and then of a sum."""
+    """Draw the operator Gelu, with or without approximation, of x or of x plus a constant."""
     if s.opset < 20:
         raise Misfit
     without_double(s)
@@ -54,7 +54,7 @@ def whole_gelu(s: Sketch) -> None:
 
 
 def own_gelu(s: Sketch) -> None:
-    """Draw ONNX Runtime's BiasGelu or QuickGelu."""
+    """Draw the operator BiasGelu or QuickGelu of ONNX Runtime."""
     if s.chance(0.5):
         without_double(s)
         x = s.real(low=1)
@@ -70,7 +70,10 @@ def gated(s: Sketch) -> None:
 
 
 def hard_curve(s: Sketch) -> None:
-    """Draw HardSigmoid, as one operator or clipped, alone or as a factor; or HardSwish."""
+    """Draw the operator HardSwish, or HardSigmoid of x, alone or multiplied by x.
+
+    HardSigmoid is one operator or the decomposition Clip(x + 3, 0, 6) / 6.
+    """
     without_double(s)
     x = s.real(low=1)
     forms = ["operator", "divided", "multiplied"] + ["whole"] * (s.opset >= 14)
@@ -93,13 +96,13 @@ def hard_curve(s: Sketch) -> None:
 
 
 def roots(s: Sketch) -> None:
-    """Draw a power of one half or of another number."""
+    """Draw Pow of a positive tensor with the exponent 0.5 or, less often, 0.25."""
     y = positive(s, calm(s, s.real(low=1), 8))
     s.op("Pow", y, scalar(s, y, s.pick([0.5, 0.5, 0.5, 0.25])))
 
 
 def quotients(s: Sketch) -> None:
-    """Draw 1 / y, x / y or x (1 / y)."""
+    """Draw 1 / y as Div or Reciprocal, or 1.5 / y, and mostly multiply the result by x."""
     x = calm(s, s.real(low=1), 64)
     y = positive(s, calm(s, s.like(x), 8))
     match s.pick(["one", "one", "factor", "factor", "number"]):
@@ -127,8 +130,8 @@ def softmax(s: Sketch) -> None:
 
 
 def logarithm(s: Sketch) -> None:
-    """Draw the logarithm of a softmax, as one operator or two, or the logarithm of another function."""
-    x = calm(s, s.real(low=1), 2)  # else a probability could vanish
+    """Draw LogSoftmax, Log of Softmax, or Log of Sigmoid."""
+    x = calm(s, s.real(low=1), 2)  # otherwise a probability could be rounded to 0, which has no logarithm
     axis = s.pick([-1, len(x.shape) - 1, 0])
     match s.pick(["one", "two", "two", "sigmoid"]):
         case "one":
@@ -139,7 +142,7 @@ def logarithm(s: Sketch) -> None:
             s.op("Log", one(s, "Sigmoid", x), bound=3)
 
 
-ACTIVATION_MOTIFS = {  # → how often, as in MOTIFS
+ACTIVATION_MOTIFS = {  # motif → relative frequency
     gelu: 4.5, tanh_gelu: 2, whole_gelu: 1.5, own_gelu: 1, gated: 1, hard_curve: 2.5, roots: 0.7, quotients: 1.2,
     softmax: 1.2, logarithm: 1,
 }  # fmt: skip

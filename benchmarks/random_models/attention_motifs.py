@@ -1,4 +1,4 @@
-"""Motifs of attention: the reshapes, transposes and products of exporters, and operators of ONNX and ONNX Runtime."""
+"""Motifs of attention: decomposed as by exporters, as the ONNX operator and as operators of ONNX Runtime."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def attention(s: Sketch) -> None:
-    """Draw a product of two computed tensors, scaled before or after."""
+    """Draw x yᵀ with optional scalings of x and of the product, and an optional Softmax."""
     x = s.real(low=2, high=4)
     inner = s.like(x)
     y = s.op("Transpose", inner, perm=[*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2])
@@ -23,7 +23,15 @@ def attention(s: Sketch) -> None:
 
 
 def scores(s: Sketch, q: Tensor, k: Tensor) -> Tensor:
-    """Draw the softmax of q k: scaled by another kernel, scaled by the kernel of the product, or not scaled."""
+    """Draw Softmax(c q k + m) and return its tensor.
+
+    The scaling by c is a Mul, a Div, part of FusedMatMul, or missing; the mask m is mostly missing.
+
+    Args:
+        s: the sketch.
+        q: queries [batch, heads, length, features].
+        k: transposed keys [batch, heads, features, positions].
+    """
     form = s.pick(["Mul", "Mul", "Div", "Div", "inside", "none"])
     number = s.pick([0.5, 2.0, 1.5])
     z = fused_matmul(s, q, k, number) if form == "inside" else matmul(s, q, k)
@@ -36,7 +44,7 @@ def scores(s: Sketch, q: Tensor, k: Tensor) -> Tensor:
 
 
 def heads(s: Sketch) -> None:
-    """Draw attention of several heads, with exporters' reshapes and transposes of positions and features."""
+    """Draw multi-head attention of tensors [batch, positions, features], with exporters' Reshapes and Transposes."""
     batch, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 4))
     sizes = [batch, positions, count, depth]
 
@@ -51,7 +59,7 @@ def heads(s: Sketch) -> None:
 
 
 def heads_apart(s: Sketch) -> None:
-    """Draw attention of tensors that have their heads already; now and then the heads share a key."""
+    """Draw attention of tensors [batch, heads, positions, features]; seldom all heads share one key and value."""
     batch, count, length, positions, depth = (int(n) for n in s.rng.integers(1, 4, 5))
     q = s.real(rank=4) if s.chance(0.5) else s.input((batch, count, length, depth))
     batch, count, length, depth = q.shape
@@ -61,7 +69,11 @@ def heads_apart(s: Sketch) -> None:
 
 
 def stacked(s: Sketch) -> None:
-    """Draw matrices stacked along one axis, since an exporter transposes along three only; now and then on end."""
+    """Draw Reshape, Transpose and Reshape that transpose the last two axes of a tensor of rank 4.
+
+    Some exporters write this form, which merges the first two axes to transpose a tensor of rank 3. A look-alike merges
+    the middle two axes instead.
+    """
     x = s.real(rank=4, low=1)
     batch, count, rows, columns = x.shape
     one = [batch, count * rows, columns] if s.chance(0.1) else [s.pick([batch * count, -1]), rows, columns]
@@ -70,7 +82,7 @@ def stacked(s: Sketch) -> None:
 
 
 def whole_attention(s: Sketch) -> None:
-    """Draw ONNX's Attention: with or without a scale, causal or not; now and then several heads share a key."""
+    """Draw the operator Attention, with or without a scale, causal or not; seldom all heads share one key and value."""
     if s.opset < 23:
         raise Misfit
     batch, count, length, positions, depth = (int(n) for n in s.rng.integers(1, 4, 5))
@@ -83,7 +95,7 @@ def whole_attention(s: Sketch) -> None:
 
 
 def own_attention(s: Sketch) -> None:
-    """Draw ONNX Runtime's MultiHeadAttention, with as many keys as queries or with more."""
+    """Draw ONNX Runtime's MultiHeadAttention; the number of keys is random, as is the number of queries."""
     if s.float == np.float64:
         raise Misfit  # ONNX Runtime has no kernel
     batch, length, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 5))
@@ -94,6 +106,6 @@ def own_attention(s: Sketch) -> None:
     s.op("com.microsoft.MultiHeadAttention", q, k, v, num_heads=count, **attributes)
 
 
-ATTENTION_MOTIFS = {  # → how often, as in MOTIFS
+ATTENTION_MOTIFS = {  # motif → relative frequency
     attention: 3, heads: 1.5, heads_apart: 2, stacked: 0.5, whole_attention: 2, own_attention: 0.8,
 }  # fmt: skip

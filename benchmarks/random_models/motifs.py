@@ -1,8 +1,9 @@
-"""Motifs of random models: substructures that the rules match, almost match or produce.
+"""Motifs of random models: substructures that rules match, almost match or produce.
 
-A motif draws on a `Sketch`. Most motifs choose between forms that a rule takes and look-alikes that it must refuse. The
-attributes, the order of operands and the broadcast shapes are random, too, where they do not matter. This module has
-motifs of single elements and of layout, and helpers of all motifs; each other family has a module of its own.
+A motif is a function of a `Sketch` that draws nodes, that is, adds them to the sketch. Most motifs choose at random
+between forms that a rule matches and similar forms that the rule must refuse. Attributes, the order of operands and
+broadcast shapes are random, too, if they do not matter to the rule. This module has motifs of element-wise operators,
+of layout and of reductions, and helpers for all motifs. The other motifs are in modules named after their subject.
 """
 
 from math import prod
@@ -16,17 +17,20 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def scalar(s: Sketch, x: Tensor, value: float) -> Tensor:
-    """Return a number of the data type of x."""
+    """Return a constant of shape () with the data type of x."""
     return s.constant(np.asarray(value, x.dtype))
 
 
 def calm(s: Sketch, x: Tensor, bound: float) -> Tensor:
-    """Return x, or its hyperbolic tangent if an element could exceed the bound."""
+    """Return x if its elements are at most `bound` in absolute value, otherwise draw and return Tanh of x."""
     return s.op("Tanh", x, bound=1) if x.bound > bound else x
 
 
 def positive(s: Sketch, x: Tensor) -> Tensor:
-    """Return a tensor of at least one half, so that its roots and quotients are as exact as the tensor."""
+    """Draw |x|, sigmoid(x) or x², plus 0.5, 1 or 2.
+
+    The elements of the result are at least 0.5, so roots and quotients of the result amplify no rounding error.
+    """
     kind = s.pick(["Abs", "Sigmoid", "Mul"] if x.bound <= 12 else ["Abs", "Sigmoid"])
     y = s.op("Mul", x, x) if kind == "Mul" else one(s, kind, x)
     return commuted(s, "Add", y, scalar(s, x, s.pick([0.5, 1.0, 2.0])))
@@ -37,7 +41,13 @@ def commuted(s: Sketch, kind: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 def operand(s: Sketch, x: Tensor, positive: bool = False) -> Tensor:
-    """Return a constant that broadcasts against x, mostly without enlarging x."""
+    """Return a weight of a random shape that broadcasts against x, mostly to the shape of x.
+
+    Args:
+        s: the sketch.
+        x: the other operand.
+        positive: True for positive elements only.
+    """
     rank, shape = len(x.shape), x.shape
     forms = [(), (), (1,), shape, shape[-1:], tuple(n if s.chance(0.5) else 1 for n in shape)]
     if rank > 1:
@@ -49,7 +59,13 @@ def operand(s: Sketch, x: Tensor, positive: bool = False) -> Tensor:
 
 
 def with_constant(s: Sketch, x: Tensor, kind: str) -> Tensor:
-    """Draw x and a constant, now and then the neutral one."""
+    """Draw Add, Sub, Mul or Div of x and a constant. With probability 0.12 the constant is neutral (0 or 1).
+
+    Args:
+        s: the sketch.
+        x: the tensor.
+        kind: the operator.
+    """
     if s.chance(0.12):
         neutral = 0 if kind in ("Add", "Sub") else 1
         c = s.constant(np.full(s.pick([(), (1,), (1,) * len(x.shape)]), neutral, x.dtype))
@@ -78,14 +94,14 @@ def two(s: Sketch) -> None:
 
 
 def several(s: Sketch) -> None:
-    """Draw a variadic operator of one to four operands."""
+    """Draw Sum, Max or Min of one to four tensors of equal shape."""
     x = s.real(empty=True)
     kinds = ["Sum", "Sum", "Max", "Min"] if s.float != np.float64 or s.opset < 13 else ["Sum", "Max"]
     s.op(s.pick(kinds), x, *(s.like(x) for _ in range(s.pick([0, 0, 1, 1, 1, 2, 3]))))
 
 
 def constant_outward(s: Sketch) -> None:
-    """Draw (x + c) + y or (x + c) · d."""
+    """Draw (x + c) + y or (x + c) · d with constants c and d; some sums are products instead."""
     x = s.number()
     inner = with_constant(s, x, s.pick(["Add", "Add", "Mul"]))
     if s.chance(0.5):
@@ -95,7 +111,7 @@ def constant_outward(s: Sketch) -> None:
 
 
 def factored(s: Sketch) -> None:
-    """Draw x·d + y·d or x·d + y·e."""
+    """Draw x·d + y·d or, less often, x·d + y·e with constants d and e."""
     x = s.number()
     y, d = s.like(x), operand(s, x)
     e = d if s.chance(0.8) else operand(s, x)
@@ -144,10 +160,10 @@ def square(s: Sketch) -> None:
 
 
 def choice(s: Sketch) -> None:
-    """Draw comparisons and Where."""
+    """Draw Where with a condition that compares x with a constant."""
     x = s.number()
     y = s.like(x)
-    if not x.exact and x.dtype.kind == "f":  # then the result must not jump where the comparison changes
+    if not x.exact and x.dtype.kind == "f":  # this result is continuous where rounding can change the condition
         threshold = s.constant(np.asarray(0.25, x.dtype))
         s.op("Where", s.op("Less", x, threshold), threshold, x, bound=max(x.bound, 1))
     else:
@@ -155,7 +171,7 @@ def choice(s: Sketch) -> None:
         s.op("Where", compared, x, y, bound=max(x.bound, y.bound))
 
 
-# Casts to these lose nothing.
+# Data type → data types to which a cast loses no information for the values of a sketch.
 WIDER = {
     "float16": ["float32", "float64"], "float32": ["float64"], "float64": [], "int32": ["int64", "float64"],
     "int64": ["float64"],
@@ -163,7 +179,10 @@ WIDER = {
 
 
 def casts(s: Sketch) -> None:
-    """Draw one cast or two. Only exact elements are cast to a smaller type, so that rounding cannot decide a result."""
+    """Draw one Cast, or two in a row.
+
+    Only exact floating-point tensors are cast to a smaller type, because a cast could enlarge a rounding error.
+    """
     x = s.number()
     wider = WIDER[x.dtype.name]
     narrower = ["float32", "float16"] if x.exact and x.dtype.kind == "f" else ["float32"] if x.dtype.kind == "i" else []
@@ -178,7 +197,7 @@ def casted(s: Sketch, x: Tensor, dtype: str) -> Tensor:
 
 
 def clamps(s: Sketch) -> None:
-    """Draw two or three clamps in a row, each with both bounds, one bound or none."""
+    """Draw two or three clamps in a row; each is a Relu, or a Clip with or without an upper bound."""
     x = s.real(empty=True)
     for _ in range(s.pick([2, 2, 3])):
         if s.chance(0.4):
@@ -195,14 +214,17 @@ def clamps(s: Sketch) -> None:
 
 
 def clamped_sum(s: Sketch) -> None:
-    """Draw relu(relu(x) + relu(y)). The outer clamp is needed if an inner one is missing or the sum is a difference."""
+    """Draw relu(relu(x) + relu(y)), or a look-alike: relu(relu(x) + y) or relu(relu(x) - relu(y)).
+
+    Only in the first form is the outer Relu redundant.
+    """
     x = s.real()
     y = s.op("Relu", s.like(x)) if s.chance(0.85) else s.like(x)
     s.op("Relu", commuted(s, "Add" if s.chance(0.85) else "Sub", s.op("Relu", x), y))
 
 
 def equals(s: Sketch) -> None:
-    """Draw an operator twice on one tensor, or two different operators."""
+    """Draw the same activation of one tensor two or three times; some of them are replaced by Neg."""
     x, kind = s.real(low=1), s.pick(["Relu", "Sigmoid", "Sigmoid", "Tanh"])
     for _ in range(s.pick([2, 2, 3])):
         one(s, kind if s.chance(0.9) else "Neg", x)
@@ -220,7 +242,7 @@ def perm_of(s: Sketch, rank: int) -> list[int] | None:
 
 
 def between(s: Sketch, x: Tensor) -> Tensor:
-    """Draw nothing, or an operator that can move through a change of layout."""
+    """Return x, or draw an element-wise operator of x that commutes with Transpose and Reshape."""
     activations = ["Relu", "Relu", "Sigmoid", "Tanh"] if x.shape else ["Relu"]
     return s.pick([
         lambda: x, lambda: x,
@@ -240,7 +262,7 @@ def reshape(s: Sketch, x: Tensor, sizes) -> Tensor:
 
 
 def shape_for(s: Sketch, x: Tensor) -> list[int]:
-    """Return a random shape of as many elements, now and then with -1 or 0."""
+    """Return a shape for Reshape that keeps the number of elements of x; some sizes are written as -1 or 0."""
     if s.chance(0.2):
         return list(x.shape)
     if prod(x.shape) == 0:
@@ -265,7 +287,7 @@ def reshapes(s: Sketch) -> None:
 
 
 def squeezes(s: Sketch) -> None:
-    """Draw axes that are added and removed, the same ones or others."""
+    """Draw Unsqueeze, then Squeeze of the same or of another axis, then perhaps Unsqueeze again."""
     x = s.number(high=3)
     axes = sorted(s.permutation(len(x.shape) + 1)[: s.pick([1, 1, 2])])
     x = s.op("Unsqueeze", x, late={"axes": np.array(axes)})
@@ -287,7 +309,7 @@ def transposed_sum(s: Sketch) -> None:
 
 
 def moves(s: Sketch) -> None:
-    """Draw operators that copy elements and that no rule is about."""
+    """Draw one operator that moves or copies elements: Gather, Slice, Expand, Tile or Pad."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     size = x.shape[axis]
@@ -311,7 +333,7 @@ def moves(s: Sketch) -> None:
 
 
 def moved(s: Sketch) -> None:
-    """Draw a Transpose before or after an operator that does not depend on it, apart from its axes."""
+    """Draw a Transpose before or after a Softmax or a reduction along one axis."""
     x = s.real(low=2)
     perm, kind = perm_of(s, len(x.shape)), s.pick(["Softmax", "Softmax", "ReduceMean", "ReduceSum"])
     if s.chance(0.5):
@@ -328,7 +350,15 @@ def over_axis(s: Sketch, kind: str, x: Tensor) -> Tensor:
 
 
 def reduced(s: Sketch, kind: str, x: Tensor, axes: list[int] | None, **keep) -> Tensor:
-    """Draw the reduction over some axes or over all."""
+    """Draw a reduction.
+
+    Args:
+        s: the sketch.
+        kind: the operator, for instance "ReduceSum".
+        x: the tensor.
+        axes: the reduced axes; None for all axes.
+        keep: the attribute `keepdims`, or nothing for its default 1.
+    """
     summands = prod(x.shape if axes is None else [x.shape[axis] for axis in axes]) if kind == "ReduceSum" else 1
     return s.op(kind, x, late={} if axes is None else {"axes": np.array(axes)}, bound=x.bound * summands, **keep)
 
@@ -343,7 +373,7 @@ def reduction(s: Sketch) -> None:
 
 
 def reductions(s: Sketch) -> None:
-    """Draw a reduction and an operator that joins it: another reduction, a Squeeze, or the number of its summands."""
+    """Draw a reduction, then another reduction, a Squeeze, or a division by the number of reduced elements."""
     x, kind = s.real(low=1), s.pick(["ReduceMean", "ReduceSum", "ReduceSum", "ReduceMax"])
     axes = s.permutation(len(x.shape))
     first, second = sorted(axes[: s.pick([1, 1, 2])]), axes[-1:]
@@ -364,12 +394,12 @@ def reductions(s: Sketch) -> None:
 
 
 def top(s: Sketch) -> None:
-    """Draw TopK, one of whose outputs may be unused."""
+    """Draw TopK with k = 1; the model may use one or both outputs."""
     x = s.real(low=1)
     if x.exact:
         s.op("TopK", x, late={"k": np.array([1], np.int64)}, outputs=2, axis=-1, bound=max(x.bound, x.shape[-1]))
 
-MOTIFS = {  # → how often, relative to all others
+MOTIFS = {  # motif → relative frequency
     constants_chain: 6, two: 3, several: 2, constant_outward: 3, factored: 2, unary: 6, square: 2, choice: 1, casts: 1,
     clamps: 1.5, clamped_sum: 0.7, equals: 0.7,
     transposes: 4, reshapes: 4, squeezes: 3, transposed_sum: 2, moves: 3, moved: 1, reduction: 2, reductions: 2,

@@ -7,18 +7,21 @@ from benchmarks.random_models.matrix_motifs import biased, columns, gemm, matmul
 from benchmarks.random_models.motifs import calm, commuted, reduced, scalar
 from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
-EPSILONS = [0.5, 0.125, 2**-10]
+EPSILONS = [0.5, 0.125, 2**-10]  # values of ε; a normalisation enlarges its input at most by the factor 1/√ε
 
 
 def deviation(s: Sketch, squared: Tensor, axis: int, epsilon: float) -> Tensor:
-    """Draw √(mean of the squares along the axis + ε)."""
+    """Draw √(mean of `squared` along the axis + ε) and return its tensor."""
     variance = reduced(s, "ReduceMean", squared, [axis], **{"keepdims": 1} if s.chance(0.5) else {})
     summand = s.constant(np.full(s.pick([(), (), (1,), squared.shape[-1:]]), epsilon, squared.dtype))
     return s.op("Sqrt", commuted(s, "Add", variance, summand))
 
 
 def layer_norm(s: Sketch) -> None:
-    """Draw (x − m) / σ · g + b, or TensorFlow's x (g / σ) + (b − m g / σ)."""
+    """Draw a decomposed layer normalisation: (x − m) / σ · g + b, or TensorFlow's x (g / σ) + (b − m g / σ).
+
+    m and σ are mean and standard deviation along an axis; g and b are weights.
+    """
     x = calm(s, s.real(low=1), 8)  # its square must not be too large
     last, rank = x.shape[-1], len(x.shape)
     axis, epsilon = s.pick([-1, -1, -1, rank - 1, 0]), s.pick(EPSILONS)
@@ -43,7 +46,7 @@ def layer_norm(s: Sketch) -> None:
 
 
 def rms_norm(s: Sketch) -> None:
-    """Draw x / √(mean of x² + ε) · g."""
+    """Draw a decomposed RMS normalisation, x / √(mean of x² + ε) · g."""
     x = calm(s, s.real(low=1), 8)
     axis, epsilon = s.pick([-1, -1, -1, len(x.shape) - 1, 0]), s.pick(EPSILONS)
     square = s.op("Mul", x, x) if s.chance(0.15) else s.op("Pow", x, scalar(s, x, 2), bound=x.bound**2)
@@ -59,7 +62,7 @@ def rms_norm(s: Sketch) -> None:
 
 
 def whole_norm(s: Sketch) -> None:
-    """Draw RMSNormalization or LayerNormalization, mostly of a residual sum."""
+    """Draw the operator RMSNormalization, or the operator LayerNormalization of a tensor or of a sum of two tensors."""
     if s.opset < 17:
         raise Misfit
     x = s.real(rank=3) if s.chance(0.5) else s.real(low=1)
@@ -79,7 +82,7 @@ def whole_norm(s: Sketch) -> None:
 
 
 def own_norm(s: Sketch) -> None:
-    """Draw ONNX Runtime's SkipLayerNormalization, of sequences and of rows."""
+    """Draw ONNX Runtime's SkipLayerNormalization of tensors of rank 3 or, less often, 2."""
     if s.float == np.float64:
         raise Misfit  # ONNX Runtime has no kernel
     x = s.real(rank=s.pick([3, 3, 3, 2]))
@@ -92,7 +95,7 @@ def own_norm(s: Sketch) -> None:
 
 
 def normalised_product(s: Sketch) -> None:
-    """Draw BatchNormalization of the columns of a product."""
+    """Draw BatchNormalization after a MatMul or a Gemm."""
     x = s.real(rank=2)
     if s.chance(0.5):
         y = matmul(s, x, columns(s, x))
@@ -103,6 +106,6 @@ def normalised_product(s: Sketch) -> None:
     batch_norm(s, y)
 
 
-NORM_MOTIFS = {  # → how often, as in MOTIFS
+NORM_MOTIFS = {  # motif → relative frequency
     layer_norm: 5.5, rms_norm: 4, whole_norm: 2.5, own_norm: 1.2, normalised_product: 1,
 }  # fmt: skip

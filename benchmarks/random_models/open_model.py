@@ -1,7 +1,8 @@
-"""Random models whose sizes are symbols.
+"""Random models with symbolic input sizes.
 
-A model is drawn with primes as sizes, which no other axis has, and with motifs of shape arithmetic. The axes of inputs
-with these sizes then get names. A name stays if the model runs in ONNX Runtime at all sizes of the comparison.
+First a model is drawn with motifs of shape arithmetic, and some of its sizes are the primes of TYPICAL, which no other
+axis has. Then each input axis of such a size becomes a symbol. A symbol is kept if ONNX Runtime can run the model at
+several sizes of the symbol and all results are finite.
 """
 
 from collections.abc import Mapping
@@ -17,27 +18,33 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.symbols import Symbols
 
-TYPICAL = {"batch": 7, "seq": 11, "past": 13}
-SIZES = 3  # at which a model is compared: the typical one and others
-LARGEST_SIZE = 18
-LEAST = 0.5  # of the other sizes are the least there are
+TYPICAL = {"batch": 7, "seq": 11, "past": 13}  # symbol → its typical size
+SIZES = 3  # number of assignments of sizes to the symbols at which a model must run; the first has the typical sizes
+LARGEST_SIZE = 18  # largest size in the third and later assignments
+LEAST = 0.5  # probability of the smallest possible size in the third and later assignments
 
 
 class OpenModel(NamedTuple):
-    """A model with one to three symbols, and the sizes (symbol → size) at which it runs, the typical ones first."""
+    """A model with one to three symbols.
+
+    Attributes:
+        model: the model.
+        sizes: assignments symbol → size at which the model runs; the first has the typical sizes.
+    """
 
     model: onnx.ModelProto
     sizes: tuple[dict[str, int], ...]
 
 
 def random_open_model(seed: int) -> OpenModel:
-    """Return the model and the sizes that belong to a seed."""
+    """Return a random model with symbols; equal seeds give equal models."""
     for attempt in count():
         rng = np.random.default_rng([seed, attempt])
         names = sorted(rng.choice(list(TYPICAL), int(rng.integers(1, 4)), replace=False))
         model = drawn(Sketch([seed, attempt], {str(name): TYPICAL[name] for name in names}))
         typical = {str(name): TYPICAL[name] for name in names}
-        # One size that is neither typical nor least: an axis of 11 or 1, which broadcasts, is no symbol.
+        # The second assignment has neither typical nor smallest sizes. Otherwise an axis that broadcasts, with the size
+        # 11 or 1, could pass for a symbol.
         other = {name: int(rng.integers(2, TYPICAL[name])) for name in typical}
         sizes = [typical, other, *({name: _size(rng) for name in typical} for _ in range(SIZES - 2))]
         opened = _opened(model, sizes)
@@ -46,12 +53,19 @@ def random_open_model(seed: int) -> OpenModel:
 
 
 def _size(rng: np.random.Generator) -> int:
-    """Return a random size that is at least the least one."""
+    """Return a random size from 2 to LARGEST_SIZE, or 0, which stands for the smallest possible size of a symbol."""
     return 0 if rng.random() < LEAST else int(rng.integers(2, LARGEST_SIZE + 1))
 
 
 def _opened(model: onnx.ModelProto, sizes: list[dict[str, int]]) -> OpenModel | None:
-    """Return the model with as many symbols as it runs with, or None if it runs with no symbol."""
+    """Return the model with all symbols, or else with as many symbols as can be added one by one.
+
+    Return None if the model cannot run with any symbol.
+
+    Args:
+        model: the model with fixed sizes.
+        sizes: assignments symbol → size; the first has the sizes that become symbols.
+    """
     kept: set[str] = set()
     result = None
     for names in (set(sizes[0]), *({name} for name in sizes[0])):
@@ -71,7 +85,7 @@ def _tried(model: onnx.ModelProto, sizes: list[dict[str, int]]) -> OpenModel | N
     for value in opened.graph.input:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_value in named:
-                dim.dim_param = named[dim.dim_value]  # which takes the place of the number
+                dim.dim_param = named[dim.dim_value]  # dim_value and dim_param exclude each other
     for value in opened.graph.output:
         value.type.tensor_type.ClearField("shape")
     least = Symbols(opened.graph.input, opened.graph.node, {}).least
@@ -92,7 +106,15 @@ def _tried(model: onnx.ModelProto, sizes: list[dict[str, int]]) -> OpenModel | N
 
 
 def _declare(value: onnx.ValueInfoProto, shapes: list[tuple[int, ...]], sizes: list[Mapping[str, int]]) -> bool:
-    """Declare the shape of an output that has these shapes at these sizes; return False if its rank varies."""
+    """Declare the shape of an output, and return False if its rank is not the same at all assignments of sizes.
+
+    Each axis is declared as a symbol, as a number, or as unknown if its size is neither constant nor a symbol's size.
+
+    Args:
+        value: the output, which is changed.
+        shapes: shape of the output at each assignment.
+        sizes: assignments symbol → size.
+    """
     if len(set(map(len, shapes))) > 1:
         return False
     shape = value.type.tensor_type.shape

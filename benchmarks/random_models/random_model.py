@@ -1,7 +1,7 @@
-"""Random models for fuzzing: small, valid, numerically tame, and full of structures that rules almost match.
+"""Random models for fuzzing: small and valid, with bounded values and many structures that rules match or almost match.
 
-A graph consists of motifs: substructures that the rules are about, with random ranks, shapes, attributes and data
-types, which read the tensors that the graph has already.
+A graph consists of motifs. A motif is a substructure that rules match, with random rank, shape, attributes and data
+type. It reads inputs and results that the graph already has.
 """
 
 from collections.abc import Mapping
@@ -23,20 +23,20 @@ from benchmarks.random_models.sketch import INPUT_BOUND, Sketch
 from benchmarks.random_models.slice_motifs import SLICE_MOTIFS
 from benchmarks.random_models.window_motifs import WINDOW_MOTIFS
 
-# Motif → how often it is drawn, relative to the others.
+# The following mappings are motif → relative frequency.
 PLAIN = MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
 WITH_SYMBOLS = IMAGE_MOTIFS | WINDOW_MOTIFS
-ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS  # channels that are padded and cut are numbers
-OF_SHAPES = 1.0  # motifs of shape arithmetic for every other one, where sizes are symbols
+ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS  # not with symbols: motifs that pad or cut channels need a number of channels
+OF_SHAPES = 1.0  # in models with symbols: number of motifs of shape arithmetic per other motif
 
 
 def random_model(seed: int) -> onnx.ModelProto:
-    """Return a valid model of 3 to 25 operators; the same seed gives the same bytes."""
+    """Return a valid model without symbols, with 3 to 25 nodes besides Constant nodes; equal seeds give equal bytes."""
     return drawn(Sketch(seed))
 
 
 def drawn(sketch: Sketch) -> onnx.ModelProto:
-    """Draw motifs on a sketch and return its model."""
+    """Add random motifs to a sketch until it has a random number of nodes (3 to 18), and return its model."""
     # ONNX Runtime has no float64 kernels for images on the CPU.
     on_images = WITH_SYMBOLS if sketch.symbols else ON_IMAGES
     weights = PLAIN | (on_images if sketch.float != np.float64 else {})
@@ -51,15 +51,18 @@ def drawn(sketch: Sketch) -> onnx.ModelProto:
 
 
 def random_values(model: onnx.ModelProto, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
-    """Return random inputs: sixteenths and integers within ±2, so that sums and products are exact.
+    """Return random inputs of a model: name → array.
+
+    Floating-point elements are multiples of 1/16 and integers are whole numbers, all from -2 to 2. Sums and products of
+    such numbers are exact.
 
     Args:
         model: the model.
-        seed: of the values.
-        sizes: symbol → size.
+        seed: seed of the values.
+        sizes: symbol → size, for a model with symbols.
 
     Raises:
-        ValueError: a size is neither in the model nor in `sizes`.
+        ValueError: `sizes` lacks a symbol of the model.
     """
     rng = np.random.default_rng(seed)
     values = {}
