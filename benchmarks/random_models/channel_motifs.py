@@ -1,4 +1,4 @@
-"""Motifs of channels around convolutions and pools: channels are padded, cut, chosen, shuffled or scaled."""
+"""Motifs around convolutions and pools in which channels are padded, sliced, gathered, scaled or concatenated."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from benchmarks.random_models.window_motifs import chosen
 
 
 def depthwise(s: Sketch, x: Tensor) -> Tensor:
-    """Draw a convolution with one kernel for each channel, seldom with one for each pair of channels."""
+    """Draw a depthwise convolution of x and return its tensor; seldom each group has two channels instead of one."""
     kernel = kernel_for(s, x)
     group = x.shape[1] if s.chance(0.9) or x.shape[1] % 2 else x.shape[1] // 2
     attributes = conv_attributes(s, x, kernel, grouped=0) | {"group": group}
@@ -27,7 +27,7 @@ def depthwise(s: Sketch, x: Tensor) -> Tensor:
 
 
 def separable(s: Sketch) -> None:
-    """Draw a convolution, mostly clamped, followed by a depthwise one, a pool or a Pad of channels."""
+    """Draw a convolution, mostly with Relu, followed by a depthwise convolution, a MaxPool or a Pad of channels."""
     x = image(s)
     kernel = kernel_for(s, x)
     y = conv(s, x, kernel, s.chance(0.9), conv_attributes(s, x, kernel, grouped=0.1))
@@ -45,8 +45,12 @@ def separable(s: Sketch) -> None:
 
 
 def cut_channels(s: Sketch) -> None:
-    """Draw a cut of some channels, mostly the last ones, before or after an operator that treats each channel alone."""
-    x = s.input((1, s.pick([3, 4, 6]), 4, s.pick([3, 4])))  # whose channels are no symbol
+    """Draw a Slice that removes the last channel, or look-alikes, beside an operator that treats each channel alone.
+
+    The operator is a depthwise convolution after the Slice, or a pool before or after it. The look-alikes also remove
+    the first channel or slice another axis.
+    """
+    x = s.input((1, s.pick([3, 4, 6]), 4, s.pick([3, 4])))  # an input, so that its number of channels is no symbol
     ends = {"starts": np.array([0 if s.chance(0.8) else 1]), "ends": np.array([x.shape[1] - 1])}
     axis = 1 if s.chance(0.9) else 2
     kind = s.pick(["depthwise", "depthwise", "MaxPool", "AveragePool"])
@@ -61,20 +65,20 @@ def cut_channels(s: Sketch) -> None:
 
 
 def chosen_channels(s: Sketch) -> None:
-    """Draw a choice of channels before a depthwise convolution or a Split."""
+    """Draw a Gather of channels before a depthwise convolution or a Split."""
     y = chosen(s, image(s))
     depthwise(s, y) if s.chance(0.5) else split(s, y, 1 if s.chance(0.9) else 0, 2)
 
 
 def scaled_join(s: Sketch) -> None:
-    """Draw a factor or a summand for each channel of two joined tensors."""
+    """Draw a Concat of two images, mostly along channels, then a factor or a summand for each channel."""
     x = image(s)
     joined = concat(s, 1 if s.chance(0.9) else 2, x, s.like(x))
     per_channel(s, joined, s.pick(["Mul", "Add"]))
 
 
 def sampled(s: Sketch) -> None:
-    """Draw a pool with strides, mostly of windows of one element, then a convolution, mostly 1×1."""
+    """Draw an AveragePool with strides, mostly with windows of one element, then a convolution, mostly 1×1."""
     x = image(s)
     positions = len(x.shape) - 2
     window = {"kernel_shape": [1 if s.chance(0.9) else 2] * positions, "strides": [s.pick([1, 2, 2])] * positions}
@@ -84,21 +88,21 @@ def sampled(s: Sketch) -> None:
 
 
 def mean_of_positions(s: Sketch) -> None:
-    """Draw the mean over all positions of each channel, mostly without keeping the axes."""
+    """Draw ReduceMean over all spatial axes, or seldom over channels, mostly with keepdims=0."""
     x = image(s)
     axes = [*range(2, len(x.shape))] if s.chance(0.85) else [1]
     s.op("ReduceMean", x, late={"axes": np.array(axes)}, keepdims=0 if s.chance(0.8) else 1)
 
 
 def gated(s: Sketch) -> None:
-    """Draw an image times a computed number for each channel, mostly a different one for each image."""
+    """Draw an image times one factor per channel, mostly the image's GlobalAveragePool, else an input of the graph."""
     x = image(s)
     gate = s.op("GlobalAveragePool", x) if s.chance(0.8) else s.input((1, *x.shape[1:2], *[1] * (len(x.shape) - 2)))
     commuted(s, "Mul", x, gate)
 
 
 def joined_parts(s: Sketch) -> None:
-    """Draw two or more images joined, normalised or clamped together, then convolved."""
+    """Draw a Concat of images, an optional normalisation, an optional activation or Pad, and a convolution."""
     x = image(s)
     y = concat(s, 1 if s.chance(0.9) else 2, x, *(s.like(x) for _ in range(s.pick([1, 1, 2, 3]))))
     if s.chance(0.25):
@@ -121,7 +125,7 @@ def joined_parts(s: Sketch) -> None:
         conv(s, y, kernel, bias, attributes, s.pick([0, 8]) * attributes.get("group", 1))
 
 
-CHANNEL_MOTIFS = {  # → how often, as in MOTIFS
+CHANNEL_MOTIFS = {  # motif → relative frequency
     separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
     gated: 1, joined_parts: 2,
 }  # fmt: skip

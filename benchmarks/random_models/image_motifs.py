@@ -1,4 +1,4 @@
-"""Motifs of convolutional networks, on images [N, C, …] with one to three spatial axes."""
+"""Motifs of convolutional networks: convolutions, pools and normalisations of images [N, C, …], 1 to 3 spatial axes."""
 
 from math import prod
 
@@ -10,7 +10,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def image(s: Sketch) -> Tensor:
-    """Return a tensor with more than one channel, mostly with two spatial axes."""
+    """Return an existing tensor [N, C, …] with C > 1 and one to three spatial axes, or a new input of this kind."""
     rank = s.pick([3, 4, 4, 4, 4, 5])
     return s.find(
         lambda t: t.dtype == s.float and 3 <= len(t.shape) <= 5 and prod(t.shape) > 0 and t.shape[1] > 1,
@@ -19,7 +19,20 @@ def image(s: Sketch) -> Tensor:
 
 
 def window(s: Sketch, x: Tensor, kernel: list[int], dilated: bool, widest: int = 0) -> dict:
-    """Return strides, paddings (less than kernel + widest), dilations and automatic padding: mostly the defaults."""
+    """Return random attributes strides, pads, auto_pad and dilations of a convolution or pool.
+
+    Attributes with default values are mostly left out.
+
+    Args:
+        s: the sketch.
+        x: the image.
+        kernel: size of the kernel along each spatial axis.
+        dilated: True if dilations are allowed.
+        widest: each padding is less than the size of the kernel plus this number.
+
+    Raises:
+        Misfit: the window is larger than the padded image.
+    """
     drawn = {}
     if s.chance(0.25):
         drawn["strides"] = [s.pick([1, 2, 2]) for _ in kernel]
@@ -33,18 +46,35 @@ def window(s: Sketch, x: Tensor, kernel: list[int], dilated: bool, widest: int =
     if dilated and s.chance(0.12):
         drawn["dilations"] = [s.pick([1, 2]) for _ in kernel]
     if min(spans(x, kernel, drawn)) < 0:
-        raise Misfit  # ONNX infers one element where there is none
+        raise Misfit  # ONNX would infer one element, but the window fits nowhere
     return drawn
 
 
 def spans(x: Tensor, kernel: list[int], window: dict) -> np.ndarray:
-    """Return how far the window can be shifted along each spatial axis."""
+    """Return the largest shift of a window inside the padded image, for each spatial axis.
+
+    A negative number means that the window is larger than the padded image.
+
+    Args:
+        x: the image.
+        kernel: size of the kernel along each spatial axis.
+        window: attributes `pads` and `dilations`, if they are present.
+    """
     pads = np.reshape(window.get("pads", [0, 0] * len(kernel)), (2, -1)).sum(axis=0)
     return np.array(x.shape[2:]) + pads - 1 - (np.array(kernel) - 1) * window.get("dilations", 1)
 
 
 def conv(s: Sketch, x: Tensor, kernel: list[int], bias: bool, attributes: dict, channels: int = 0) -> Tensor:
-    """Draw a convolution with the given number of output channels, or with a random number."""
+    """Draw a convolution and return its tensor.
+
+    Args:
+        s: the sketch.
+        x: the image.
+        kernel: size of the kernel along each spatial axis.
+        bias: True for a convolution with a bias.
+        attributes: attributes of the convolution, see `conv_attributes`.
+        channels: number of output channels; 0 for a random number.
+    """
     group = attributes.get("group", 1)
     inner = x.shape[1] // group
     channels = channels or (
@@ -75,7 +105,13 @@ def batch_norm(s: Sketch, x: Tensor, epsilon: float | None = None) -> Tensor:
 
 
 def per_channel(s: Sketch, x: Tensor, kind: str) -> Tensor:
-    """Draw a factor or summand, mostly one number for each channel."""
+    """Draw x times or plus a weight, mostly with one element per channel.
+
+    Args:
+        s: the sketch.
+        x: the image.
+        kind: "Mul" or "Add".
+    """
     ones = [1] * (len(x.shape) - 2)
     others = [(), (1,), x.shape[-1:], x.shape[-1:], x.shape[1:]]
     shape = s.pick([(x.shape[1], *ones)] * 4 + [(1, x.shape[1], *ones)] * 2 + others)
@@ -101,7 +137,7 @@ def conv_block(s: Sketch) -> None:
 
 
 def conv_siblings(s: Sketch) -> None:
-    """Draw convolutions of one tensor, joined or not."""
+    """Draw two or three convolutions of one image with equal kernel sizes, then perhaps a Concat of their results."""
     x = image(s)
     kernel, bias = kernel_for(s, x), s.chance(0.5)
     attributes = conv_attributes(s, x, kernel, grouped=0.1)
@@ -115,7 +151,7 @@ def conv_siblings(s: Sketch) -> None:
 
 
 def conv_enlarged(s: Sketch) -> None:
-    """Draw a 1×1 convolution beside a 3×3 one."""
+    """Draw a 1×1 convolution and a 3×3 convolution of one image, then perhaps a Concat of both."""
     x = s.real(rank=4) if s.chance(0.4) else s.input([1, s.pick([2, 3, 4]), s.pick([3, 4, 5]), 5])
     bias, pads = s.chance(0.5), [s.pick([0, 0, 0, 1])] * 4
     attributes = {"strides": [2, 2]} if s.chance(0.2) else {}
@@ -130,7 +166,17 @@ def conv_enlarged(s: Sketch) -> None:
 
 
 def pool(s: Sketch, kind: str, x: Tensor, attributes: dict) -> Tensor:
-    """Draw a pool; now and then with the indices of the maxima, where no rounding can change them."""
+    """Draw a pool and return its tensor.
+
+    A MaxPool of an exact tensor sometimes has the indices of the maxima as its second output. Rounding could change the
+    indices for other tensors.
+
+    Args:
+        s: the sketch.
+        kind: "MaxPool" or "AveragePool".
+        x: the image.
+        attributes: attributes of the pool, see `pool_attributes`.
+    """
     if kind == "MaxPool" and x.exact and s.chance(0.1):
         return s.op(kind, x, outputs=2, bound=max(x.bound, prod(x.shape)), **attributes)[0]
     return s.op(kind, x, **attributes)
@@ -145,7 +191,7 @@ def pool_attributes(s: Sketch, kind: str, x: Tensor) -> dict:
         ends = attributes.get("pads", [0, 0] * len(kernel))[len(kernel) :]
         last = -(-spans(x, kernel, attributes) // strides) * strides
         if np.any(last >= spans(x, [1] * len(kernel), attributes) + 1 - ends):
-            raise Misfit  # a window that begins in the padding behind: ONNX counts it, ONNX Runtime does not
+            raise Misfit  # a window begins in the end padding: ONNX counts this window, ONNX Runtime does not
     if kind == "AveragePool" and s.chance(0.25):
         attributes["count_include_pad"] = 1
     return attributes
@@ -163,7 +209,7 @@ def relu_pool(s: Sketch) -> None:
 
 
 def conv_pool(s: Sketch) -> None:
-    """Draw a 1×1 convolution before or after an average."""
+    """Draw a 1×1 convolution before or after an AveragePool or a GlobalAveragePool."""
     x = image(s)
     kernel = [1] * (len(x.shape) - 2)
     attributes = {"group": 2} if x.shape[1] % 2 == 0 and s.chance(0.15) else {}
@@ -193,7 +239,7 @@ def joined_pools(s: Sketch) -> None:
 
 
 def normalised(s: Sketch) -> None:
-    """Draw BatchNormalization alone, of any rank, then an operator that it can be folded into."""
+    """Draw BatchNormalization of an image or of a tensor of rank 2 to 5, then up to two factors or summands."""
     x = image(s) if s.chance(0.7) else s.real(low=2, high=5)
     y = batch_norm(s, x)
     for _ in range(s.pick([0, 1, 2])):
@@ -209,7 +255,7 @@ def joined_norms(s: Sketch) -> None:
 
 
 def mul_add(s: Sketch) -> None:
-    """Draw a factor and a summand for each channel."""
+    """Draw an image times one factor per channel, plus one summand per channel."""
     per_channel(s, per_channel(s, image(s), "Mul"), "Add")
 
 
@@ -222,7 +268,7 @@ def channel_shuffle(s: Sketch) -> None:
 
 
 def image_unary(s: Sketch) -> None:
-    """Draw operators on images that no rule is about."""
+    """Draw an operator on images that no rule rewrites, for instance LRN or ConvTranspose."""
     x = image(s)
     plain = ["GlobalMaxPool", "LeakyRelu", "Elu", "HardSigmoid"]
     match s.pick([*plain, "InstanceNormalization", "LRN", "PRelu", "ConvTranspose"]):
@@ -240,7 +286,7 @@ def image_unary(s: Sketch) -> None:
             s.op(kind, x, bound=max(1.0, x.bound))
 
 
-IMAGE_MOTIFS = {  # → how often, as in MOTIFS
+IMAGE_MOTIFS = {  # motif → relative frequency
     conv_block: 7, conv_siblings: 4, conv_enlarged: 2, relu_pool: 4, conv_pool: 4, joined_pools: 3,
     normalised: 3, joined_norms: 2, mul_add: 2, channel_shuffle: 1.5, image_unary: 1.5,
 }  # fmt: skip

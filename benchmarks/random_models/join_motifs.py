@@ -11,7 +11,17 @@ def signed(s: Sketch, axis: int, x: Tensor) -> int:
 
 
 def split(s: Sketch, x: Tensor, axis: int, parts: int | None = None) -> list[Tensor]:
-    """Draw two or three parts of random sizes, or equal parts whose sizes are not written down."""
+    """Draw a Split and return its results, with random sizes or as equal parts without the input `split`.
+
+    Args:
+        s: the sketch.
+        x: the tensor.
+        axis: the axis.
+        parts: number of parts; None for two or three.
+
+    Raises:
+        Misfit: the axis has fewer elements than parts.
+    """
     size, parts = x.shape[axis], parts or s.pick([2, 2, 2, 3])
     if size < parts:
         raise Misfit
@@ -24,7 +34,7 @@ def split(s: Sketch, x: Tensor, axis: int, parts: int | None = None) -> list[Ten
 
 
 def wide(s: Sketch) -> tuple[Tensor, int]:
-    """Return a tensor and an axis that can be split."""
+    """Return a tensor and one of its axes of size 2 or more."""
     x = s.number(low=1)
     axes = [k for k, n in enumerate(x.shape) if n > 1]
     if not axes:
@@ -88,7 +98,7 @@ def transposed_split(s: Sketch) -> None:
 
 
 def concats(s: Sketch) -> None:
-    """Draw a nested Concat, a Concat of one tensor or of clamped tensors, or a clamped Concat."""
+    """Draw a Concat of one to four tensors, some with Relu, then perhaps another Concat and a Relu."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     xs = [x, *(s.like(x) for _ in range(s.pick([0, 1, 1, 2])))]
@@ -105,7 +115,7 @@ def concats(s: Sketch) -> None:
 
 
 def two_splits(s: Sketch) -> None:
-    """Draw two tensors, split alike or not, with their parts combined in pairs."""
+    """Draw a Split of each of two tensors, mostly with equal sizes, then Add, Mul or Concat of corresponding parts."""
     x, axis = wide(s)
     y = s.like(x)
     if s.chance(0.7):
@@ -120,7 +130,7 @@ def two_splits(s: Sketch) -> None:
 
 
 def changed_parts(s: Sketch) -> None:
-    """Draw the parts of a Split, each with a constant of its own or all with one tensor that broadcasts."""
+    """Draw a Split into two parts, then Add or Mul of each part with its own weight or with one common tensor."""
     x, axis = wide(s)
     kind, shared = s.pick(["Add", "Mul"]), along(s, x, axis) if s.chance(0.35) else None
     for part in split(s, x, axis, 2):
@@ -130,15 +140,14 @@ def changed_parts(s: Sketch) -> None:
 
 
 def along(s: Sketch, x: Tensor, axis: int) -> Tensor:
-    """Return a constant or an input that broadcasts against x, mostly along the axis."""
+    """Return a weight or a new input that broadcasts against x and mostly has size 1 along the axis."""
     sizes = [n if k != axis and s.chance(0.5) else 1 for k, n in enumerate(x.shape)]
     sizes = sizes if s.chance(0.9) else x.shape
     return s.weight(sizes, dtype=x.dtype) if s.chance(0.5) else s.input(sizes, x.dtype)
 
 
 def split_later(s: Sketch) -> None:
-    """Draw a Split of a tensor that was joined and transposed, was clamped, or has an operand that need not be split.
-    """
+    """Draw a Split after a Concat and a Transpose, after a Relu, or after Add or Mul with a tensor that broadcasts."""
     x = s.number(low=1)
     axis, perm = int(s.rng.integers(len(x.shape))), s.permutation(len(x.shape))
     if s.chance(0.35):
@@ -153,7 +162,7 @@ def split_later(s: Sketch) -> None:
 
 
 def joined_pairs(s: Sketch) -> None:
-    """Draw a Concat of Adds or Muls, or the other way round; of four tensors, or of three with one read twice."""
+    """Draw a Concat of two sums or products, or a sum or product of two Concats, of three or four tensors."""
     x, kind = s.number(low=1), s.pick(["Add", "Mul", "Mul"])
     y, z, w = (s.like(x) for _ in range(3))
     axis = int(s.rng.integers(len(x.shape)))
@@ -167,14 +176,14 @@ def joined_pairs(s: Sketch) -> None:
 
 
 def joined_twice(s: Sketch) -> None:
-    """Draw a Concat of Concats, mostly along other axes."""
+    """Draw a Concat of two Concats, with random axes."""
     x = s.number(low=1)
     y, z, w = (s.like(x) for _ in range(3))
     first, second = (int(s.rng.integers(len(x.shape))) for _ in range(2))
     concat(s, second, concat(s, first, x, y), concat(s, first if s.chance(0.9) else second, z, w))
 
 
-JOIN_MOTIFS = {  # → how often, as in MOTIFS
+JOIN_MOTIFS = {  # motif → relative frequency
     split_concat: 3, relu_split: 2, split_split: 2, split_of_concat: 2, transposed_split: 2, concats: 3,
     two_splits: 2, changed_parts: 2, split_later: 2, joined_pairs: 1.5, joined_twice: 1,
 }  # fmt: skip

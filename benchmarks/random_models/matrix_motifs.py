@@ -1,4 +1,4 @@
-"""Motifs of products of matrices: MatMul, Gemm, and ONNX Runtime's own FusedMatMul and FusedGemm."""
+"""Motifs of matrix products: MatMul, Gemm, and the operators FusedMatMul and FusedGemm of ONNX Runtime."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 def matmul(s: Sketch, x: Tensor, w: Tensor) -> Tensor:
     if 0 in x.shape and len(w.shape) == 1:
-        raise Misfit  # ONNX Runtime refuses some, and leaves the result of others as it finds it
+        raise Misfit  # ONNX Runtime refuses some of these products, and leaves the result of others uninitialised
     return s.op("MatMul", x, w, bound=max(1, x.shape[-1]) * x.bound * w.bound)
 
 
 def columns(s: Sketch, x: Tensor) -> Tensor:
-    """Return a weight for the last axis of x."""
+    """Return a weight that x can be multiplied by from the right, mostly of shape [last size of x, 1 to 5]."""
     if not x.shape:
         raise Misfit
     inner, size = x.shape[-1], s.pick([1, 2, 3, 4, 5])
@@ -35,7 +35,7 @@ def scaled(s: Sketch, y: Tensor) -> Tensor:
 
 
 def factor(s: Sketch) -> Tensor:
-    """Return a tensor that a weight multiplies, mostly of two or three axes."""
+    """Return an existing tensor or a new input as the left operand of a product, mostly of rank 2 or 3."""
     return s.number(low=1, high=4) if s.chance(0.4) else s.real(rank=s.pick([2, 2, 3]))
 
 
@@ -90,12 +90,12 @@ def gemms(s: Sketch) -> None:
 
 
 def same_rows(s: Sketch) -> Tensor:
-    """Return a float tensor of two or three axes, mostly two."""
+    """Return an existing floating-point tensor or a new input of rank 2 or, less often, 3."""
     return s.real(rank=s.pick([2, 2, 3]))
 
 
 def sum_of_products(s: Sketch) -> None:
-    """Draw x y + x z, x z + y z or x w + y u, of tensors and of weights."""
+    """Draw x v + x w, x v + y v or x v + y w; v and w are weights or inputs. Seldom the sum is a difference."""
     x = same_rows(s)
     y = s.like(x)
     weights = [columns(s, x) if s.chance(0.5) else s.input((x.shape[-1], s.pick([2, 3]))) for _ in range(2)]
@@ -108,7 +108,7 @@ def sum_of_products(s: Sketch) -> None:
 
 
 def joined_products(s: Sketch) -> None:
-    """Draw products with one left or one right side, joined along the columns or the rows."""
+    """Draw a Concat of x y and x z along columns, or of x w and y w along rows; seldom along the first axis instead."""
     x = same_rows(s)
     if s.chance(0.5):
         y, z = (s.input((x.shape[-1], s.pick([2, 3]))) if s.chance(0.5) else columns(s, x) for _ in range(2))
@@ -120,7 +120,7 @@ def joined_products(s: Sketch) -> None:
 
 
 def products_of_joins(s: Sketch) -> None:
-    """Draw (x ‖ y) w or (x ‖ y) (z ‖ w), joined along the features or along the rows."""
+    """Draw Concat(x, y) w or Concat(x, y) Concat(z, w), with Concat mostly along the last axis of x and y."""
     x = same_rows(s)
     features = len(x.shape) - 1
     axis = features if s.chance(0.7) else int(s.rng.integers(len(x.shape)))
@@ -134,7 +134,11 @@ def products_of_joins(s: Sketch) -> None:
 
 
 def weight_times(s: Sketch) -> None:
-    """Draw a weight times a tensor that is a sum, a join or a scaled tensor, or that is split afterwards."""
+    """Draw products with a weight as left operand.
+
+    The right operand is a sum, a Concat or a scaled tensor, or a Split of the product follows, or two weights multiply
+    one tensor.
+    """
     x = same_rows(s)
     rank, rows = len(x.shape), x.shape[-2]
     w = s.weight((s.pick([2, 3]), rows) if s.chance(0.6) else (*[1] * (rank - 2), 2, rows), rows)
@@ -154,7 +158,7 @@ def weight_times(s: Sketch) -> None:
 
 
 def products_of_parts(s: Sketch) -> None:
-    """Draw the parts of a Split, multiplied by one right side or by two."""
+    """Draw a Split of rows into two parts, then products of both parts with mostly the same weight."""
     x = s.input((4, 3)) if s.chance(0.5) else same_rows(s)
     w = columns(s, x)
     axis = int(s.rng.integers(len(x.shape) - 1))
@@ -163,13 +167,13 @@ def products_of_parts(s: Sketch) -> None:
 
 
 def exchanged(s: Sketch, x: Tensor) -> Tensor:
-    """Draw a Transpose of rows and columns, or of other axes."""
+    """Draw a Transpose that exchanges the last two axes, or seldom one with a random permutation."""
     rank = len(x.shape)
     return transpose(s, x, [*range(rank - 2), rank - 1, rank - 2] if s.chance(0.9) else s.permutation(rank))
 
 
 def transposed_products(s: Sketch) -> None:
-    """Draw a Transpose of a product, a product of Transposes, or a mean of the rows of a product."""
+    """Draw a Transpose of a product, a product of two Transposes, or a ReduceMean of a product."""
     x = same_rows(s)
     y = s.input((*x.shape[:-2], x.shape[-1], s.pick([2, 3])))
     match s.pick(["after", "before", "mean"]):
@@ -184,7 +188,7 @@ def transposed_products(s: Sketch) -> None:
 
 
 def features_first(s: Sketch) -> None:
-    """Draw a factor or a summand for each feature, or a Transpose, before a product."""
+    """Draw a factor or a summand per feature, or a Transpose, before a Gemm or MatMul."""
     x = s.real(rank=2) if s.chance(0.6) else same_rows(s)
     if s.chance(0.25):
         y = exchanged(s, x)
@@ -198,7 +202,7 @@ def features_first(s: Sketch) -> None:
 
 
 def features_last(s: Sketch) -> None:
-    """Draw a factor for each column, or an activation, after a Gemm."""
+    """Draw a Gemm, then a factor (mostly one number or one per column) or an activation."""
     x = s.real(rank=2)
     y = gemm(s, x, {"transB": 1} if s.chance(0.4) else {})
     kind = s.pick(["Mul", "Mul", "Tanh", "Tanh", "Relu", "Sigmoid"])
@@ -216,7 +220,7 @@ def fused_matmul(s: Sketch, x: Tensor, y: Tensor, factor: float, **attributes) -
 
 
 def fused_matmuls(s: Sketch) -> None:
-    """Draw factors before, inside and after a product of two tensors, either of which may be transposed."""
+    """Draw FusedMatMul with a random factor and transposed operands, perhaps with a factor before and a bias after."""
     x = same_rows(s)
     across = [name for name in ("transA", "transB") if s.chance(0.35)]
     inner, size = x.shape[-2 if "transA" in across else -1], s.pick([2, 3])
@@ -230,7 +234,7 @@ def fused_matmuls(s: Sketch) -> None:
 
 
 def fused_gemm(s: Sketch) -> None:
-    """Draw FusedGemm with an activation; no rule takes some of the activations out."""
+    """Draw FusedGemm with an activation; some of the activations occur in no rule."""
     if s.float == np.float64:
         raise Misfit  # ONNX Runtime has no kernel
     x, size = s.real(rank=2), s.pick([1, 2, 3])
@@ -245,7 +249,7 @@ def fused_gemm(s: Sketch) -> None:
     s.op("com.microsoft.FusedGemm", *operands, bound=max(1, x.shape[1] * x.bound * w.bound + 2), **attributes)
 
 
-MATRIX_MOTIFS = {  # → how often, as in MOTIFS
+MATRIX_MOTIFS = {  # motif → relative frequency
     linear: 4, linear_siblings: 3, matmul_chain: 2, gemms: 3,
     sum_of_products: 1.5, joined_products: 1.2, products_of_joins: 1.2, weight_times: 2.5, products_of_parts: 1,
     transposed_products: 1.2, features_first: 1.5, features_last: 1.5, fused_matmuls: 1.5, fused_gemm: 0.8,

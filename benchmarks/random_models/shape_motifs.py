@@ -1,6 +1,6 @@
-"""Motifs of shape arithmetic, as exporters write it for symbolic sizes: values computed from sizes decide shapes.
+"""Motifs of shape arithmetic: operators that compute shapes from symbolic sizes, as exporters write them.
 
-Every tensor that is made of sizes knows its value at the drawn sizes (`Sketch.arrays`).
+`Sketch.arrays` holds the value of each tensor that is computed from sizes, at the drawn sizes.
 """
 
 import numpy as np
@@ -13,7 +13,15 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def known(s: Sketch, kind: str, *inputs: Tensor, holds, **attributes) -> Tensor:
-    """Draw a node whose result is `holds` at the drawn sizes."""
+    """Draw a node with one result and store the value of the result in `Sketch.arrays`.
+
+    Args:
+        s: the sketch.
+        kind: the operator.
+        inputs: the operands.
+        holds: value of the result at the drawn sizes.
+        attributes: further arguments of `Sketch.op`.
+    """
     value = np.asarray(holds)
     made = s.op(kind, *inputs, bound=float(np.abs(value).max(initial=0)), **attributes)
     s.arrays[made.name] = value
@@ -33,7 +41,14 @@ def shape_of(s: Sketch, x: Tensor) -> Tensor:
 
 
 def entry(s: Sketch, x: Tensor, axis: int, single: bool = False) -> Tensor:
-    """Draw one size of x, int64 [1] or a scalar, by a Slice or a Gather as exporters do."""
+    """Draw the size of x along an axis, by Shape and a Slice or Gather, as exporters do.
+
+    Args:
+        s: the sketch.
+        x: the tensor.
+        axis: the axis.
+        single: True for a scalar, False for int64 [1].
+    """
     shape, size = shape_of(s, x), np.int64(x.shape[axis])
     if single:
         return known(s, "Gather", shape, s.constant(np.int64(axis)), holds=size)
@@ -47,7 +62,7 @@ def entry(s: Sketch, x: Tensor, axis: int, single: bool = False) -> Tensor:
 
 
 def reckoned(s: Sketch, size: Tensor) -> Tensor:
-    """Return a size, or a little arithmetic with the same value."""
+    """Return `size`, or draw (size · c) / c, (size + c) − c or a Cast, which have the same value."""
     value, c = held(s, size), s.constant(np.full(size.shape, s.pick([1, 2, 3]), np.int64))
     match s.pick(["as it is", "as it is", "product", "sum", "cast"]):
         case "product":
@@ -62,13 +77,13 @@ def reckoned(s: Sketch, size: Tensor) -> Tensor:
 
 
 def sizes_of(s: Sketch, *parts: Tensor | int) -> Tensor:
-    """Draw a join of computed sizes and numbers: int64 [n]."""
+    """Draw a Concat of computed sizes (int64 [1]) and integers, and return its tensor, int64 [n]."""
     tensors = [integers(s, part) if isinstance(part, int) else reckoned(s, part) for part in parts]
     return known(s, "Concat", *tensors, axis=0, holds=np.concatenate([held(s, t) for t in tensors]))
 
 
 def number_of(s: Sketch, size: Tensor, like: Tensor) -> Tensor:
-    """Draw a size as a number of the data type of `like`."""
+    """Draw a Cast of a size to the data type of `like`."""
     dtype = {"float16": TensorProto.FLOAT16, "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
     return s.op("Cast", size, to=dtype[like.dtype.name], bound=float(held(s, size).max()))
 
@@ -77,7 +92,7 @@ def number_of(s: Sketch, size: Tensor, like: Tensor) -> Tensor:
 
 
 def states(s: Sketch) -> Tensor:
-    """Return a tensor [batch, length, width] whose length is a symbol, and mostly its batch."""
+    """Return an existing tensor or a new input [batch, length, width], whose length and mostly batch are symbols."""
     sizes = list(s.symbols.values())
     return s.find(
         lambda t: t.dtype == s.float and len(t.shape) == 3 and t.shape[1] in sizes and t.shape[2] in (4, 6),
@@ -90,7 +105,7 @@ def reshaped(s: Sketch, x: Tensor, sizes: Tensor) -> Tensor:
 
 
 def computed_reshapes(s: Sketch) -> None:
-    """Draw heads that are split and merged by computed shapes, or two axes that are merged and split again."""
+    """Draw Reshapes to computed shapes, which split and merge attention heads, or merge and split two other axes."""
     x = states(s)
     batch, length, width = (entry(s, x, axis) for axis in range(3))
     if s.chance(0.5):
@@ -108,7 +123,7 @@ def computed_reshapes(s: Sketch) -> None:
 
 
 def computed_attention(s: Sketch) -> None:
-    """Draw attention with computed reshapes and a computed scale, now and then with a mask of positions."""
+    """Draw attention with computed Reshapes, perhaps with a scale computed from a size and with a causal mask."""
     x = states(s)
     batch, length = entry(s, x, 0), entry(s, x, 1)
     depth = x.shape[2] // 2
@@ -130,7 +145,7 @@ def computed_attention(s: Sketch) -> None:
 
 
 def positions(s: Sketch, x: Tensor, axis: int) -> Tensor:
-    """Draw 0, 1, … along an axis of x: int64 [size]."""
+    """Draw a Range from 0 to the size of x along an axis, exclusive: int64 [size]."""
     if s.opset < 11:
         raise Misfit
     size = entry(s, x, axis, single=True)
@@ -138,7 +153,7 @@ def positions(s: Sketch, x: Tensor, axis: int) -> Tensor:
 
 
 def mask(s: Sketch, x: Tensor) -> Tensor:
-    """Draw a causal mask, float [length, length], with a large negative number for later positions."""
+    """Draw a causal mask [length, length] of the data type of x: -8 for later positions, otherwise 0."""
     along = positions(s, x, 1)
     rows, columns = (s.op("Unsqueeze", along, late={"axes": np.array([axis])}) for axis in (1, 0))
     later = s.op("Less", rows, columns)
@@ -146,11 +161,11 @@ def mask(s: Sketch, x: Tensor) -> Tensor:
 
 
 def guarded_scores(s: Sketch) -> None:
-    """Draw the softmax of an attention's scores and the guard after it, now and then with a mask."""
+    """Draw a Softmax of attention scores, perhaps masked, and then Where(IsNaN(p), 0, p), which replaces NaN by 0."""
     if s.opset < 9:
         raise Misfit
     mask = s.pick(["none", "chosen", "stored"])
-    length = s.symbols.get("seq", 3) if mask == "none" else 3  # a stored mask is of one size
+    length = s.symbols.get("seq", 3) if mask == "none" else 3  # a mask in a constant has a fixed size
     q, k = s.input((s.pick([1, 2]), 2, length, 4)), s.input((s.pick([1, 2]), 2, 4, length))
     z = s.op("MatMul", q, k, bound=16)
     chosen = s.rng.random((1, 1, s.pick([1, length]), length)) < 0.5
@@ -164,7 +179,7 @@ def guarded_scores(s: Sketch) -> None:
 
 
 def positions_added(s: Sketch) -> None:
-    """Draw positions, as numbers, added to a tensor; or its causal mask alone."""
+    """Draw a tensor plus position / 8 along its length, or only the causal mask of a tensor."""
     x = states(s)
     if s.chance(0.4):
         mask(s, x)
@@ -174,7 +189,7 @@ def positions_added(s: Sketch) -> None:
 
 
 def expanded(s: Sketch) -> None:
-    """Draw Expand by a computed shape; exporters write Where(shape == -1, ones, shape)."""
+    """Draw Expand to a computed shape. Half of these shapes are Where(shape == -1, ones, shape), as exporters write."""
     x = states(s)
     row = s.weight((1, 1, x.shape[2])) if s.chance(0.5) else s.input((1, x.shape[1], x.shape[2]))
     target = shape_of(s, x) if s.chance(0.4) else sizes_of(s, entry(s, x, 0), entry(s, x, 1), x.shape[2])
@@ -193,7 +208,7 @@ def expanded(s: Sketch) -> None:
 
 
 def filled(s: Sketch) -> None:
-    """Draw a constant of the shape of a tensor, added or chosen."""
+    """Draw a tensor plus or times a ConstantOfShape of its own shape."""
     x = states(s)
     number = s.pick([0.0, 1.0, 0.5])
     fill = s.op("ConstantOfShape", shape_of(s, x), bound=1, **s.attribute_tensor(np.array([number], x.dtype)))
@@ -201,7 +216,11 @@ def filled(s: Sketch) -> None:
 
 
 def cut_by_size(s: Sketch) -> None:
-    """Draw a table cut to the length of a tensor, or a tensor without its first or last position or first half."""
+    """Draw a Slice with computed bounds.
+
+    It cuts a table to the length of a tensor, or it removes the first half, the first position or all positions except
+    the last one of a tensor.
+    """
     x = states(s)
     length = entry(s, x, 1)
     axes, zero = integers(s, 1), integers(s, 0)
@@ -224,7 +243,7 @@ def cut_by_size(s: Sketch) -> None:
 
 
 def cached(s: Sketch) -> None:
-    """Draw past elements joined with new ones, then the last part of the join, or its length."""
+    """Draw a Concat of a past and a new tensor, then perhaps a Slice or a Reshape of it, or a use of its length."""
     x = states(s)
     past = s.input((x.shape[0], s.symbols.get("past", 3), x.shape[2]))
     joined = s.op("Concat", past, x, axis=1)
@@ -238,13 +257,13 @@ def cached(s: Sketch) -> None:
 
 
 def mean_by_count(s: Sketch) -> None:
-    """Draw a sum over positions, divided by their number."""
+    """Draw the mean over positions as ReduceSum, divided by the computed number of positions."""
     x = states(s)
     summed = s.op("ReduceSum", x, late={"axes": np.array([1])}, keepdims=1, bound=x.bound * x.shape[1])
     s.op("Div", summed, number_of(s, entry(s, x, 1), x), bound=x.bound)
 
 
-SHAPE_MOTIFS = {  # → how often, as in MOTIFS
+SHAPE_MOTIFS = {  # motif → relative frequency
     computed_reshapes: 4, computed_attention: 3, positions_added: 2, expanded: 3, filled: 1.5, cut_by_size: 3,
     cached: 2, mean_by_count: 1.5, guarded_scores: 1.5,
 }  # fmt: skip

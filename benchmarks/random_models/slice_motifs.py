@@ -1,4 +1,4 @@
-"""Motifs of Slice and Gather: cuts of computed tensors, cuts of cuts, and several cuts of one tensor."""
+"""Motifs of Slice and Gather: slices of computed tensors, slices of slices, and several slices of one tensor."""
 
 import numpy as np
 
@@ -10,7 +10,15 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
-    """Draw the indices first … last − 1, by steps of one, written down or not, or of two."""
+    """Draw a Slice of x along an axis, seldom with step 2.
+
+    Args:
+        s: the sketch.
+        x: the tensor.
+        axis: the axis.
+        first: first index of the slice.
+        last: end of the slice, exclusive.
+    """
     late = {
         "starts": np.array([first]),
         "ends": np.array([last]),
@@ -23,7 +31,7 @@ def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
 
 
 def part(s: Sketch, x: Tensor, axis: int | None = None) -> Tensor:
-    """Draw some indices of the given axis, or of some axis."""
+    """Draw a Slice of x with random bounds along an axis; None stands for a random axis."""
     axis = int(s.rng.integers(len(x.shape))) if axis is None else axis
     size = x.shape[axis]
     if size == 0:
@@ -43,7 +51,7 @@ def sliced_curve(s: Sketch) -> None:
 
 
 def sliced_pair(s: Sketch) -> None:
-    """Draw a cut of Add, Sub, Mul, Div or Pow; the second operand is as large, or has size one along some axes."""
+    """Draw a Slice of Add, Sub, Mul, Div or Pow; the second operand may have size 1 along some axes."""
     kind = s.pick(["Add", "Sub", "Sub", "Mul", "Div", "Div", "Pow", "Pow"])
     x = s.real(low=1)
     if kind == "Pow":
@@ -63,7 +71,7 @@ def sliced_pair(s: Sketch) -> None:
 
 
 def sliced_rows(s: Sketch) -> None:
-    """Draw a cut of an operator that mixes the elements along an axis, cut along that axis or another one."""
+    """Draw a Slice of an operator that mixes or moves elements: Softmax, a mean, a product, Transpose or Concat."""
     x = s.real(low=2, high=4)
     rank = len(x.shape)
     axis = int(s.rng.integers(rank))
@@ -89,7 +97,7 @@ def sliced_rows(s: Sketch) -> None:
 
 
 def sliced_own(s: Sketch) -> None:
-    """Draw a cut, mostly of rows, of a Gemm or of an operator of ONNX Runtime."""
+    """Draw a Slice, mostly of rows, of Gemm, FusedMatMul, BiasGelu or QuickGelu."""
     match s.pick(["gemm", "matmul", "bias", "quick"]):
         case "gemm":
             y = gemm(s, s.real(rank=2), {"transB": 1} if s.chance(0.4) else {})
@@ -106,7 +114,7 @@ def sliced_own(s: Sketch) -> None:
 
 
 def cuts(s: Sketch) -> None:
-    """Draw two cuts of one tensor: equal ones, its two halves, or one of the other."""
+    """Draw two Slices along one axis: two equal ones, two that partition the tensor, or a Slice of a Slice."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     size = x.shape[axis]
@@ -125,7 +133,7 @@ def cuts(s: Sketch) -> None:
 
 
 def cuts_of_two(s: Sketch) -> None:
-    """Draw two tensors, mostly cut alike, then added or multiplied."""
+    """Draw Add or Mul of slices of two tensors, mostly with equal bounds."""
     x = s.number(low=1)
     y, axis = s.like(x), int(s.rng.integers(len(x.shape)))
     size = x.shape[axis]
@@ -137,7 +145,7 @@ def cuts_of_two(s: Sketch) -> None:
 
 
 def choices(s: Sketch) -> None:
-    """Draw one Gather or two, of a list of indices or of a single one."""
+    """Draw one Gather or two in a row, each with one to three indices or a scalar index."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     for _ in range(s.pick([1, 2, 2, 2])):
@@ -148,6 +156,6 @@ def choices(s: Sketch) -> None:
         x = s.op("Gather", x, s.constant(np.asarray(positions)), axis=at, bound=x.bound)
 
 
-SLICE_MOTIFS = {  # → how often, as in MOTIFS
+SLICE_MOTIFS = {  # motif → relative frequency
     sliced_curve: 2, sliced_pair: 2.5, sliced_rows: 2.5, sliced_own: 1, cuts: 1.5, cuts_of_two: 1, choices: 1,
 }  # fmt: skip

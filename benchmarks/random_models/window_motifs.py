@@ -1,4 +1,4 @@
-"""More motifs on images: sums, chains and choices of convolutions, paddings, pools of sums and of parts."""
+"""Further motifs on images: convolutions and pools, combined with sums, Pad, Split, Gather, Slice and each other."""
 
 from math import prod
 
@@ -21,7 +21,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def conv_sum(s: Sketch) -> None:
-    """Draw the sum of two convolutions: of one tensor, of two, or of two with one weight."""
+    """Draw the sum of two convolutions: of one tensor, of two tensors, or of two tensors with a common weight."""
     x = image(s)
     kernel, bias = kernel_for(s, x), s.chance(0.5)
     attributes = conv_attributes(s, x, kernel, grouped=0.1)
@@ -44,7 +44,7 @@ def conv_sum(s: Sketch) -> None:
 
 
 def conv_chain(s: Sketch) -> None:
-    """Draw two convolutions in a row, mostly with one of them 1×1."""
+    """Draw two convolutions in a row, at least one of them 1×1."""
     x = image(s)
     point, kernel, bias = [1] * (len(x.shape) - 2), kernel_for(s, x), s.chance(0.5)
     if s.chance(0.5):
@@ -56,7 +56,7 @@ def conv_chain(s: Sketch) -> None:
 
 
 def conv_transposed(s: Sketch) -> None:
-    """Draw ConvTranspose and an operator that is folded into it."""
+    """Draw ConvTranspose, then BatchNormalization, Mul or Add, which a rule can fold into it."""
     x = image(s)
     group = 2 if x.shape[1] % 2 == 0 and s.chance(0.15) else 1
     each, kernel = s.pick([1, 2, 3]), [s.pick([1, 2, 3])] * (len(x.shape) - 2)
@@ -70,7 +70,7 @@ def conv_transposed(s: Sketch) -> None:
 
 
 def conv_chosen(s: Sketch) -> None:
-    """Draw a Gather of channels before or after a convolution: all channels in some order, or some of them."""
+    """Draw a Gather of channels before or after a convolution: a permutation, or random channels with repetitions."""
     x = image(s)
     kernel = kernel_for(s, x)
     attributes = conv_attributes(s, x, kernel, grouped=0.1)
@@ -87,7 +87,7 @@ def chosen(s: Sketch, x: Tensor) -> Tensor:
 
 
 def conv_cut(s: Sketch) -> None:
-    """Draw a convolution, mostly depthwise, of a slice of a tensor; the slice mostly takes the first channels."""
+    """Draw a Slice, mostly of the first channels, and then a convolution, mostly depthwise."""
     x = s.find(lambda t: t.dtype == s.float and len(t.shape) == 4 and prod(t.shape) > 0 and t.shape[1] > 2,
                lambda: s.input((1, s.pick([3, 4, 6]), 4, s.pick([3, 4]))))  # fmt: skip
     size = x.shape[1]
@@ -100,7 +100,7 @@ def conv_cut(s: Sketch) -> None:
 
 
 def padded(s: Sketch) -> None:
-    """Draw Pad, once or twice, then an operator that could pad itself."""
+    """Draw one Pad or two, then a convolution or a pool, whose attribute `pads` could replace the Pad."""
     x = image(s)
     positions = len(x.shape) - 2
     x = s.op("Relu", x) if s.chance(0.6) else x
@@ -122,7 +122,7 @@ def padded(s: Sketch) -> None:
 
 
 def pooled_sum(s: Sketch) -> None:
-    """Draw a pool of a sum of two tensors, or a sum of two pools."""
+    """Draw a pool of the sum of two images, or the sum of two pools."""
     x, kind = image(s), s.pick(["AveragePool", "AveragePool", "AveragePool", "MaxPool"])
     y, attributes = s.like(x), pool_attributes(s, kind, x)
     if s.chance(0.5):
@@ -146,7 +146,7 @@ def pooled_parts(s: Sketch) -> None:
 
 
 def pools(s: Sketch) -> None:
-    """Draw maxima of maxima, of windows around their elements or not, or one window over everything."""
+    """Draw two MaxPools in a row, or one pool whose window covers all positions or, seldom, one position."""
     x = image(s)
     if s.chance(0.4):
         kind = s.pick(["MaxPool", "AveragePool"])
@@ -161,7 +161,7 @@ def pools(s: Sketch) -> None:
 
 
 def scaled_pool(s: Sketch) -> None:
-    """Draw a factor or a summand for each channel before or after a pool of windows or of everything."""
+    """Draw a factor or a summand per channel before or after MaxPool, AveragePool or GlobalAveragePool."""
     x, kind = image(s), s.pick(["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalAveragePool"])
     change = s.pick(["Mul", "Add"])
     attributes = pool_attributes(s, kind, x) if kind != "GlobalAveragePool" else {}
@@ -172,7 +172,10 @@ def scaled_pool(s: Sketch) -> None:
 
 
 def conv_changed(s: Sketch) -> None:
-    """Draw a convolution of a tensor with a factor or summand for each channel, or one scaled by a number."""
+    """Draw a convolution with a change of its input, weight or result.
+
+    The input gets a factor or a summand per channel, or the input, the weight or the result is multiplied by a number.
+    """
     x = image(s)
     kernel = kernel_for(s, x)
     attributes = conv_attributes(s, x, kernel) if s.chance(0.5) else {}
@@ -195,7 +198,7 @@ def conv_changed(s: Sketch) -> None:
 
 
 def joined_convs(s: Sketch) -> None:
-    """Draw convolutions of two tensors of one type, joined along the channels."""
+    """Draw convolutions of two images with equal shapes and attributes, then Concat, mostly along channels."""
     x = image(s)
     kernel, bias = kernel_for(s, x), s.chance(0.5)
     attributes = conv_attributes(s, x, kernel, grouped=0.3)
@@ -205,7 +208,10 @@ def joined_convs(s: Sketch) -> None:
 
 
 def fused_conv(s: Sketch) -> None:
-    """Draw ONNX Runtime's FusedConv. No rule takes out some activations, nor an activation after a summand."""
+    """Draw ONNX Runtime's FusedConv with an activation, mostly with a bias, seldom with a summand.
+
+    Rules can separate only Relu from the convolution, and only if there is no summand.
+    """
     x = image(s)
     kernel, channels = kernel_for(s, x), s.pick([1, 2, 3])
     w, bias = s.weight((channels, x.shape[1], *kernel), prod(kernel) * x.shape[1]), s.weight((channels,))
@@ -220,7 +226,7 @@ def fused_conv(s: Sketch) -> None:
     s.op("com.microsoft.FusedConv", x, w, *more, bound=bound, **activation)
 
 
-WINDOW_MOTIFS = {  # → how often, as in MOTIFS
+WINDOW_MOTIFS = {  # motif → relative frequency
     conv_sum: 2, conv_chain: 2, conv_transposed: 2.5, conv_chosen: 1.5, conv_cut: 1.5, padded: 2, pooled_sum: 1.5,
     pooled_parts: 2, pools: 1.2, scaled_pool: 2, conv_changed: 1.5, joined_convs: 1, fused_conv: 0.7,
 }  # fmt: skip
