@@ -3,11 +3,11 @@
 rlflow.proving proves the rules and enumerates new ones, offline. This package reads only the records of its proofs
 (proofs.py).
 
-A rule removes the operators that give the outputs of its left side. Its inner operators disappear only if nothing else
-reads their outputs, so a shared inner tensor makes a rewrite less profitable, never wrong. The outputs of a rule with
-several outputs must share every tensor that is not constant. Then no rewrite elsewhere can make the replacement cyclic,
-and cached matches stay valid. The parser enforces this condition.
+A rewrite removes the operators that give the outputs of the rule's left side. The inner operators of the left side
+disappear only if nothing else reads their outputs, so a shared inner tensor makes a rewrite less profitable, never
+wrong. If a rule has several outputs, each tensor that is not constant must occur under every output. Then no rewrite
+elsewhere in the graph can make the replacement cyclic, and cached matches stay valid. The parser enforces this.
 
-apply.py defines when a match is valid and which numbers may change; locations.py defines which match has which
-location, and explains why a step costs only what it changes and why rules that do not apply cost nothing.
+apply.py defines when a match is valid and how numbers are stored; locations.py defines the order of matches and how
+matches are updated after a rewrite.
 """

@@ -1,4 +1,4 @@
-"""Classify rules by floating-point behaviour: exact, or with changes in the last digits.
+"""Classify rules by floating-point behaviour: exact (equal bits), or rounding (the last digits may change).
 
 A rule is exact if on both sides every element is rounded at most once, by one Add, Sub, Mul, Div or Cast. Before and
 after this operator elements may only be moved, copied, selected or negated. IEEE 754 rounds the operator's real result,
@@ -30,7 +30,7 @@ ROUND_ONCE = frozenset(("Add", "Sub", "Mul", "Div", "Cast"))
 
 
 def exactness(rule: Rule) -> str:
-    """Return `exact` or `rounding`."""
+    """Return "exact" if both sides of a rule are known to give equal bits, else "rounding"."""
     targets, rounded = dict(rule.target), _rounded_names(rule)
     pairs = [(output, targets[name]) for name, output in rule.source]
     changed = [pair for pair in pairs if print_pattern(pair[0]) != print_pattern(pair[1])]
@@ -38,13 +38,17 @@ def exactness(rule: Rule) -> str:
 
 
 def only_exact(rules: RuleSet) -> RuleSet:
-    """Return the exact rules of a rule set in the same order, with a hash of their own."""
+    """Return a rule set of the exact rules, in the same order; its hash differs from the hash of `rules`."""
     chosen = tuple(rule for rule in rules if exactness(rule) == "exact")
     return RuleSet(chosen, hashlib.sha256(f"exact {rules.hash}".encode()).hexdigest())
 
 
 def _roundings(pattern, rounded: set[str]) -> float:
-    """Return the maximum number of roundings of an element on its way through a pattern."""
+    """Return an upper bound on the number of roundings of one element of a pattern's result.
+
+    The bound is infinite if an operator adds many terms or approximates a function. `rounded` are the `let` names whose
+    values may not be exact in float16.
+    """
     if isinstance(pattern, Literal):
         return _needs_rounding(pattern.text, rounded)
     if not isinstance(pattern, Output):
@@ -64,7 +68,10 @@ def _single_rounding(op: Op) -> bool:
 
 
 def _needs_rounding(text: str, rounded: set[str]) -> bool:
-    """Return whether the value of an expression may have more digits than a data type holds."""
+    """Return True if the value of an expression may not be exact in float16: a quotient, a long literal, or `rounded`.
+
+    `rounded` are the names whose values may not be exact.
+    """
     nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
     floats = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, float)]
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -76,7 +83,7 @@ def _needs_rounding(text: str, rounded: set[str]) -> bool:
 
 
 def _rounded_names(rule: Rule) -> set[str]:
-    """Return the rule's `let` names whose values may have more digits than a data type holds."""
+    """Return the rule's `let` names whose values may not be exact in float16."""
     result: set[str] = set()
     for name, text in re.findall(r"^\s*let (\w+) = (.*)$", rule.text, re.MULTILINE):
         if _needs_rounding(text, result):

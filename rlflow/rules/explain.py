@@ -1,4 +1,5 @@
-"""Explain which rules apply to a model and where, and why the other rules narrowly do not, in the model's own names."""
+"""Explain where rules apply to a model, and why other rules whose operators occur do not, with the model's node names.
+"""
 
 from collections import Counter
 from itertools import groupby
@@ -13,7 +14,7 @@ MAX_SHOWN = 3  # matches per rule and operators per match in a list of many rule
 
 
 def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) -> list[dict[str, Any]]:
-    """Return an entry for each rule: its locations, its nearest miss and the reasons of all near misses.
+    """Return for each rule its matches, and the near misses: occurrences of its operators at which it does not apply.
 
     Args:
       graph: the graph to explain.
@@ -23,9 +24,9 @@ def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) 
     Returns:
       One dictionary per rule with these keys:
       name, family, why, text: as in `Rule`.
-      locations: per location, in canonical order, the matched nodes (operator, name, names of outputs).
+      locations: for each match, in canonical order, the matched nodes (operator, name, names of outputs).
       reasons: reason → number of near misses with this reason.
-      nearest_miss: `nodes` and `reason` of the first miss with the most conditions fulfilled in their order, or None.
+      nearest_miss: `nodes` and `reason` of the near miss whose first failed condition comes last, or None.
     """
     result = []
     for rule in rules:
@@ -41,7 +42,7 @@ def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) 
 
 
 def overview(entries: list[dict[str, Any]]) -> str:
-    """Return one line for each rule that can be applied, below the totals."""
+    """Return text with the total numbers and one line for each rule that can be applied."""
     applies, misses = _split_entries(entries)
     lines = [_counts(entries, applies, misses)]
     for entry in applies:
@@ -50,11 +51,11 @@ def overview(entries: list[dict[str, Any]]) -> str:
 
 
 def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
-    """Return the entries as a page of text: rules that apply, then rules that nearly fit.
+    """Return a page of text about the rules that can be applied, followed by the rules that have only near misses.
 
     Args:
-      entries: as `explain_rules` returns them.
-      whole: True to show every match and the equations.
+      entries: the result of `explain_rules`.
+      whole: True to show all matches, the equations and the reasons of all near misses.
     """
     applies, misses = _split_entries(entries)
     lines = [_counts(entries, applies, misses)]
@@ -69,7 +70,7 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
 
 
 def _split_entries(entries: list[dict]) -> tuple[list[dict], list[dict]]:
-    """Return (entries of rules that can be applied, entries of rules that nearly fit)."""
+    """Return (entries of rules that can be applied, entries of rules that have only near misses)."""
     applies = [entry for entry in entries if entry["locations"]]
     return applies, [entry for entry in entries if not entry["locations"] and entry["nearest_miss"]]
 

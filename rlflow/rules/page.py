@@ -16,7 +16,7 @@ MAX_LABEL_PART = 32  # characters of one attribute or literal in a box
 
 
 def picture(rule: Rule) -> str:
-    """Return both sides of a rule as a Mermaid flowchart. Slanted boxes are constant or made of constants."""
+    """Return a Mermaid flowchart with both sides of a rule. Slanted boxes are constants or computed from constants."""
     written = (("l", rule.source), ("r", rule.target))
     sides = [_DiagramSide(letter, side, constants_of(rule)).lines for letter, side in written]
     lines = ["flowchart LR"]
@@ -26,7 +26,7 @@ def picture(rule: Rule) -> str:
 
 
 def constants_of(rule: Rule) -> set[str]:
-    """Return the tensors that the rule's conditions require to be constant."""
+    """Return the names of the tensors that the rule's conditions require to be constant."""
     result = set()
     for clause in re.findall(r"^\s*if (.*)$", rule.text, re.MULTILINE):
         for match in re.finditer(r"(not )?\bconstant\(([\w, ]*)\)", clause):
@@ -35,7 +35,16 @@ def constants_of(rule: Rule) -> set[str]:
 
 
 class _DiagramSide:
-    """The boxes and arrows of one side; `letter` keeps box names of the two sides distinct."""
+    """The boxes and arrows of one side of a rule in a Mermaid flowchart.
+
+    Args:
+      letter: first letter of all box names, different for the two sides.
+      outputs: (output name, pattern) pairs of the side.
+      constants: names of the tensors that must be constant.
+
+    Attributes:
+      lines: the lines of the flowchart.
+    """
 
     def __init__(self, letter: str, outputs: tuple, constants: set[str]):
         self.letter, self.constants = letter, constants
@@ -75,7 +84,7 @@ class _DiagramSide:
         return self.box(repr(pattern), '(["–"])')
 
     def is_constant(self, pattern) -> bool:
-        """Return whether the pattern's value is computed once, when the model is written."""
+        """Return True if the value of a pattern depends on constants only and is computed when the model is written."""
         match pattern:
             case Var(name) | Star(name):
                 return name in self.constants
@@ -144,11 +153,11 @@ computed once, when the model is written. `python run.py rules picture NAME` dra
 
 
 def page(rules: RuleSet, proofs: Mapping[str, dict]) -> str:
-    """Return the whole page in Markdown.
+    """Return docs/RULES.md: the description, the pictures and the tables of all rule families.
 
     Args:
       rules: the rule set.
-      proofs: rule name → proof record, for proved rules only (rlflow.rules.proofs.proof_of).
+      proofs: rule name → record of the proof of its current text, without entries for other rules.
     """
     of_family: dict[str, list[Rule]] = {}
     for rule in rules:

@@ -12,7 +12,7 @@ class Var(NamedTuple):
 
 
 class Star(NamedTuple):
-    """A variable that stands for any number of inputs."""
+    """A variable that stands for any number of consecutive inputs of an operator."""
 
     name: str
 
@@ -22,38 +22,51 @@ class Absent(NamedTuple):
 
 
 class Literal(NamedTuple):
-    """A number: in a source pattern the value that a constant must hold, in a target the value of a new constant."""
+    """A value: in a source pattern the value that a constant must hold, in a target the value of a new constant.
+
+    Attributes:
+      compute: expression that gives a number, tuple or array.
+      text: the expression as the rule file contains it.
+    """
 
     compute: Expression
     text: str
 
 
 class Bind(NamedTuple):
-    """An attribute that binds a name, or that must equal the value which the name is already bound to."""
+    """The value of an attribute as a name: a first use binds the name, a further use must have the bound value."""
 
     name: str
 
 
 class Op(NamedTuple):
-    """One operator of a side. Two patterns with the same `key` stand for the same node."""
+    """One operator of a side.
+
+    Attributes:
+      key: number of the operator; two patterns with the same key stand for the same node.
+      op, domain: name and domain; "" is ONNX's own domain.
+      inputs: patterns of the inputs.
+      attributes: (attribute name, Bind or Literal) pairs.
+      rest: name that binds all attributes without a pair, or None if such attributes must have default values.
+    """
 
     key: int
     op: str
     domain: str
     inputs: tuple
-    attributes: tuple[tuple[str, Any], ...]  # (name, Bind | Expression)
+    attributes: tuple[tuple[str, Any], ...]
     rest: str | None
 
 
 class Output(NamedTuple):
-    """Output number `slot` of an operator. Slot None stands for all outputs of a `*ys = Op(…)`."""
+    """The output with index `slot` of an operator. Slot None stands for all outputs, as in `*ys = Op(…)`."""
 
     op: Op
     slot: int | None
 
 
 def walk(pattern):
-    """Yield the pattern and all patterns below it, with an Output replaced by its operator."""
+    """Yield a pattern and all patterns of its inputs, recursively; an Output is replaced by its operator."""
     pattern = pattern.op if isinstance(pattern, Output) else pattern
     yield pattern
     if isinstance(pattern, Op):
@@ -62,9 +75,7 @@ def walk(pattern):
 
 
 def ops_of(outputs) -> dict[int, Op]:
-    """Return the distinct operators below (name, pattern) pairs: key → operator, in the order of a walk from the
-    outputs.
-    """
+    """Return key → operator for the distinct operators in (output name, pattern) pairs, in depth-first order."""
     result = {}
     for _, output in outputs:
         for pattern in walk(output):
@@ -74,7 +85,7 @@ def ops_of(outputs) -> dict[int, Op]:
 
 
 def variables_of(outputs) -> set[str]:
-    """Return the names of all tensor variables and bound attributes below (name, pattern) pairs."""
+    """Return the names of all tensor variables and bound attributes in (output name, pattern) pairs."""
     names = set()
     for _, output in outputs:
         for pattern in walk(output):
@@ -88,13 +99,13 @@ def variables_of(outputs) -> set[str]:
 
 
 def depth_of(pattern) -> int:
-    """Return the number of operators on the longest path below a pattern."""
+    """Return the number of operators on the longest path from a pattern down to a variable or literal."""
     pattern = pattern.op if isinstance(pattern, Output) else pattern
     return 1 + max((depth_of(i) for i in pattern.inputs), default=0) if isinstance(pattern, Op) else 0
 
 
 def paths_of(op: Op):
-    """Yield the operator names on each path from an operator of the pattern up to `op`."""
+    """Yield the operator names on each path up to `op` that starts at `op` or at an operator below it."""
     yield (op.op,)
     for child in op.inputs:
         if isinstance(child, Output):
@@ -103,11 +114,11 @@ def paths_of(op: Op):
 
 
 def substituted(pattern, tensors: dict):
-    """Return the pattern with tensor-valued `let` names replaced by their definitions.
+    """Return a pattern in which the names that `let` clauses define as tensors are replaced by their definitions.
 
     Args:
       pattern: a pattern of the target side.
-      tensors: `let` name → the pattern that defines it.
+      tensors: `let` name → the pattern that defines the name.
     """
     match pattern:
         case Var(name) if name in tensors:
@@ -118,7 +129,7 @@ def substituted(pattern, tensors: dict):
 
 
 def skeleton(pattern):
-    """Return the structure of a pattern without variable names, for comparing two patterns."""
+    """Return operators, connections and attribute names of a pattern without variable names, for comparisons."""
     if isinstance(pattern, Output):
         return pattern.slot, skeleton(pattern.op)
     if not isinstance(pattern, Op):
@@ -137,7 +148,7 @@ def print_rule(name: str, source, target, clauses=()) -> str:
     Args:
       name: the rule's name.
       source, target: (output name, pattern) pairs.
-      clauses: the `let` and `if` clauses as they are written in the file.
+      clauses: the `let` and `if` clauses of this direction, as the file contains them.
     """
     sides = [" ; ".join(f"{n} = {print_pattern(p)}" for n, p in side) for side in (source, target)]
     return "\n  ".join([f"{name}:", f"{sides[0]} => {sides[1]}", *clauses])

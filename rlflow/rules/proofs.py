@@ -1,7 +1,7 @@
 """Read and write the records of proofs (proofs.json).
 
-Each record holds the result of one rule's proof and the hash of the rule's text. A record counts only for the text that
-it was made for: `proof_of` returns None after the rule has changed. The proofs themselves are made offline by
+Each record holds the result of one rule's proof and the hash of the rule's text. A record is valid only for this text:
+`proof_of` returns None after the rule has changed. The proofs themselves are made offline by
 rlflow.proving; `make nightly` proves every rule again and compares the results with these records.
 """
 
@@ -22,8 +22,10 @@ class Proof:
     """The result of proving one rule.
 
     Attributes:
+      name: the rule's name.
       proof: `all-shapes`, `bounded`, `refuted` or `unproved`.
       bound: the shapes that the proof covers, in words.
+      seconds: duration of the proof.
       how: the method of the proof, the counterexample, or the reason why there is no proof.
     """
 
@@ -44,7 +46,7 @@ def text_hash(rule: Rule) -> str:
 
 
 def load_proofs(path: Path = PROOFS) -> dict[str, dict]:
-    """Return rule name → proof record with the hash of the rule's text; empty if the file does not exist."""
+    """Return rule name → fields of `Proof`, and `text`, the hash of the proved text; {} if the file does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
@@ -52,8 +54,8 @@ def store_proofs(rules: Iterable[Rule], proofs: Iterable[Proof], path: Path = PR
     """Add proofs to the file and delete the records of rules that no longer exist or whose text changed.
 
     Args:
-      rules: all present rules.
-      proofs: the new results, each for one of the rules.
+      rules: all rules that exist now.
+      proofs: the new results, each for one of these rules.
       path: the file of records.
     """
     texts = {rule.name: text_hash(rule) for rule in rules}
@@ -63,7 +65,7 @@ def store_proofs(rules: Iterable[Rule], proofs: Iterable[Proof], path: Path = PR
 
 
 def proof_of(rule: Rule, proofs: dict[str, dict]) -> dict | None:
-    """Return the stored record for the present text of a rule, or None if there is no such record.
+    """Return the record of a rule's proof, or None if no record is for the rule's current text.
 
     Args:
       rule: the rule.

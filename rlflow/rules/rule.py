@@ -10,7 +10,12 @@ from rlflow.rules.patterns import Op, Output, Star, Var, depth_of, ops_of, paths
 
 
 class Condition(NamedTuple):
-    """A condition of a rule and the reason that a refusal gives if the condition fails."""
+    """One condition of a rule.
+
+    Attributes:
+      holds: expression that is true if the condition holds at a match.
+      reason: why the rule does not apply if the condition fails, in words for the user.
+    """
 
     holds: Expression
     reason: str
@@ -23,13 +28,15 @@ class Rule:
     Attributes:
       name, family, why: the rule's name, the stem of its file, and its purpose in a few words.
       source, target: (output name, Output or Var) pairs; outputs of the two sides correspond by name and order.
-      lets: (name, expression) pairs for numbers; tensor-valued lets are substituted into `target`.
+      lets: (name, expression) pairs of the `let` clauses that define numbers. A `let` that defines a tensor is
+        substituted into `target`.
       conditions: all conditions of the rule, each with its reason.
-      relies_on_shapes: True if a condition or the target depends on sizes of tensors that are not constant.
-      counts_readers: True if a condition depends on the other readers of a tensor.
-      symmetric: True if two roots of equal structure are merged into one, so swapping the roots gives no new match.
+      relies_on_shapes: True if a condition or a `let` depends on sizes of tensors that are not constant.
+      counts_readers: True if a condition or a `let` depends on how many nodes read a tensor.
+      symmetric: True if the source has two roots of equal structure that the target merges into one operator. Swapping
+        the roots of a match then gives an equivalent match.
       text: the canonical text; the rule set's hash and the proof record are computed from this text.
-      for_all_shapes: True if the rule is proved for every size; otherwise it applies only where all sizes are numbers.
+      for_all_shapes: True if the rule is proved for every size; other rules apply only where all sizes are numbers.
     """
 
     name: str
@@ -47,7 +54,7 @@ class Rule:
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:
-        """Distinct operators of the source, roots first."""
+        """Distinct operators of the source, in depth-first order from the outputs, which begins with the first root."""
         return tuple(ops_of(self.source).values())
 
     @cached_property
@@ -57,7 +64,7 @@ class Rule:
 
     @cached_property
     def roots(self) -> tuple[Op, ...]:
-        """Distinct operators that give the outputs of the source."""
+        """Distinct operators that give the outputs of the source, in the order of the outputs."""
         return tuple({output.op.key: output.op for _, output in self.source}.values())
 
     @cached_property
@@ -67,13 +74,13 @@ class Rule:
 
     @cached_property
     def replaced(self) -> tuple[tuple[int, int], ...]:
-        """(position in `ops`, output slot) of every output that the target replaces."""
+        """(position in `ops` of the operator, index of its output) for each output of the source."""
         positions = {op.key: position for position, op in enumerate(self.ops)}
         return tuple((positions[output.op.key], output.slot) for _, output in self.source)
 
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
-        """Tensor variables of the source, sorted."""
+        """Names of the tensor variables of the source, sorted."""
         result = {
             pattern.name for _, output in self.source for pattern in walk(output) if isinstance(pattern, Var | Star)
         }
@@ -81,12 +88,12 @@ class Rule:
 
     @cached_property
     def attribute_names(self) -> tuple[str, ...]:
-        """Names that the source binds to attributes, sorted."""
+        """Names that the source binds to attribute values or to all remaining attributes of an operator, sorted."""
         return tuple(sorted(variables_of(self.source) - set(self.tensor_names)))
 
     @cached_property
     def n_outputs(self) -> dict[int, int]:
-        """Key of each target operator → its number of outputs."""
+        """Key of each target operator → number of its outputs up to the last that the target uses."""
         used = [output for _, output in self.target if isinstance(output, Output)]
         used += [child for op in self.target_ops for child in op.inputs if isinstance(child, Output)]
         return {op.key: 1 + max(o.slot for o in used if o.op.key == op.key) for op in self.target_ops}
@@ -103,7 +110,7 @@ class Rule:
 
     @cached_property
     def children(self) -> frozenset[str]:
-        """Operators that give an input of every root."""
+        """Names of the operators that, for every root, compute an input of the root."""
         return frozenset.intersection(
             *[frozenset(c.op.op for c in root.inputs if isinstance(c, Output)) for root in self.roots]
         )
@@ -111,7 +118,7 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class RuleSet:
-    """Rules in the order of their xfer_ids, with a hash of their texts."""
+    """Rules in the order of their xfer_ids; `hash` is a SHA-256 digest of the texts of the loaded rules."""
 
     rules: tuple[Rule, ...]
     hash: str = field(default="")
