@@ -1,17 +1,17 @@
 """Apply a match: plan the replacement and build the graph after the rewrite.
 
-A match is valid only if its replacement can be built, with ONNX's shape inference on every new operator. Therefore a
-mask is never wrong: a rewrite that would change a type or need a newer opset is refused with a reason.
+A match is valid only if its replacement can be built, with ONNX's shape inference on every new operator. A rewrite that
+would change a type or need a newer opset is refused with a reason, so the action mask contains no invalid rewrite.
 
-A `Plan` is a replacement that belongs to no single match: `apply` maps its numbers to the tensors of one match. Matches
-of equal signature (types, constness, small constants, attributes) share one plan, so most matches cost a look-up and no
-shape inference. In a plan 0, 1, … are new tensors and nodes; -2, -3, … are the operands of the match (`operands`).
+A `Plan` is a replacement in relative numbers, which `apply` maps to the tensors of one match. Matches of equal
+signature (types, constness, small constants, attributes) share one plan, so most matches cost a look-up and no shape
+inference. In a plan 0, 1, … are new tensors and nodes; -2, -3, … are the operands of the match (`operands`).
 
-No number loses what its data type can hold. ONNX stores float attributes in float32, so the planner refuses a float64
-attribute that float32 cannot hold exactly, and a tensor whose data type would turn the number into 0 or infinity.
+Numbers keep their precision. ONNX stores float attributes in float32, so a rewrite is refused if it would store a
+float64 attribute that float32 cannot hold exactly, or a constant that its data type would turn into 0 or infinity.
 
-A shape that a rule writes must be constant. Sizes that are symbols are written as the 0 and -1 of Reshape or the 1 of
-Expand where that says the same (`without_symbols`); otherwise the rewrite is refused.
+The shape operand of a new operator must be constant. Sizes that are symbols are expressed by the 0 and -1 of Reshape or
+the 1 of Expand, where these give the same sizes (`without_symbols`). Otherwise the rewrite is refused.
 """
 
 from collections.abc import Sequence
@@ -37,15 +37,15 @@ from rlflow.rules.rule import Rule
 
 
 def without_symbols(op: str | None, shape: tuple | None, sizes: tuple) -> tuple[int, ...]:
-    """Return a shape operand without symbols that means the same sizes.
+    """Return integers that, as the shape operand of Reshape or Expand, give an output with symbolic sizes.
 
     Args:
-      op: the operator that reads the operand; only Reshape and Expand can express a symbol.
-      shape: the shape of the operator's data input.
-      sizes: the wanted sizes, some of them symbols.
+      op: the operator that reads the operand; only for Reshape and Expand such integers can exist.
+      shape: the shape of the operator's data input; None if unknown.
+      sizes: the wanted sizes of the output, some of them symbolic.
 
     Raises:
-      Undecided: if the sizes cannot be written without symbols.
+      Undecided: if no such integers are found.
     """
     if op == "Reshape" and shape is not None:
         return _reshape_operand(shape, sizes)
@@ -87,18 +87,19 @@ MAX_PLANS = 20_000  # plans in the cache; a plan takes a few kB
 
 
 class Refused(Exception):
-    """Raised when the replacement does not fit at this match; the message gives the reason."""
+    """Raised if the right side of a rule cannot be built at a match; the message gives the reason."""
 
 
 class Plan(NamedTuple):
-    """A rule's replacement, in the numbers that the module's docstring defines.
+    """A rule's replacement in relative numbers: 0, 1, … for new tensors and nodes, -2, -3, … for operands of the match.
 
     Attributes:
-      added: new nodes in topological order; a node's id is its number.
-      types: (new tensor, type) pairs.
-      constants: (new tensor, content) pairs.
-      rewired: (old output, replacement) pairs for old outputs that no new node gives itself.
-      n_new: how many numbers the plan uses.
+      added: new nodes in topological order; ids and tensors are relative numbers.
+      types: (number of a new tensor, type) pairs.
+      constants: (number of a new tensor, content) pairs.
+      rewired: (number of an old output, number of its replacement) pairs, for old outputs whose tensor id no new node
+        takes over.
+      n_new: how many new tensors and nodes the plan numbers.
     """
 
     added: tuple[Node, ...]
@@ -120,7 +121,7 @@ def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
 
 
 def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
-    """Return the graph after several rewrites by one rule, equal to applying them one after another.
+    """Return the graph after several rewrites by one rule, equal to the graph after applying one after another.
 
     Args:
       graph: the graph that the matches were found in.
@@ -152,7 +153,9 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
 
 
 def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:
-    """Return whether no match depends on a node of another match.
+    """Return True if no match shares a node with another match or reads a tensor that another match's node computes.
+
+    The result is always False for a rule with `counts_readers`.
 
     Args:
       graph: the graph that the matches were found in.
@@ -172,7 +175,7 @@ def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:
 
 
 def holds_sizes(kind: TensorType | None) -> bool:
-    """Return whether the content of a tensor of this type is determined by sizes."""
+    """Return True if the type holds a content that was computed from sizes."""
     return kind is not None and kind.content is not None
 
 
@@ -205,7 +208,7 @@ def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -
 
 
 def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, int], ...]:
-    """Return (old tensor, new tensor) for every tensor whose readers the rewrite redirects.
+    """Return (id of the old tensor, id of the new tensor) for each tensor whose readers the rewrite redirects.
 
     Args:
       graph: the graph before the rewrite.
@@ -224,13 +227,13 @@ def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, 
 
 
 class Plans:
-    """A cache of one rule set's plans, or reasons for refusals, for graphs of one model."""
+    """A cache of the plans, or the reasons for refusals, of matches of one rule set in graphs of one model."""
 
     def __init__(self):
         self._known: dict[tuple, Plan | str] = {}
 
     def plan(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan:
-        """Return the plan of a structural match.
+        """Test the conditions of a rule where its left side occurs, and return the plan of the replacement.
 
         Args:
           graph: the graph of the match.
@@ -256,7 +259,7 @@ class Plans:
 
 
 def match_signature(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple:
-    """Return everything that conditions and the right side may depend on; matches of equal signature share one plan.
+    """Return a key of everything that conditions and the right side depend on; matches of equal key share one plan.
 
     Args:
       graph: the graph of the match.
@@ -281,7 +284,7 @@ def match_signature(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: 
 
 
 def content_of_constant(constant: Constant) -> str | bool:
-    """Return the digest of a constant whose content may matter (a shape or a single number), else True."""
+    """Return the digest of a constant whose content a rule may read (a shape, flags, a single number), else True."""
     kind = constant.type
     if kind.size == 1 or (steers(kind) and kind.dtype not in FLOATS):
         return constant.digest
@@ -289,7 +292,11 @@ def content_of_constant(constant: Constant) -> str | bool:
 
 
 def _output_mismatch(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
-    """Return why the outputs do not fit the rule (an extra output is used, or an output is missing), or None."""
+    """Return why the outputs of the matched nodes do not fit the rule, or None.
+
+    The reason is that a node lacks an output of the left side, or that another output of a root is used. `nodes` are
+    node ids in the order of `rule.ops`.
+    """
     if not has_outputs(graph, rule, nodes):
         return "the operator has fewer outputs"
     removed = {nodes[position] for position in rule.root_positions}
@@ -304,7 +311,7 @@ def _output_mismatch(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | 
 
 
 def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | str:
-    """Return the plan of a structural match, or the reason for its refusal.
+    """Return the plan of a rule where its left side occurs, or the reason why the rule does not apply there.
 
     Args:
       graph: the graph of the match.
@@ -325,7 +332,7 @@ def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: d
 
 
 class _Planner:
-    """A builder of a rule's right side for one match, in a plan's numbers."""
+    """A builder of the `Plan` of one match; numbers of tensors and nodes are those of the plan."""
 
     def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict):
         self.graph, self.rule, self.bindings, self.scope = graph, rule, bindings, scope
@@ -360,7 +367,7 @@ class _Planner:
         )
 
     def type(self, number: int) -> TensorType | None:
-        """Return the type of a number, or None for an unknown type and for an input that is left out."""
+        """Return the type of the tensor with a number; None for an unknown type and for an absent input (ABSENT)."""
         if number == ABSENT:
             return None
         return self.types[number] if number >= 0 else self.graph.types.get(self.bound[-2 - number])
@@ -382,7 +389,13 @@ class _Planner:
         return self.n_new - 1
 
     def tensor(self, pattern, op: Op | None = None, left: list[int] | None = None) -> int:
-        """Return the number of a pattern's tensor; `left` are the operands before it in its operator `op`."""
+        """Return the number of the tensor that a pattern of the right side stands for, and build new nodes for it.
+
+        Args:
+          pattern: the pattern.
+          op: the operator that reads the tensor; None for an output of the rule.
+          left: numbers of the operands of `op` before this one.
+        """
         match pattern:
             case Var(name):
                 return self.numbers[name][0]
@@ -395,7 +408,15 @@ class _Planner:
         raise TypeError(pattern)
 
     def literal(self, value, op: Op | None, left: list[int] | None) -> int:
-        """Return the number of a new constant: int64, except that floats take the data type of the first operand."""
+        """Add a constant and return its number; symbolic sizes are expressed as in `without_symbols`.
+
+        An array keeps its data type. Other values become int64, but floats take the data type of the first operand.
+
+        Args:
+          value: number, tuple or array.
+          op: the operator that reads the constant; None for an output of the rule.
+          left: numbers of the operands of `op` before the constant.
+        """
         if isinstance(value, tuple) and any(type(size) is Dim for size in value):
             shape = self.type(left[0]).shape if left else None
             value = without_symbols(op.op if op is not None else None, shape, value)
@@ -449,10 +470,10 @@ class _Planner:
         return node
 
     def can_run(self, node: Node) -> bool:
-        """Return whether ONNX Runtime can run a new node.
+        """Return True if a new node may be added, because ONNX Runtime has a kernel for it or needs none.
 
-        ONNX Runtime has a kernel of every ONNX operator for float32. For other types a kernel is required only if the
-        replaced nodes have kernels too, or if the new node is not an ONNX operator.
+        A node of ONNX's own domain with a float32 result needs no test. With another type it needs a kernel only if all
+        replaced nodes have kernels. A node of another domain always needs a kernel.
         """
         from rlflow.graph.onnx_runtime import has_kernel  # importing onnxruntime is slow
 
@@ -471,11 +492,11 @@ class _Planner:
         )
 
     def content(self, number: int) -> np.ndarray:
-        """Return the content of a constant operand."""
+        """Return the content of the constant with this number."""
         return (self.constants[number] if number >= 0 else self.graph.constants[self.bound[-2 - number]]).load()
 
     def attributes(self, op: Op, inputs: list[int]) -> tuple:
-        """Return the attributes of a new node as sorted (name, value) pairs.
+        """Return the attributes of a new node as sorted (name, value) pairs; `inputs` are the numbers of its inputs.
 
         ONNX stores float attributes in float32, so a float attribute of a float64 operator must be exact in float32.
         """
@@ -488,7 +509,7 @@ class _Planner:
         return tuple(sorted(pairs.items()))
 
     def infer(self, op: Op, attributes: tuple, inputs: list[int], n_outputs: int) -> tuple[TensorType, ...]:
-        """Return the output types of a new node. Raise Refused if ONNX's shape inference fails at any size."""
+        """Return the output types of a new node. Raise Refused if they are unknown or the node fails at some size."""
         kinds, opset = [self.type(t) for t in inputs], self.graph.opset(op.domain)
         if any(t != ABSENT and (kind is None or kind.shape is None) for t, kind in zip(inputs, kinds, strict=True)):
             raise Refused("the shape of a tensor is not known")
@@ -502,7 +523,11 @@ class _Planner:
         return result
 
     def value(self, number: int) -> np.ndarray | None:
-        """Return the content of a small integer operand (a shape, axes, …) or of one determined by sizes, else None."""
+        """Return the content of the tensor with a number if shape inference may need the content, else None.
+
+        These are small integer or boolean constants (shapes, axes, …), small constant operands of the match, and
+        contents that were computed from sizes.
+        """
         if number == ABSENT:
             return None
         if number >= 0:

@@ -1,19 +1,19 @@
 """Find all matches of a rule set in a graph and keep them in canonical order.
 
-Location k of a rule is its k-th match by the positions of the matched nodes (rlflow/graph/order.py). So the location
-mask of a rule is always a prefix, and one count describes it; world models predict this count. Two symmetric roots that
-were merged count once: the match named along the canonical order is the location, its mirror image is not.
+Location k of a rule is its k-th match in the canonical order of the matched nodes (rlflow/graph/order.py). The valid
+locations of a rule are therefore 0 … n - 1, and world models predict the number n. Two symmetric roots give two matches
+that differ in the order of the roots; only the match in canonical order is a location, its mirror image is not.
 
 A rule is local if it has one root and at most two levels of operators. Its matches and plans at a node follow from the
-signatures of the node and of the nodes that give its inputs. Local rules are therefore searched for once in each such
-neighbourhood; where an equal neighbourhood appears again, the matches are read off with other ids (`LocalRules`).
+signatures of the node and of the nodes that give its inputs. Local rules are therefore matched once in each such
+neighbourhood. Where an equal neighbourhood appears again, the same matches are returned with its ids (`LocalRules`).
 
-A step costs what it changes. A rewrite marks the nodes that it changed and touched, and `MatchTable` looks for matches
-only from there, upwards along the operators of the left sides. Every node knows the non-local matches that it is part
-of, so no match outlives its nodes.
+The time of an update depends on the size of the change, not of the graph. A rewrite marks the nodes that it changed and
+touched, and `MatchTable` looks for matches only from these nodes, upwards along the operators of the left sides. The
+table stores for every node the non-local matches that contain the node, to delete these matches with the node.
 
-`prepared` applies the rules of the family shape_arithmetic before anything else, in one fixed order, and so gives the
-graph that the environment starts from.
+`prepared` returns the graph in which the environment starts an episode: it applies the rules of the family
+shape_arithmetic, in one fixed order.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,19 @@ from rlflow.rules.match import Match, structural_matches
 from rlflow.rules.patterns import Literal
 from rlflow.rules.rule import Rule, RuleSet
 
-MAX_NEIGHBOURHOODS = 20_000  # neighbourhoods in the cache; each takes a few kB
+MAX_NEIGHBOURHOODS = 20_000  # neighbourhoods in the cache; an entry takes a few kB
 
 Matches = dict[int, tuple[Match, ...]]  # xfer_id → matches, at least one
 
 
 class Refusal(NamedTuple):
-    """The reason why a rule does not apply at nodes whose operators fit the rule."""
+    """The reason why a rule does not apply where its left side occurs.
+
+    Attributes:
+      rule: the rule's name.
+      nodes: ids of the matched nodes in the order of `Rule.ops`.
+      reason: the failed condition or the reason why the right side cannot be built.
+    """
 
     rule: str
     nodes: tuple[int, ...]
@@ -45,9 +51,10 @@ class Refusal(NamedTuple):
 def matches_at(
     graph: Graph, xfer_id: int, rule: Rule, node: Node, plans: Plans, refusals: list[Refusal] | None = None
 ) -> tuple[Match, ...]:
-    """Return the matches of a rule whose first root is `node`; append the near misses to `refusals`.
+    """Return the matches of a rule whose first root is `node`, and collect the occurrences that are refused.
 
-    A match of two symmetric roots is returned in both orders, since the canonical order depends on the whole graph.
+    A match and its mirror image (symmetric roots) are both returned, each for its own first root, since the canonical
+    order depends on the whole graph.
 
     Args:
       graph: the graph to search.
@@ -55,7 +62,7 @@ def matches_at(
       rule: the rule.
       node: the node that the first root must match.
       plans: the cache of plans for graphs of this model.
-      refusals: the list to extend, or None.
+      refusals: list to which a Refusal is appended where the left side occurs but the rule does not apply, or None.
     """
     result: dict[tuple, Match] = {}
     for nodes, bindings in structural_matches(graph, rule, node):
@@ -74,17 +81,17 @@ def matches_at(
 
 
 def is_local(rule: Rule) -> bool:
-    """Return whether a neighbourhood's key holds everything that the rule's matches at a node depend on."""
+    """Return True if the key of `neighbourhood` contains everything that the rule's matches at a node depend on."""
     literals = [pattern for op in rule.ops for pattern in op.inputs if isinstance(pattern, Literal)]
     single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key holds only single floats
     return len(rule.roots) == 1 and rule.depth <= 2 and not rule.counts_readers and single
 
 
 def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:
-    """Return the key of a node together with the nodes that give its inputs.
+    """Describe a node together with the nodes that compute its inputs by a key without ids.
 
-    Two neighbourhoods with equal keys differ only in their ids, which are listed in corresponding order. The key holds
-    everything that matching and `match_signature` need.
+    The key contains everything that local rules and `match_signature` read. Two neighbourhoods with equal keys differ
+    only in their ids, which are listed in corresponding order.
 
     Args:
       graph: the graph.
@@ -113,7 +120,15 @@ def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]
 
 
 class _RelativeMatch(NamedTuple):
-    """A match in terms of positions in the lists of ids that `neighbourhood` returns."""
+    """A match without ids; nodes and tensors are positions in the lists of ids that `neighbourhood` returns.
+
+    Attributes:
+      xfer_id: index of the rule in its rule set.
+      nodes: positions of the matched nodes, in the order of `Rule.ops`.
+      attributes: name → attribute value.
+      tensors: name → position, or tuple of positions.
+      plan: the replacement.
+    """
 
     xfer_id: int
     nodes: tuple[int, ...]
@@ -140,7 +155,7 @@ class LocalRules:
                 self._by_root.setdefault(rule.roots[0].op, {})[xfer_id] = rule
 
     def matches_at(self, graph: Graph, node: Node) -> Matches:
-        """Return the matches of all local rules whose root is `node`."""
+        """Return xfer_id → matches at `node` for the local rules whose root matches the node."""
         if node.constant or node.op not in self._by_root:
             return {}
         key, nodes, tensors = neighbourhood(graph, node)
@@ -177,7 +192,7 @@ def _relative_match(match: Match, rule: Rule, nodes: list[int], tensors: list[in
 
 
 def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
-    """Return whether a match names its two symmetric roots against the canonical order, so that it is no location.
+    """Return True if a match has two symmetric roots that are not in canonical order, so that it is no location.
 
     Args:
       graph: the graph of the match.
@@ -191,7 +206,7 @@ def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool
 
 
 def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[Refusal]]:
-    """Return the matches of one rule and the refusals of its near misses, in the order of the nodes.
+    """Return the matches of one rule and its refusals, in the canonical order of the nodes.
 
     Args:
       graph: the graph to search.
@@ -212,12 +227,12 @@ def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[
 
 
 class _Roots(NamedTuple):
-    """The requirements on a node and its surroundings for being a root; many rules share them.
+    """The requirements that nodes must meet to be the roots of a rule; several rules can share one object.
 
     Attributes:
-      ops: the operators of all roots, the first root first.
-      children: operators that must give an input of each root.
-      depth: the depth of the left side, in operators.
+      ops: operator names of all roots, the first root first.
+      children: `Rule.children`, operator names that must occur directly below each root.
+      depth: `Rule.depth`, number of operators on the longest path below a root.
     """
 
     ops: tuple[str, ...]
@@ -226,21 +241,33 @@ class _Roots(NamedTuple):
 
 
 class _Role:
-    """A part that nodes of one operator play in left sides; `above` leads to the operators that may read the node."""
+    """A part that a node can play in left sides, given by the operators on the way up from some operator to the node.
+
+    Attributes:
+      above: operator name → role of a reader of the node with this operator.
+      roots: requirements on the roots → xfer_ids of the rules in which the node may be a root.
+    """
 
     def __init__(self):
         self.above: dict[str, _Role] = {}
-        self.roots: dict[_Roots, set[int]] = {}  # xfer_ids of rules with this role as a root
+        self.roots: dict[_Roots, set[int]] = {}
 
 
 class _Roles:
-    """The roles of all rules that are not local; they lead from a node of a match to the match's roots."""
+    """The roles of all rules that are not local, with which a search climbs from a changed node to possible roots.
+
+    Attributes:
+      all: operator name → the role from which a climb begins at a node with this operator.
+      of_readers: the same for rules with `counts_readers` only.
+      local: xfer_ids of the local rules.
+      orders: int32 [N]: number of entries that one location of each of the N rules has in a MatchTable.
+    """
 
     def __init__(self, rules: RuleSet):
         self.all: dict[str, _Role] = {}
-        self.of_readers: dict[str, _Role] = {}  # roles in rules with `counts_readers`
+        self.of_readers: dict[str, _Role] = {}
         self.local = frozenset(xfer_id for xfer_id, rule in enumerate(rules) if is_local(rule))
-        self.orders = np.array([2 if rule.symmetric else 1 for rule in rules], np.int32)  # times that a match is stored
+        self.orders = np.array([2 if rule.symmetric else 1 for rule in rules], np.int32)
         for xfer_id, rule in enumerate(rules):
             if xfer_id not in self.local:
                 self._add(self.all, xfer_id, rule)
@@ -265,16 +292,19 @@ def _is_absent(match: Match, others: tuple[Match, ...]) -> bool:
 
 
 class MatchTable:
-    """All matches of a rule set in one graph; a rewrite updates only the part that the change can reach.
+    """All matches of a rule set in one graph.
 
-    A match depends on its own nodes and, for a few rules, on the other readers of their tensors. A rewrite that changes
-    one of these marks one of the match's nodes. The table then searches again in three places:
+    After a rewrite, only the matches that the change can affect are updated. A match depends on its own nodes and, for
+    a few rules, on all readers of the matched tensors. A rewrite that changes any of these marks a node of the match.
+    Local rules are matched again at the marked nodes and their readers. Other rules are matched again at the first
+    roots of known matches that contain a marked node. They are also matched at roots that a climb from a marked node
+    reaches along the operators of left sides. If a rule has several roots, the climb can reach any of them; the first
+    root is then found through a tensor on which all roots depend.
 
-    - local rules: at marked nodes and at the readers of marked nodes;
-    - existing matches of other rules: at matches that contain a marked node;
-    - new matches of other rules: upwards from marked nodes along the operators of the left sides.
-
-    If a rule has several roots, the first root is reached from another root through a tensor that both depend on.
+    Args:
+      rules: the rule set.
+      graph: the graph.
+      previous: the table of the graph before the last rewrite; None to search the whole graph.
     """
 
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):
@@ -298,16 +328,16 @@ class MatchTable:
 
     @property
     def counts(self) -> np.ndarray:
-        """int32 [N]: the number of locations of each rule."""
+        """int32 [N]: the number of locations of each of the N rules."""
         return self._totals // self._roles.orders
 
     @cached_property
     def locations(self) -> list[list[Match]]:
-        """The matches of each rule in the canonical order of the matched nodes."""
+        """A list for each rule with its matches in the order of their locations."""
         return [list(self.of_rule(xfer_id)) for xfer_id in range(len(self.rules))]
 
     def of_rule(self, xfer_id: int) -> Iterator[Match]:
-        """Yield the matches of one rule in the canonical order of the matched nodes."""
+        """Yield the matches of one rule in the order of their locations."""
         rank, rule, at = self.graph.rank, self.rules[xfer_id], self._at[xfer_id]
         for node_id in sorted(at, key=rank.__getitem__):  # the first node of each match
             result = at[node_id]
@@ -318,24 +348,30 @@ class MatchTable:
             yield from result
 
     def location(self, xfer_id: int, number: int) -> Match:
-        """Return match `number` of a rule, counted from 0 in the canonical order."""
+        """Return the match of a rule at location `number`."""
         return next(islice(self.of_rule(xfer_id), number, None))
 
     def location_of(self, match: Match) -> int | None:
-        """Return the location of a match from any graph of this model, or None if this graph does not have it."""
+        """Return the location of a match in this graph, or None if the match is no location here.
+
+        The match may come from another graph that rewrites of the same model produced.
+        """
         of_root = self._at[match.xfer_id].get(match.nodes[0], ())
         if match not in of_root or is_symmetric_match(self.graph, self.rules[match.xfer_id], match.nodes):
             return None
         return list(self.of_rule(match.xfer_id)).index(match)
 
     def all_matches(self) -> Iterator[Match]:
-        """Yield every match, rule by rule; a match with symmetric roots comes in both orders."""
+        """Yield all matches, rule by rule, including the mirror images of matches with symmetric roots."""
         for at in self._at:
             for node_id in sorted(at):
                 yield from at[node_id]
 
     def difference(self, before: "MatchTable") -> tuple[list[Match], list[Match]]:
-        """Return (matches that `before` has and this table has not, or with another plan; matches that are new)."""
+        """Return (matches of `before` that this table lacks, matches of this table that `before` lacks).
+
+        A match whose plan has changed is in both lists.
+        """
         lost, result = [], []
         for old, new in zip(before._at, self._at, strict=True):
             if old is not new:
@@ -381,7 +417,7 @@ class MatchTable:
         self._match(tries)
 
     def _climb(self, node_id: int, role: _Role, tries: dict[int, set[int]]) -> None:
-        """Add to `tries` the rules, by first root, whose matches a change of this node in this role may affect."""
+        """Add to `tries` (first root → xfer_ids) the matches that a change of a node in a role may affect."""
         nodes, consumers = self.graph.nodes, self.graph.consumers
         self._add_roots(node_id, role, tries)
         if role.above:
@@ -401,7 +437,7 @@ class MatchTable:
                         tries.setdefault(first, set()).update(xfer_ids)
 
     def _first_roots(self, root: int, roots: _Roots) -> list[int]:
-        """Return the nodes that may be the first root if `root` is one of the roots."""
+        """Return the ids of the nodes that may be the first root of a match in which `root` is one of the roots."""
         if len(roots.ops) == 1:
             return [root]
         graph = self.graph
@@ -418,14 +454,14 @@ class MatchTable:
         return [n for n in result if graph.nodes[n].op == roots.ops[0]] if len(result) >= len(roots.ops) else []
 
     def _match_local(self, node_id: int) -> None:
-        """Match all local rules at a node again."""
+        """Match all local rules at a node and replace the stored matches."""
         result = self._local_rules.matches_at(self.graph, self.graph.nodes[node_id])
         for xfer_id in self._local_at.get(node_id, frozenset()) | result.keys():
             self._store(xfer_id, node_id, result.get(xfer_id, ()))
         self._local_at[node_id] = frozenset(result)
 
     def _match(self, tries: dict[int, set[int]]) -> None:
-        """Match the other rules again; `tries` holds the xfer_ids for each first root."""
+        """Match rules that are not local and replace the stored matches; `tries` maps first roots to xfer_ids."""
         for node_id, xfer_ids in tries.items():
             node = self.graph.nodes.get(node_id)
             for xfer_id in xfer_ids:
@@ -461,7 +497,7 @@ Actions = tuple[tuple[int, int], ...]  # (xfer_id, location)
 
 
 def prepared(graph: Graph, rules: RuleSet) -> tuple[Graph, Actions]:
-    """Return the graph with all known shape arithmetic replaced, and the actions that lead to it.
+    """Apply the rules of the family shape_arithmetic until none applies, and return the graph and the actions.
 
     Args:
       graph: the graph as it was loaded.

@@ -1,4 +1,4 @@
-"""Match one rule at one node: every way in which the left side of the rule occurs there.
+"""Match one rule at one node: find every way in which the left side of the rule occurs with its first root there.
 
 `Attempt` is a backtracking search over goals, each a pattern and the tensor or node that it must match. It covers
 operators, attributes and literals; the rule's conditions are tested later (rlflow.rules.apply).
@@ -33,9 +33,10 @@ class Match:
     """One way in which a rule's left side occurs in a graph.
 
     Attributes:
+      xfer_id: index of the rule in its rule set.
       nodes: node ids in the order of `rule.ops`.
       bindings: name → tensor id, tuple of tensor ids, or attribute value.
-      plan: the replacement (rlflow.rules.apply).
+      plan: the replacement, an `apply.Plan`; comparisons ignore it.
     """
 
     xfer_id: int
@@ -49,10 +50,15 @@ class Match:
 
 @lru_cache(maxsize=65536)
 def _attributes(op: str, domain: str, opset: int, given: tuple, rank: int | None, kernel: tuple | None):
-    """Return (attribute → value, pairs that differ from their default), with defaults filled in and axes counted from
-    0.
+    """Return (attribute → value with defaults, the given (name, value) pairs that are not defaults).
 
-    `rank` is the rank of the first input, `kernel` the spatial shape of a convolution's weight; None if unknown.
+    A negative `axis` is replaced by the axis counted from 0 if the rank is known.
+
+    Args:
+      op, domain, opset: the operator.
+      given: (name, value) pairs of the node.
+      rank: rank of the first input; None if unknown.
+      kernel: spatial shape of a convolution's weight; None if unknown or for other operators.
     """
     defaults = dict(attribute_defaults(op, domain, schema_version(op, domain, opset)))
     if op == "Transpose":
@@ -73,10 +79,10 @@ def _attributes(op: str, domain: str, opset: int, given: tuple, rank: int | None
 
 
 def attributes_of(graph: Graph, node: Node) -> tuple[dict[str, Any], tuple]:
-    """Return the attributes of a node with defaults filled in and axes counted from 0.
+    """Return the attributes of a node, with `axis` counted from 0 if the rank of the first input is known.
 
     Returns:
-      (attribute → value for all attributes, the (name, value) pairs that differ from their default).
+      (attribute → value including defaults, the (name, value) pairs of the node that differ from the defaults).
     """
     kind = graph.types.get(node.inputs[0]) if node.inputs else None
     rank = len(kind.shape) if kind is not None and kind.shape is not None else None
@@ -90,13 +96,13 @@ def attributes_of(graph: Graph, node: Node) -> tuple[dict[str, Any], tuple]:
 # -- one pattern -----------------------------------------------------------------------------------
 
 
-# (digest of a constant, literal) → the answer. A cache of the constants themselves would keep their models in memory.
+# (digest of a constant, literal) → True if they are equal. Constants as keys would keep their models in memory.
 _COMPARED: dict[tuple[str, Literal], bool] = {}
 MAX_COMPARED = 65536
 
 
 def holds_literal(constant: Constant, literal: Literal) -> bool:
-    """Return whether the constant's elements equal the literal after rounding to the constant's data type."""
+    """Return True if a constant's elements equal a literal, rounded to the constant's data type if that is a float."""
     if constant.type.size > SHAPE_VALUE_LIMIT:
         return False
     key = constant.digest, literal
@@ -126,7 +132,13 @@ def _same_attribute(wanted, result) -> bool:
 class Attempt:
     """A partial match: the bindings and nodes found so far.
 
-    Goals are (pattern, tensor id, node or tuple of tensor ids) pairs that remain to be matched.
+    A goal is a pair that remains to be matched: a pattern and its subject, which is a Node for an Op, a tuple of tensor
+    ids for a Star, and else a tensor id.
+
+    Args:
+      graph: the graph to search.
+      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+      matched: key of a pattern operator → node id.
     """
 
     def __init__(self, graph: Graph, bindings: dict[str, Any], matched: dict[int, int]):
@@ -141,7 +153,10 @@ class Attempt:
         return () if producer is None else (producer,)
 
     def solutions(self, goals: list) -> Iterator["Attempt"]:
-        """Yield one attempt for every way to match all goals. The attempt is copied where there are several ways."""
+        """Yield one attempt for every way to match all goals, the last goal first; the list `goals` is consumed.
+
+        If there is one way only, the attempt is this object itself; otherwise this object is copied.
+        """
         while goals:
             pattern, subject = goals.pop()
             kind = type(pattern)
@@ -181,7 +196,7 @@ class Attempt:
         yield self
 
     def accepts(self, op: Op, node: Node) -> bool:
-        """Return whether a node's own properties fit the operator, and bind the operator's attributes."""
+        """Return True if operator, domain and attributes of a node fit a pattern, and bind the pattern's attributes."""
         if node.op != op.op or node.domain != op.domain or node.captured or node.id in self.matched.values():
             return False
         if not supported(op.op, op.domain, self.graph.opset(op.domain)):
@@ -203,16 +218,20 @@ class Attempt:
         return self.bind(op.rest, others) if op.rest is not None else not others
 
     def bind(self, name: str, value) -> bool:
-        """Bind a name to a value, and return whether the name has this value."""
+        """Bind a name to a value if the name is unbound, and return True if the name now has this value."""
         return self.bindings.setdefault(name, value) == value
 
     def bind_tensor(self, name: str, tensor: int) -> bool:
-        """Bind a name to a tensor, and return whether the name has this tensor or a constant of equal content."""
+        """Bind a name to a tensor if the name is unbound.
+
+        Return True if the name now has this tensor or a constant of equal content.
+        """
         return self.bind(name, tensor) or _same_constant(self.graph, self.bindings[name], tensor)
 
     def alignments(self, op: Op, node: Node) -> list[list]:
-        """Return the ways to assign the operator's patterns to the node's inputs; each is a list of goals, first goal
-        last.
+        """Return all ways to assign the input patterns of an operator to the inputs of a node.
+
+        Each way is a list of goals in reverse order, since `solutions` begins with the last goal.
         """
         tensors = node.inputs
         while tensors and tensors[-1] == ABSENT:
@@ -231,7 +250,7 @@ class Attempt:
         ]
 
     def producers_fit(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
-        """Return whether the tensors' producers fit the patterns. This cheap test excludes most ways early."""
+        """Return True if the producers of tensors can match patterns, by operator name and constness only."""
         nodes = self.graph.nodes
         for pattern, tensor in zip(patterns, tensors, strict=True):
             kind = type(pattern)
@@ -242,7 +261,10 @@ class Attempt:
         return True
 
     def _variadic_alignments(self, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
-        """Yield the ways to assign patterns to tensors if some patterns stand for several tensors."""
+        """Yield all ways to assign patterns to tensors in order; a pattern can stand for several consecutive tensors.
+
+        Each way is a list of goals.
+        """
         if not patterns:
             if not tensors:
                 yield []
@@ -264,14 +286,14 @@ class Attempt:
 
 
 def _same_constant(graph: Graph, first: int, second: int) -> bool:
-    """Return whether two tensors are constants of equal content; exporters store equal axes once per node."""
+    """Return True if two tensors are constants of equal content; exporters store equal axes once per node."""
     constants = graph.constants
     return first in constants and second in constants and constants[first].digest == constants[second].digest
 
 
 @cache
 def _is_plain(op: Op) -> bool:
-    """Return whether every input pattern stands for exactly one input."""
+    """Return True if every input pattern of an operator stands for exactly one input."""
     return not any(isinstance(p, Star) or (isinstance(p, Output) and p.slot is None) for p in op.inputs)
 
 
@@ -280,7 +302,10 @@ def _is_plain(op: Op) -> bool:
 
 @cache
 def _path_to_variable(pattern: Op, bound: frozenset[str]) -> tuple[str, tuple[str, ...]] | None:
-    """Return (bound variable, operators from its reader up to `pattern`) for the shortest such path, or None."""
+    """Return the shortest path from a variable in `bound` up to `pattern`, or None if there is no path.
+
+    The path is (variable, names of the operators from the operator that reads the variable up to `pattern`).
+    """
     best = None
     for child in pattern.inputs:
         if isinstance(child, Var) and child.name in bound:
@@ -293,7 +318,7 @@ def _path_to_variable(pattern: Op, bound: frozenset[str]) -> tuple[str, tuple[st
 
 
 def _sibling_roots(rule: Rule, root: Op, attempt: Attempt) -> list[Node]:
-    """Return the nodes that may match `root`, reached from a tensor that the attempt has already bound."""
+    """Return the nodes that may match a further root: those reachable from a tensor that the attempt has bound."""
     graph, bindings = attempt.graph, attempt.bindings
     varying = frozenset(
         name for name in rule.tensor_names
@@ -310,7 +335,9 @@ def _sibling_roots(rule: Rule, root: Op, attempt: Attempt) -> list[Node]:
 
 
 def structural_matches(graph: Graph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-    """Yield (nodes, bindings) for every match whose first root is `node`, without testing the rule's conditions.
+    """Yield (node ids, bindings) for every occurrence of a rule's left side whose first root is `node`.
+
+    The conditions of the rule are not tested. The ids are in the order of `rule.ops`.
 
     Args:
       graph: the graph to search.
@@ -346,7 +373,7 @@ def _with_sibling(rule: Rule, root: Op, attempts: Iterator[Attempt]) -> Iterator
 
 
 def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, Any]:
-    """Return the names that expressions can use: tensors as `Tensor`, attributes as values, then the lets.
+    """Return name → value for the expressions of a rule: tensors as `Tensor`, attributes and `let` names as values.
 
     Args:
       graph: the graph of the match.
@@ -354,7 +381,7 @@ def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, An
       bindings: name → tensor id, tuple of tensor ids, or attribute value.
 
     Raises:
-      Unknown: if a let needs a fact that the graph does not hold.
+      Unknown: if a `let` needs a fact that the graph does not contain.
     """
     tensors = rule.tensor_names
     scope = {}
