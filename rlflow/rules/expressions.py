@@ -20,7 +20,7 @@ from rlflow.graph.shapes import shape_value
 
 
 class Tensor(NamedTuple):
-    """A tensor of the matched graph as a value of the expression language."""
+    """A tensor of the matched graph as a value in expressions, with its graph and tensor id."""
 
     graph: Graph
     id: int
@@ -34,17 +34,17 @@ class Tensor(NamedTuple):
 
 
 class Unknown(Exception):
-    """Raised when a condition needs a fact that the graph does not hold; the rule then does not match."""
+    """Raised if an expression needs a fact that the graph does not contain; the rule then does not apply."""
 
 
 def same(a, b) -> bool:
-    """Return whether two values are equal at every size of the symbols in them.
+    """Return True if two values are equal for all values of the symbols, and False if they always differ.
 
     Args:
       a, b: numbers, symbolic sizes, or tuples of these.
 
     Raises:
-      Undecided: if the answer depends on the sizes.
+      Undecided: if neither is proved.
     """
     if type(a) is Dim or type(b) is Dim:
         if float in (type(a), type(b)):
@@ -63,15 +63,17 @@ def _has_symbol(*items: tuple) -> bool:
 
 
 def among(value, items) -> bool:
-    """Return whether `value` equals one of `items` in the sense of `same`."""
+    """Return True if `value` equals one of `items`; `same` compares symbolic sizes and can raise Undecided."""
     if isinstance(items, tuple | range) and _has_symbol((value,), tuple(items)):
         return not _all_hold(lambda item: not same(value, item), items)
     return value in items
 
 
 def _all_hold(holds: Callable[[Any], bool], items: Iterable) -> bool:
-    """Return whether a predicate holds for all items; one item that certainly fails decides, even beside undecided
-    ones.
+    """Return True if a predicate holds for all items, and False if it fails for one item.
+
+    Raises:
+      Undecided: the predicate raises it for an item and fails for no item.
     """
     open_question = None
     for item in items:
@@ -89,44 +91,48 @@ FLOATS = (1, 10, 11, 16)  # onnx.TensorProto FLOAT, FLOAT16, DOUBLE, BFLOAT16
 
 
 def constant(*tensors: Tensor) -> bool:
-    """Return whether every tensor is a weight, a literal, or computed from weights and literals only."""
+    """Return True if every tensor is a weight, a literal, or computed from weights and literals only."""
     return all(t.graph.is_constant(t.id) for t in tensors)
 
 
 def shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return the sizes of a tensor."""
+    """Return the sizes of a tensor's axes, each an int or Dim."""
     return tensor.type.shape
 
 
 def rank(tensor: Tensor) -> int:
-    """Return the number of axes."""
+    """Return the number of axes of a tensor."""
     return len(tensor.type.shape)
 
 
 def dim(tensor: Tensor, axis: int) -> int:
-    """Return the size of one axis. Raise Unknown if the tensor has no such axis."""
+    """Return the size of one axis, an int or Dim. Raise Unknown if the tensor has no such axis."""
     if not -rank(tensor) <= axis < rank(tensor):
         raise Unknown(f"a tensor has no axis {axis}")
     return tensor.type.shape[axis]
 
 
 def size(tensor: Tensor) -> int:
-    """Return the number of elements."""
+    """Return the number of elements of a tensor, an int or Dim."""
     return tensor.type.size
 
 
 def is_float(tensor: Tensor) -> bool:
-    """Return whether the data type is a floating-point type."""
+    """Return True if a tensor has a floating-point data type."""
     return tensor.type.dtype in FLOATS
 
 
 def unshared(*tensors: Tensor) -> bool:
-    """Return whether each tensor has exactly one consumer and is not an output of the graph."""
+    """Return True if each tensor is read by exactly one node and is not an output of the graph."""
     return all(len(t.graph.consumers.get(t.id, ())) == 1 and t.id not in t.graph.outputs for t in tensors)
 
 
 def value(tensor: Tensor) -> tuple[int, ...]:
-    """Return the content of a small integer tensor, constant or determined by sizes, as a flat tuple."""
+    """Return the content of an integer tensor that is constant or computed from sizes, as a flat tuple.
+
+    Raises:
+      Unknown: the content is not known, or the tensor is large.
+    """
     array = shape_value(tensor.graph, tensor.id)
     if array is None:
         raise Unknown("a shape or an axis is not known in advance")
@@ -134,33 +140,39 @@ def value(tensor: Tensor) -> tuple[int, ...]:
 
 
 def broadcasts(small: Tensor, large: Tensor) -> bool:
-    """Return whether `small` broadcasts to the shape of `large` without enlarging it."""
+    """Return True if `small` and `large` broadcast to the shape of `large`."""
     a, b = shape(small), shape(large)
     pairs = zip(reversed(a), reversed(b), strict=False)
     return len(a) <= len(b) and _all_hold(lambda pair: among(pair[0], (1, pair[1])), pairs)
 
 
 def per_channel(tensor: Tensor, like: Tensor) -> bool:
-    """Return whether a tensor varies along the channel axis (1) of `like` only: C×1×1 (…), 1×C×1×1 or one element."""
+    """Return True if a tensor, broadcast to the rank of `like`, varies along axis 1 only.
+
+    For `like` of shape [N, C, H, W], examples of such shapes are [C, 1, 1], [1, C, 1, 1] and [1].
+    """
     wanted, shape_ = dim(like, 1), shape(tensor)
     padded = (1,) * (rank(like) - len(shape_)) + shape_
     return len(padded) == rank(like) and _varies_only_along_axis_1(padded, wanted)
 
 
 def per_output_channel(tensor: Tensor, weight: Tensor) -> bool:
-    """Return whether a tensor is `per_channel` for a convolution's output; weight: [out, in / groups, …]."""
+    """Return True if a tensor, broadcast to the rank of a convolution's output, varies along the channel axis only.
+
+    The weight of the convolution has the shape [output channels, input channels / groups, …].
+    """
     channels, positions = dim(weight, 0), rank(weight) - 2
     padded = (1,) * (rank(weight) - rank(tensor)) + shape(tensor)
     return len(padded) == positions + 2 and _varies_only_along_axis_1(padded, channels)
 
 
 def _varies_only_along_axis_1(sizes: tuple, wanted) -> bool:
-    """Return whether every size is 1, except that axis 1 may have the size `wanted`."""
+    """Return True if every size is 1, except that axis 1 may have the size `wanted`."""
     return _all_hold(lambda item: among(item[1], (1, wanted) if item[0] == 1 else (1,)), enumerate(sizes))
 
 
 def axes(tensor: Tensor, rank: int) -> tuple[int, ...]:
-    """Return the axes listed in a constant, counted from 0 and ascending; all `rank` axes if the constant is empty."""
+    """Return the axes that a tensor lists, counted from 0 and ascending; all `rank` axes if the tensor is empty."""
     return tuple(sorted({axis % rank for axis in value(tensor)})) if rank and value(tensor) else tuple(range(rank))
 
 
@@ -174,12 +186,12 @@ def reshaped(tensor: Tensor, target: Tensor) -> tuple[int, ...]:
 
 
 def dtype(tensor: Tensor) -> int:
-    """Return the data type's number in onnx.TensorProto, the number that Cast's `to` expects."""
+    """Return the data type of a tensor as its number in onnx.TensorProto, the number that Cast's `to` expects."""
     return tensor.type.dtype
 
 
 def compose(first: tuple, second: tuple) -> tuple[int, ...]:
-    """Return the permutation of Transpose(Transpose(x, perm=first), perm=second)."""
+    """Return the permutation p such that Transpose(x, perm=p) = Transpose(Transpose(x, perm=first), perm=second)."""
     return tuple(first[k] for k in second)
 
 
@@ -209,7 +221,7 @@ def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
 
 
 def scalar(tensor: Tensor) -> float:
-    """Return the only element of a tensor that is constant or determined by sizes. Raise Unknown otherwise."""
+    """Return the only element of a tensor. Raise Unknown unless it is a weight, a literal or computed from sizes."""
     result = tensor.graph.constants.get(tensor.id)
     content = tensor.graph.types[tensor.id].content if result is None and tensor.id in tensor.graph.types else None
     if content is not None and len(content) == 1:
@@ -220,13 +232,13 @@ def scalar(tensor: Tensor) -> float:
 
 
 def finite(*tensors: Tensor) -> bool:
-    """Return whether every tensor is stored with the model and holds neither an infinity nor NaN."""
+    """Return True if every tensor is a weight or literal without infinities and NaN."""
     stored = [t.graph.constants.get(t.id) for t in tensors]
     return all(constant is not None and _holds_finite(constant) for constant in stored)
 
 
 def _holds_finite(constant: Constant) -> bool:
-    """Return whether all elements are finite; cached by digest, since many matches test the same masks."""
+    """Return True if all elements are finite; the result is cached, since many matches test the same attention mask."""
     if constant.digest not in _FINITE:
         _FINITE[constant.digest] = bool(np.isfinite(constant.load()).all())
     return _FINITE[constant.digest]
@@ -236,7 +248,13 @@ _FINITE: dict[str, bool] = {}  # digest of a constant → True if all its elemen
 
 
 def attributes(pairs: tuple, name: bytes, default=None):
-    """Return the value of one attribute captured by `**rest`; `name` is bytes, the language's type for text."""
+    """Return the value of one of the attributes that `**name` binds on the left side.
+
+    Args:
+      pairs: the bound (attribute name, value) pairs.
+      name: name of the attribute, as bytes, because text in expressions is bytes.
+      default: result if no pair has this name.
+    """
     return dict(pairs).get(name.decode(), default)
 
 
@@ -249,7 +267,7 @@ FUNCTIONS: dict[str, Callable] = {
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}
-# Functions whose result depends on sizes, so that a rule which calls one may rely on a symbolic dimension.
+# Functions whose result depends on the sizes of a tensor; a rule that calls one may rely on a symbolic dimension.
 SHAPE_FUNCTIONS = frozenset(("shape", "dim", "size", "broadcasts", "per_channel", "per_output_channel", "reshaped"))
 
 _BINARY = {
@@ -266,14 +284,14 @@ Expression = Callable[[dict[str, Any]], Any]
 
 
 def compile_expression(node: ast.expr, where: str) -> Expression:
-    """Return a closure that evaluates a syntax tree in a dictionary of names.
+    """Return a function that evaluates an expression, given the dictionary name → value.
 
     Args:
-      node: the syntax tree of an expression.
-      where: the place to name in an error, such as `rule conv-merge`.
+      node: the syntax tree of the expression.
+      where: description of the rule for error messages, such as `rule conv-merge`.
 
     Raises:
-      RLFlowError: if the tree holds anything that is not part of the rule language.
+      RLFlowError: if the tree contains anything that is not part of the rule language.
     """
     build = lambda child: compile_expression(child, where)  # noqa: E731
     match node:
@@ -346,7 +364,7 @@ def _comprehension(elt: ast.expr, generator: ast.comprehension, where: str) -> E
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Return the names that an expression takes from its scope."""
+    """Return the variables of an expression: all names except functions and the variables of comprehensions."""
     targets = [c.target for c in ast.walk(node) if isinstance(c, ast.comprehension)]
     own = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - FUNCTIONS.keys() - own

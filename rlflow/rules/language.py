@@ -54,7 +54,7 @@ from rlflow.rules.rule import Condition, Rule, RuleSet
 
 
 def is_operator(node: ast.expr) -> bool:
-    """Return whether a syntax tree is a call of an operator: a capitalised name, or a name with a domain."""
+    """Return True if a syntax tree is a call whose function is a capitalised name or a name with a domain."""
     return isinstance(node, ast.Call) and (
         (isinstance(node.func, ast.Name) and node.func.id[0].isupper()) or isinstance(node.func, ast.Attribute)
     )
@@ -62,6 +62,11 @@ def is_operator(node: ast.expr) -> bool:
 
 class Side:
     """A parser for one side of an equation.
+
+    Args:
+      text: the text of the side.
+      rule: the rule's name, for error messages.
+      tensors: name → pattern that the name stands for.
 
     Attributes:
       outputs: (output name, pattern) pairs of the side, in the order of the text.
@@ -139,14 +144,14 @@ def families() -> list[str]:
 
 
 def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> RuleSet:
-    """Return the rules of the given families, in alphabetical order of family.
+    """Return the rules of some families, in alphabetical order of the families.
 
     Args:
       names: the families; None or empty for all except `ONLY_BY_NAME`.
-      folder: where the *.rules files are.
+      folder: folder of the *.rules files.
 
     Raises:
-      RLFlowError: if a family is unknown or two rules have one name.
+      RLFlowError: if a family is unknown or two rules have the same name.
     """
     known = sorted(path.stem for path in folder.glob("*.rules"))
     for name in names or ():
@@ -163,12 +168,15 @@ def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> R
 
 @cache
 def _parsed(text: str, family: str) -> tuple[Rule, ...]:
-    """Parse a family's file. Cached: parsing all families takes 0.2 s, and one command loads them several times."""
+    """Return the rules in the text of a family's file, with `for_all_shapes` set from the shipped proofs.
+
+    The result is cached, since parsing all families takes 0.2 s and one command loads them several times.
+    """
     return tuple(map(with_proof, parse(text, family)))
 
 
 def with_proof(rule: Rule) -> Rule:
-    """Return the rule with `for_all_shapes` set from the shipped proof of its text; False if there is no such proof."""
+    """Return the rule with `for_all_shapes` set: True if proofs.json proves its current text for all shapes."""
     record = proof_of(rule, _proofs())
     return replace(rule, for_all_shapes=record is not None and record["proof"] == "all-shapes")
 
@@ -177,7 +185,10 @@ _proofs = cache(load_proofs)
 
 
 def only_standard(rules: RuleSet) -> RuleSet:
-    """Return the rules that introduce only ONNX's own operators. The hash stays the same, so that receipts replay."""
+    """Return the rules that add only operators of ONNX's own domain.
+
+    The hash stays that of `rules`, because a receipt is replayed with the whole set and compares the hash.
+    """
     return RuleSet(tuple(rule for rule in rules if not any(op.domain for op in rule.target_ops)), rules.hash)
 
 
@@ -186,10 +197,10 @@ def parse(text: str, family: str) -> list[Rule]:
 
     Args:
       text: the content of the file.
-      family: the family's name, for the rules and for errors.
+      family: the family's name, for the rules and for error messages.
 
     Raises:
-      RLFlowError: with the rule's name and the mistake in its text.
+      RLFlowError: if the text has a mistake; the message names the rule and the mistake.
     """
     blocks: list[list[str]] = []
     for line in text.splitlines():
@@ -205,7 +216,10 @@ def parse(text: str, family: str) -> list[Rule]:
 
 
 def _instances(lines: list[str]) -> list[list[str]]:
-    """Return the block once for every operator in its `for` line, or unchanged if there is no such line."""
+    """Return the lines of each rule that a block of lines defines: one rule for each operator in its `for` line.
+
+    A block without a `for` line defines one rule.
+    """
     each = [match for line in lines if (match := re.fullmatch(r"\s+for (\w+) in (.*)", line))]
     if not each:
         return [lines]
@@ -296,7 +310,7 @@ def _condition_text(body: str) -> str:
 
 
 def _constants_required(tree: ast.expr) -> set[str]:
-    """Return the names that the condition requires to be constant."""
+    """Return the names of the tensors that a condition requires to be constant."""
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     calls = [p for p in parts if isinstance(p, ast.Call) and isinstance(p.func, ast.Name) and p.func.id == "constant"]
     return {name for call in calls for arg in call.args for name in names_in(arg)}
@@ -321,7 +335,11 @@ def _check_names(rule: Rule, constants: set[str], lets: set[str]) -> None:
 
 
 def _check_expressions(rule: Rule, lets: list[tuple[str, ast.expr]], conditions: list[ast.expr]) -> None:
-    """Raise RLFlowError if an expression uses a name that neither the left side nor an earlier let defines."""
+    """Raise RLFlowError if an expression uses a name that is not defined where the expression is evaluated.
+
+    Literals on the left side can use no names, `let` clauses the names of the left side and of earlier `let` clauses.
+    Conditions and the right side can use all these names.
+    """
 
     def check(tree: ast.expr, known: set[str]) -> None:
         unbound = names_in(tree) - known
@@ -347,7 +365,10 @@ def _called(tree: ast.expr) -> set[str]:
 
 
 def _is_symmetric(source, target, clauses: list[ast.expr]) -> bool:
-    """Return whether two roots of equal structure are merged into one and the clauses treat both roots alike."""
+    """Return True if the left side has two roots of equal structure that the right side merges into one operator.
+
+    In addition, exchanging the variables of the two roots must leave the set of clauses unchanged.
+    """
     roots = list({output.op.key: output.op for _, output in source}.values())
     merged = len({output.op.key for _, output in target if isinstance(output, Output)}) == 1
     if len(roots) != 2 or not merged or skeleton(roots[0]) != skeleton(roots[1]):
@@ -360,7 +381,7 @@ def _is_symmetric(source, target, clauses: list[ast.expr]) -> bool:
 
 
 def _meaning(tree: ast.AST, renamed: dict[str, str]) -> str:
-    """Return a clause as text with names replaced and the operands of symmetric operations sorted."""
+    """Return a clause as text for comparison, with renamed variables and sorted operands of symmetric operations."""
     parts = [_meaning(child, renamed) for child in ast.iter_child_nodes(tree)]
     if isinstance(tree, ast.BoolOp) or (isinstance(tree, ast.Compare) and isinstance(tree.ops[0], ast.Eq)):
         parts.sort()
