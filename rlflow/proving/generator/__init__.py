@@ -1,2 +1,2 @@
-"""Enumerate small graphs of equal value and generalise them to rules, which the prover must then accept."""
+"""Enumerate pairs of small graphs with equal outputs, and generalise them to rules that the prover must accept."""
 

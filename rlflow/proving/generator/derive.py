@@ -1,7 +1,8 @@
 """Decide if known equalities imply that two terms are equal, with a small e-graph.
 
 The e-graph holds classes of equal terms. Known equalities are matched in it and applied until the two terms are in one
-class or a limit is reached. Beyond the limit a term counts as not derived, so that a redundant rule may be kept.
+class or a limit is reached. If the limit is reached, the equality counts as not implied, so a redundant rule may be
+kept.
 """
 
 from collections import defaultdict
@@ -13,11 +14,11 @@ from rlflow.proving.generator.operators import COMMUTATIVE, SCALARS, Label, Node
 
 
 class Bounds(NamedTuple):
-    """The limits of saturation.
+    """The limits of equality saturation.
 
     Attributes:
-      iterations: the largest number of iterations.
-      nodes: the largest number of nodes.
+      iterations: the largest number of times that all equalities are applied.
+      nodes: the number of e-graph nodes above which saturation stops.
     """
 
     iterations: int
@@ -30,7 +31,7 @@ Equality = tuple[Term, Term]
 
 
 class EGraph:
-    """Classes of equal terms. A node is (label or variable, slot, classes of its inputs)."""
+    """An e-graph: classes of equal terms. A node is (label or variable, slot, classes of its inputs)."""
 
     def __init__(self):
         self.parent: list[int] = []
@@ -38,19 +39,19 @@ class EGraph:
         self.classes: dict[tuple, int] = {}  # node → class
 
     def find(self, result: int) -> int:
-        """Return the representative of a class."""
+        """Return the class that represents a class and all classes joined with it."""
         while self.parent[result] != result:
             self.parent[result] = result = self.parent[self.parent[result]]
         return result
 
     def canonical(self, node: tuple) -> tuple:
-        """Return the node with representative input classes, sorted for a commutative operator."""
+        """Return the node with each input class replaced by `find`, and sorted inputs if the operator commutes."""
         label, slot, children = node
         children = tuple(map(self.find, children))
         return label, slot, tuple(sorted(children)) if _commutes(label) else children
 
     def node(self, node: tuple) -> int:
-        """Add a node and return its class."""
+        """Add a node if it is new, and return its class."""
         node = self.canonical(node)
         if node not in self.classes:
             self.classes[node] = len(self.parent)
@@ -64,19 +65,19 @@ class EGraph:
 
         Args:
           term: the term.
-          scope: the classes that its variables stand for; None if they stand for themselves.
+          scope: variable → the class that replaces it in the term; None to add the variables as nodes.
         """
         if isinstance(term, str):
             return self.find(scope[term]) if scope is not None else self.node((term, 0, ()))
         return self.node((term.label, term.slot, tuple(self.add(child, scope) for child in term.inputs)))
 
     def join(self, one: int, other: int) -> None:
-        """Merge two classes."""
+        """Merge two classes, whose terms are then equal."""
         one, other = sorted((self.find(one), self.find(other)))
         self.parent[other] = one
 
     def rebuild(self) -> None:
-        """Merge the classes of nodes that have become equal."""
+        """Merge the classes of nodes that have become equal because their input classes were merged."""
         changed = True
         while changed:
             changed, classes = False, {}
@@ -89,7 +90,7 @@ class EGraph:
             self.classes = classes
 
     def by_root(self) -> dict:
-        """Return two tables: (class, label, slot) → inputs of its nodes, and (label, slot) → classes that hold it."""
+        """Return two tables of the nodes: (class, label, slot) → lists of input classes, (label, slot) → classes."""
         nodes, positions = defaultdict(list), defaultdict(dict)
         for (label, slot, children), result in self.classes.items():
             result = self.find(result)
@@ -103,12 +104,12 @@ def _commutes(label: Label | str) -> bool:
 
 
 def derivable(one: Term, other: Term, known: list[Equality], bounds: Bounds = QUICK) -> bool:
-    """Return True if known equalities imply that two terms are equal.
+    """Return True if known equalities are found to imply that two terms are equal.
 
     Args:
       one, other: the terms.
       known: the equalities.
-      bounds: the limits of saturation.
+      bounds: the limits of the search.
     """
     graph = EGraph()
     ends = graph.add(one), graph.add(other)
@@ -116,12 +117,12 @@ def derivable(one: Term, other: Term, known: list[Equality], bounds: Bounds = QU
 
 
 def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Equality], merges: list[tuple]) -> bool:
-    """Return True if rewriting turns a graph with several outputs into another one.
+    """Return True if known equalities and merges are found to turn one graph with several outputs into another graph.
 
     Args:
-      source, target: the outputs of both graphs; the target may have operators that the source does not have.
+      source, target: the outputs of both graphs, equal by position; the target may have further operators.
       known: the equalities.
-      merges: known (outputs, the same outputs as parts of one Split) pairs.
+      merges: (outputs, the same outputs as the parts of one Split) pairs.
     """
     graph = EGraph()
     ends = [graph.add(term) for term in source]
@@ -140,7 +141,10 @@ def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Eq
 
 
 def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator[None]:
-    """Apply the known equalities until nothing changes or a limit is reached. Yield after every iteration."""
+    """Apply the known equalities in both directions until nothing changes or a limit is reached.
+
+    Yield None after every iteration.
+    """
     steps = [
         (source, target)
         for pair in known
@@ -163,7 +167,15 @@ def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator
 
 
 def _matches(nodes: dict, graph: EGraph, pattern: Term, position: int, scope: dict[str, int]) -> Iterator[dict]:
-    """Yield the assignments of classes to variables for which a pattern occurs in a class."""
+    """Yield each assignment, variable → class, for which a class contains an instance of a pattern.
+
+    Args:
+      nodes: the first table of `EGraph.by_root`.
+      graph: the e-graph.
+      pattern: the term whose variables are assigned.
+      position: the class.
+      scope: the assignments that are already fixed.
+    """
     if isinstance(pattern, str):
         if scope.get(pattern, position) == position and (pattern not in SCALARS or graph.scalar[position]):
             yield {**scope, pattern: position}
@@ -175,7 +187,10 @@ def _matches(nodes: dict, graph: EGraph, pattern: Term, position: int, scope: di
 
 
 def _matches_all(nodes: dict, graph: EGraph, patterns: tuple, positions: tuple, scope: dict) -> Iterator[dict]:
-    """Yield the assignments for which every pattern occurs in its class."""
+    """Yield each assignment, variable → class, for which each class contains an instance of its pattern.
+
+    The arguments are as in `_matches`, with one class in `positions` for each pattern.
+    """
     if not patterns:
         yield scope
         return
@@ -184,15 +199,15 @@ def _matches_all(nodes: dict, graph: EGraph, patterns: tuple, positions: tuple, 
 
 
 def instance(pattern: Term, term: Term, scope: dict[str, Term]) -> dict[str, Term] | None:
-    """Match a pattern against a term syntactically.
+    """Match a pattern against a term without using equalities, except that Add and Mul commute.
 
     Args:
-      pattern: the pattern.
-      term: the term.
-      scope: the terms that variables stand for already.
+      pattern: the term whose variables are assigned.
+      term: the term to match.
+      scope: the assignments, variable → term, that are already fixed.
 
     Returns:
-      the extended scope, or None if the term is not an instance.
+      the scope with further assignments, or None if the term is not an instance of the pattern.
     """
     if isinstance(pattern, str):
         fits = pattern not in SCALARS or SCALARS.issuperset(variables(term))

@@ -1,9 +1,10 @@
 """Find rules by enumeration: compare small graphs by value and keep the equalities that no other equality implies.
 
-In each world graphs grow by one operator at a time (graphs.py). A graph whose value was met before is a candidate. A
-candidate is kept unless the kept equalities imply it (derive.py). Each direction that pays (`paying`) becomes a
-rule under the conditions that make it true for other shapes and attributes, too (generalise.py). The equalities of all
-worlds are made minimal together, and the rules that the prover accepts are written (selection.py).
+A world is a set of variables and operators. In each world, graphs grow by one operator at a time (graphs.py). A graph
+that has the value of an earlier graph gives a candidate equality. A candidate is kept unless the kept equalities imply
+it (derive.py). Each direction that does not add operators (`paying`) becomes a rule, with conditions that make it true
+for other shapes and attributes, too (generalise.py). At the end, equalities that other equalities of all worlds imply
+are dropped, and the rules that the prover accepts are written (selection.py).
 """
 
 import json
@@ -44,20 +45,18 @@ COSTLY = frozenset(("MatMul", "Conv"))
 
 
 def paying(source: tuple[Term, ...], target: tuple[Term, ...]) -> tuple[str, ...] | None:
-    """Return the fewest variables that must be weights so that the direction from `source` to `target` pays.
+    """Return the smallest set of variables that must be weights so that rewriting `source` to `target` is useful.
 
-    A direction pays if the target has no more operators to run; computing on weights costs nothing. Without any
-    weights,
-    one more operator is allowed as a stepping stone unless it is a product. A variable that is not under every output
-    must
-    be a weight.
+    It is useful if the target does not run more operators than the source; operators on weights alone do not run. If no
+    variable is a weight, the target may run one more operator, but no more MatMul and Conv: such a rule can enable
+    others. A variable that some output of the source does not depend on must be a weight.
 
     Args:
       source: the outputs of the side to match.
-      target: the outputs of the side to write.
+      target: the outputs of the replacement.
 
     Returns:
-      the variables, or None if the direction never pays.
+      the variables, or None if no such set makes the rewrite useful.
     """
     names = variables(*source)
     if not set(variables(*target)) <= set(names):
@@ -77,22 +76,23 @@ def paying(source: tuple[Term, ...], target: tuple[Term, ...]) -> tuple[str, ...
 
 
 def _run_ops(side: tuple[Term, ...], constants: tuple[str, ...]) -> list[str]:
-    """Return the operators that remain at run time if these variables are weights."""
+    """Return the types of the operators that run if `constants` are weights: operators on weights alone do not run."""
     return [result.op for result, inputs in operators(*side) if not set(variables(*inputs)) <= set(constants)]
 
 
-CHECKPOINT = 1000  # candidates between two checkpoints
+CHECKPOINT = 1000  # number of candidates between two checkpoints
 
 @dataclass
 class Report:
     """The result of an enumeration.
 
     Attributes:
-      worlds: per world its name, the number of graphs of each size by operator, and the verdicts on its candidates.
-      finished: True if every world was finished; if not, a call with the same folder continues.
-      derived: the number of entries dropped at the end because entries of other worlds imply them.
+      worlds: one dictionary per world: its name, the numbers of graphs by size and operator, the numbers of candidates
+        by verdict (`_consider`), and the seconds.
+      finished: True if all worlds are finished; otherwise a call with the same folder continues.
+      derived: the number of kept candidates that were dropped at the end because the others imply them.
       unwritten: the number of rules that were not written, by reason.
-      rules: the text of the rules; "" if not finished.
+      rules: the text of the rules file; "" if the enumeration is not finished.
     """
 
     worlds: list[dict]
@@ -104,13 +104,13 @@ class Report:
 
 @dataclass
 class BestSoFar:
-    """The equalities and rules kept in one world.
+    """The equalities and rules that the enumeration of one world has kept so far.
 
     Attributes:
-      kept: (equalities, rules made of them) per kept candidate, in order.
-      merges: known (outputs, the same outputs as parts of one Split) pairs.
+      kept: (equalities, rules made of these equalities) for each kept candidate, in order.
+      merges: (outputs, the same outputs as the parts of one Split) pairs, the equalities of merged operators.
       equalities: all kept equalities.
-      by_root: (label, slot) → equalities whose left side has this root.
+      by_root: (label, slot) → the kept equalities, in both directions, whose left term has this root.
     """
 
     kept: list[tuple[list[tuple[Term, Term]], list[Pattern]]] = field(default_factory=list)
@@ -119,7 +119,7 @@ class BestSoFar:
     by_root: dict = field(default_factory=lambda: defaultdict(list))
 
     def keep(self, pairs: list[tuple[Term, Term]], patterns: list[Pattern]) -> None:
-        """Add the equalities and rules of one candidate."""
+        """Add the equalities of one candidate and the rules that were made of them."""
         self.kept.append((pairs, patterns))
         self.equalities += pairs
         for source, target in [*pairs, *(pair[::-1] for pair in pairs)]:
@@ -136,9 +136,9 @@ def enumerate_rules(
     Args:
       max_ops: the largest number of operators of a side.
       worlds: the worlds to enumerate.
-      folder: the folder of the checkpoints; a call with the same arguments continues from them. None keeps none.
-      workers: the number of processes; each works on one world at a time.
-      seconds: the time after which no further candidate is considered.
+      folder: the folder of the checkpoints, from which a call with the same arguments continues; None to keep none.
+      workers: the number of processes; each process enumerates one world at a time.
+      seconds: the time in seconds after which no further candidate is examined.
       known: rules that are not written again; None for the hand-written families.
 
     Returns:
@@ -163,7 +163,13 @@ def enumerate_rules(
 
 
 def _minimal(kept: list) -> list:
-    """Drop the entries that the others imply, trying later entries first."""
+    """Drop each kept candidate whose equalities the remaining candidates imply, and return the remaining candidates.
+
+    The last candidates are tried first.
+
+    Args:
+      kept: (equalities, rules) for each candidate, as in `BestSoFar.kept`.
+    """
     left = list(kept)
     for entry in reversed(kept):
         others = [pair for other in left if other is not entry for pair in other[0]]
@@ -173,7 +179,17 @@ def _minimal(kept: list) -> list:
 
 
 def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
-    """Continue one world from its checkpoint until it is finished or the time is over. Return the new checkpoint."""
+    """Enumerate one world, from its checkpoint if there is one, and return the new checkpoint.
+
+    Args:
+      world: the world.
+      max_ops: the largest number of operators of a side.
+      path: the file of the checkpoint.
+      until: the time in seconds since 1970 after which no further candidate is examined.
+
+    Raises:
+      RLFlowError: if the checkpoint belongs to another world.
+    """
     started = monotonic()
     state = read_json(path) if path.exists() else None
     if state is not None and state["finished"]:
@@ -205,7 +221,10 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
 
 
 def _candidates(world: World, max_ops: int) -> tuple[Graphs, list[dict], list[tuple[Node, Term]]]:
-    """Return (representatives, counts per size, candidate equalities sorted from general to special)."""
+    """Return (graphs, counts, candidates) of a world.
+
+    The counts are one dictionary per number of operators, and the candidates are equalities, general ones first.
+    """
     graphs, sizes, candidates = Graphs(world), [], []
     for size in range(1, max_ops + 1):
         counts: Counter = Counter()
@@ -250,7 +269,7 @@ def _decoded(result):
 
 
 def _result(state: dict) -> BestSoFar:
-    """Restore what a checkpoint keeps."""
+    """Return the equalities and rules that a checkpoint contains."""
     result = BestSoFar(merges=list(_decoded(state["merges"])))
     for pairs, patterns in map(_decoded, state["kept"]):
         result.keep(list(pairs), list(patterns))
@@ -261,7 +280,16 @@ def _result(state: dict) -> BestSoFar:
 
 
 def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[Term, Term]]:
-    """Return the candidates among graphs of `size` operators; if `keep`, the others become representatives."""
+    """Enumerate the graphs of `size` operators, and return the candidate equalities among them.
+
+    A candidate is a pair of a graph and an earlier graph with equal value.
+
+    Args:
+      graphs: the representatives so far.
+      size: the number of operators.
+      keep: True to add the graphs with new values to the representatives.
+      counts: a counter to which the numbers of graphs by root operator, representatives and candidates are added.
+    """
     batches = list(graphs.batches(size))
     hashes = [graphs.hashes_of(batch) for batch in batches]
     for batch, result in zip(batches, hashes, strict=True):
@@ -296,7 +324,7 @@ def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[
 
 
 def _generality(source: Term, target: Term) -> tuple[int, int, int]:
-    """Return the key that sorts candidates: small and flat equalities first, then those with many variables."""
+    """Return the sorting key of a candidate: fewer operators, then smaller depth, then more variables come first."""
     return _written_size(source) + _written_size(target), _depth(source) + _depth(target), -len(variables(source))
 
 
@@ -305,13 +333,16 @@ def _depth(term: Term) -> int:
 
 
 def _written_size(term: Term) -> int:
-    """Return the number of operators in a term as written; shared parts count each time."""
+    """Return the number of operators in a term, in which an operator with several readers counts once per reader."""
     return 1 + sum(map(_written_size, term.inputs)) if isinstance(term, Node) else 0
 
 
 @lru_cache(maxsize=1 << 20)
 def _order(term: Term) -> tuple:
-    """Return the key that orders terms: fewer operators first. Operands of sums and products count in sorted order."""
+    """Return the sorting key of a term: fewer operators come first.
+
+    The key does not depend on the order of the operands of Add and Mul.
+    """
     if isinstance(term, str):
         return 0, term, (), 0
     children = tuple(_order(child) for child in term.inputs)
@@ -324,7 +355,15 @@ def _order(term: Term) -> tuple:
 
 
 def _consider(graphs: Graphs, result: BestSoFar, max_ops: int, source: Node, target: Term) -> str:
-    """Keep a candidate or reject it; return the verdict."""
+    """Keep a candidate equality or reject it, and return the verdict in words.
+
+    Args:
+      graphs: the representatives of the world.
+      result: the kept equalities and rules, to which the candidate may be added.
+      max_ops: the largest number of operators of a side.
+      source: the later graph.
+      target: the earlier graph with equal value.
+    """
     if _follows_at_the_root(result, source):
         return "instance of a rule"
     merge = _merge(graphs, source, target)
@@ -355,7 +394,7 @@ def _consider(graphs: Graphs, result: BestSoFar, max_ops: int, source: Node, tar
 
 
 def _is_general(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...]) -> bool:
-    """Return True if the equality also holds for other integers, and for real numbers up to rounding."""
+    """Return True if two sides with equal values are also equal for other random integers and for real numbers."""
     whole, real = graphs.world.inputs(sample=1), graphs.world.real_inputs()
     return all(
         np.array_equal(value(one, whole), value(other, whole)) and np.allclose(value(one, real), value(other, real))
@@ -368,10 +407,11 @@ def _pattern(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...])
 
 
 def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
-    """Return two separate graphs and the merged graph that computes both, if the merge pays; else None.
+    """Return (two separate graphs, the outputs of a merged graph that computes both), or None if no merge is useful.
 
-    The merged graph ends in a Split: the two outputs of the Split are `source` and its sibling. The separate graphs are
-    `target`, which is equal to `source`, and the representative that is equal to the sibling.
+    The merged graph ends in a Split. Its outputs are `source`, which must be the Split's first output, and the second
+    output. The separate graphs are `target`, which equals `source`, and the representative that equals the second
+    output.
     """
     if source.label.op != "Split" or source.slot or not isinstance(target, Node) or target.label.op == "Split":
         return None
@@ -388,13 +428,20 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
 
 
 def _can_merge(op: str, result: frozenset[tuple]) -> bool:
-    """Return True for two products or two readers of a Split's parts. Longer chains merge step by step."""
+    """Return True if a graph consists of two operators that can be merged into one, apart from Splits.
+
+    The operators must be MatMul or Conv, or Add or Mul on the parts of a Split. Larger graphs merge step by step.
+
+    Args:
+      op: the root operator of both graphs.
+      result: the operators of both graphs together.
+    """
     splits = sum(label.op == "Split" for label, _ in result)
     return len(result) - splits == 2 and (op in COSTLY or (splits > 0 and op in COMMUTATIVE))
 
 
 def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
-    """Return True if a kept equality turns the term into one that comes earlier in the order."""
+    """Return True if a kept equality, applied at the root, turns the term into an earlier term of the `_order`."""
     for source, target in result.by_root[term.label, term.slot]:
         scope = instance(source, term, {})
         if scope is not None and _order(rename(target, scope)) < _order(term):
@@ -403,7 +450,7 @@ def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
 
 
 def _half_used(terms: Sequence[Term]) -> set[tuple]:
-    """Return the Splits with a single used output."""
+    """Return the half-used Splits, as (label, inputs) pairs: the terms use only one output of such a Split."""
     slots = defaultdict(set)
 
     def visit(term: Term) -> None:
@@ -419,7 +466,11 @@ def _half_used(terms: Sequence[Term]) -> set[tuple]:
 
 
 def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, Term]]:
-    """Return the equality of the other outputs of half-used Splits, or nothing."""
+    """Return the companion of an equality in a list; return [] if no Split is half used or there is no companion.
+
+    The companion is the equality of the terms in which each Split output is replaced by the Split's other output. If
+    the new target does not have the new source's value, a representative with this value takes its place.
+    """
     if not _half_used([source]) | _half_used([target]):
         return []
     inputs = graphs.world.inputs()
@@ -433,7 +484,7 @@ def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, T
 
 
 def _other_outputs(term: Term) -> Term:
-    """Return the term with each output of a Split exchanged for the other output."""
+    """Return the term with each output of a Split replaced by the other output of the same Split."""
     if isinstance(term, str):
         return term
     inputs = tuple(_other_outputs(child) for child in term.inputs)

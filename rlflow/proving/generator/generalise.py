@@ -1,11 +1,12 @@
 """Generalise an equality at one set of shapes and attributes to a rule.
 
-Attributes of the side to match become names; the other side's attributes become simple expressions of these names. Both
-sides are then computed exactly for many random shapes, ranks and attributes (`draws`). If the other side has another
-shape, or misfits an operator that ONNX checks, the engine refuses the match without a condition. If it has other
-values, a condition must refuse the match. `separating_conditions` chooses the conjunction of simple conditions that
-keeps most true cases. An equality that no conjunction separates gives no rule. `variants` lists the equalities that a
-rule implies for other axes and permutations.
+The source is the side to match, the target is the other side. Attributes of the source become names; attributes of the
+target become simple expressions of these names. Both sides are then computed exactly for many random shapes, ranks and
+attributes (`draws`). If the target has another shape, or its inputs do not fit an operator that ONNX checks, the
+planner refuses the match without a condition. If the target has other values, a condition must refuse the match.
+`separating_conditions` chooses the conjunction of simple conditions that refuses all unequal cases and keeps most equal
+cases. Without such a conjunction there is no rule. `variants` lists the equalities that a rule implies for other axes
+and permutations.
 """
 
 import zlib
@@ -42,23 +43,24 @@ from rlflow.proving.generator.operators import (
 from rlflow.proving.numbers import CHECKED
 from rlflow.rules.expressions import Unknown
 
-DRAWS = 1500  # attempts to draw shapes and attributes that fit the side to match
-ENOUGH = 250  # draws that fit, after which no more are made
-SAMPLES = 2  # values of each variable
+DRAWS = 1500  # largest number of attempts to draw shapes and attributes that fit the source
+ENOUGH = 250  # number of fitting draws after which no more attempts are made
+SAMPLES = 2  # number of random values of each variable
 
 
 def draws(source: tuple[Term, ...], known: Names, origin: dict[str, tuple[int, ...]]) -> Iterator[tuple]:
-    """Yield (scope, values of the source) for the original shapes and then for random ones.
+    """Yield values of all names and of the source terms, first for the original shapes and then for random shapes.
+
+    The seed is a checksum of the source's text.
 
     Args:
-      source: terms with named attributes.
-      known: the attribute names.
+      source: the terms, with named attributes.
+      known: the names of attribute values.
       origin: the original shape of each variable.
 
     Yields:
-      the scope, name → int64 [SAMPLES, *shape] or attribute, and one array per source term. The seed is a checksum of
-      the
-      source's text.
+      (scope, values): the scope maps variables to int64 arrays [SAMPLES, *shape] and attribute names to values; the
+      values are one array per source term.
     """
     rng = np.random.default_rng(zlib.crc32(repr(source).encode()))
     result = 0
@@ -91,7 +93,7 @@ def draws(source: tuple[Term, ...], known: Names, origin: dict[str, tuple[int, .
 
 
 def _attributes(rng: np.random.Generator, known: Names) -> dict:
-    """Return random axes and permutations for tensors of one rank."""
+    """Return random values for all names of axes and permutations, for tensors of one random rank."""
     rank = int(rng.integers(1, 5))
     scope: dict = {}
     for name in known.all("axis"):
@@ -102,7 +104,11 @@ def _attributes(rng: np.random.Generator, known: Names) -> dict:
 
 
 def _shapes(rng: np.random.Generator, origin: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return random shapes that often fit each other: one shape with a few sizes changed and leading axes dropped."""
+    """Return a random shape for each variable of `origin`, such that the shapes often fit each other.
+
+    Each shape is a common random shape, or the variable's original shape, with a few sizes changed or leading axes
+    dropped.
+    """
     common = max(map(len, origin.values())) > 2
     few = rng.random() < 0.3  # draw axes of size 1 that broadcast
     rank = int(rng.integers(1, 5))
@@ -122,7 +128,14 @@ def _shapes(rng: np.random.Generator, origin: dict[str, tuple[int, ...]]) -> dic
 
 
 def _fitting_groups(shapes: dict, source: tuple[Term, ...], scope: dict, first: dict) -> dict:
-    """Adapt the shapes of convolution weights to the number of groups that was drawn."""
+    """Return the shapes with the input channels of convolution weights adapted to the drawn number of groups.
+
+    Args:
+      shapes: the drawn shape of each variable.
+      source: the terms, with named attributes.
+      scope: the drawn attribute values, by name.
+      first: the original attribute values, by name.
+    """
     result = dict(shapes)
     for convolution, inputs in operators(*source):
         if convolution.op != "Conv":
@@ -136,7 +149,7 @@ def _fitting_groups(shapes: dict, source: tuple[Term, ...], scope: dict, first: 
 
 
 def rest_of(result: Label) -> tuple:
-    """Return the attributes as `**rest` binds them: only values that differ from the default."""
+    """Return the (name, value) pairs that `**rest` of a window operator binds: values that are not the default."""
     kernels, others = [], []
     for name, value in result.attributes:
         if name == "kernel_shape":
@@ -147,7 +160,7 @@ def rest_of(result: Label) -> tuple:
 
 
 def _rest_near(rng: np.random.Generator, result: Label) -> tuple:
-    """Return the attributes of a window operator with a few of them changed at random."""
+    """Return the (name, value) pairs of `rest_of`, sorted by name, with a few values changed at random."""
     pairs = dict(rest_of(result))
     if rng.random() < 0.3:
         pairs["pads"] = tuple(int(k) for k in rng.integers(0, 2, 4))
@@ -165,7 +178,7 @@ def _rest_near(rng: np.random.Generator, result: Label) -> tuple:
 
 
 def _is_default(name: str, value) -> bool:
-    """Return True if the value is the default of the attribute."""
+    """Return True if `value` is the default of the attribute `name` of a window operator."""
     if name == "pads":
         return not any(value)
     if name == "strides":
@@ -174,7 +187,7 @@ def _is_default(name: str, value) -> bool:
 
 
 def _sizes(rng, source: tuple[Term, ...], scope: dict, arrays: dict, known: Names) -> list[dict]:
-    """Return possible sizes of the Splits: sizes of variables, halves and random pairs."""
+    """Return up to a few assignments of part sizes to the names of Split sizes: random pairs of sizes, and halves."""
     names = known.all("sizes")
     if not names:
         return [{}]
@@ -184,16 +197,16 @@ def _sizes(rng, source: tuple[Term, ...], scope: dict, arrays: dict, known: Name
     return [dict.fromkeys(names, pair) for pair in dict.fromkeys(pairs)]
 
 
-MOST_CONDITIONS = 3  # in one conjunction
-ATTRIBUTES = ("group", "pads", "strides", "dilations")  # attributes of convolutions
+MOST_CONDITIONS = 3  # largest number of conditions in one conjunction
+ATTRIBUTES = ("group", "pads", "strides", "dilations")  # attributes of convolutions that conditions may exclude
 
 
 class Case(NamedTuple):
-    """One draw of shapes and attributes.
+    """One draw of shapes and attributes, with the result of the comparison of both sides.
 
     Attributes:
-      scope: the values of all names.
-      holds: True if the two sides are equal.
+      scope: the values of all variables and attribute names.
+      holds: True if both sides have equal values.
     """
 
     scope: dict
@@ -201,12 +214,12 @@ class Case(NamedTuple):
 
 
 def untried_conditions(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return conditions that exclude attributes of convolutions that occur in no case.
+    """Return conditions that exclude each attribute of a convolution that no case has tried with another value.
 
     Args:
-      source: the terms with named attributes.
-      cases: the cases in which the rule holds.
-      known: conditions that the rule has already.
+      source: the terms, with named attributes.
+      cases: the cases that fulfil the rule's conditions.
+      known: the conditions that the rule already has.
     """
     texts = set()
     for rest in {result.get("rest").text for result in labels_of(source) if result.op == "Conv"}:
@@ -217,15 +230,15 @@ def untried_conditions(source: tuple[Term, ...], cases: list[Case], known: tuple
 
 
 def separating_conditions(cases: list[Case], known: Names, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the conjunction of conditions that excludes every wrong case and keeps most true ones.
+    """Return the smallest conjunction of conditions that excludes all unequal cases and keeps most equal cases.
 
     Args:
-      cases: the judged cases; the first one is the original and true.
-      known: the attribute names.
-      names: the variables.
+      cases: the cases; the first one has the original shapes and equal sides.
+      known: the names of attribute values.
+      names: the names of the variables.
 
     Returns:
-      the conditions, or None if no conjunction excludes all wrong cases.
+      the conditions, or None if no conjunction of at most MOST_CONDITIONS excludes all unequal cases.
     """
     wrong = [case for case in cases if not case.holds]
     if not wrong:
@@ -253,7 +266,7 @@ def separating_conditions(cases: list[Case], known: Names, names: tuple[str, ...
 
 
 def _conditions(known: Names, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield simple conditions in the order in which they are tried."""
+    """Yield simple conditions on attribute names and variables, in the order in which they are tried."""
     yield from _permutation_conditions(known.all("perm"))
     yield from _axis_conditions(known.all("axis"), known.all("sizes"), names)
     yield from _shape_conditions(names)
@@ -297,12 +310,12 @@ def _shape_conditions(names: tuple[str, ...]) -> Iterator[str]:
 
 
 def stricter(known: Names, origin: dict[str, tuple[int, ...]], scope: dict) -> tuple[tuple[str, ...], ...]:
-    """Return further conditions in three levels: equal ranks, equal ranks with the original axes, equal shapes.
+    """Return three alternatives of further conditions: equal ranks, equal ranks and the original axes, equal shapes.
 
     Args:
-      known: the attribute names.
+      known: the names of attribute values.
       origin: the original shape of each variable.
-      scope: the values of all names in the original equality.
+      scope: the values of all variables and attribute names in the original equality.
     """
     first, *others = origin
     near = [v for v in others if len(origin[v]) == len(origin[first])]
@@ -318,18 +331,19 @@ def stricter(known: Names, origin: dict[str, tuple[int, ...]], scope: dict) -> t
     return ranks, (*ranks, *axes), tuple(shapes)
 
 
-SCREENED, PROMISING = 40, 4  # number of first cases, and of right sides that these cases select
+SCREENED, PROMISING = 40, 4  # number of cases that preselect targets, and number of preselected targets
 
 
 def generalise(
     source: tuple[Term, ...], target: tuple[Term, ...], shapes: dict[str, tuple[int, ...]], constants: tuple[str, ...]
 ) -> Pattern | None:
-    """Return the rule from `source` to `target`, or None if no conditions make it true.
+    """Return the rule that rewrites `source` to `target`, or None if no conditions make it true.
 
     Args:
-      source, target: terms with numbers as attributes; equal at `shapes`.
+      source, target: the outputs of both sides as terms with numbers as attributes; both sides have equal values for
+        inputs with these shapes.
       shapes: the shape of each variable.
-      constants: the variables that are weights.
+      constants: the variables that must be weights.
     """
     names = dict(zip(variables(*source), DATA, strict=False))
     if len(names) < len(variables(*source)):
@@ -364,7 +378,12 @@ def generalise(
 
 
 def _promising(candidates: Iterator[tuple[Term, ...]], cases: list[tuple]) -> list[tuple[Term, ...]]:
-    """Return the few right sides that are equal in most of the first cases."""
+    """Return the PROMISING candidates that equal the source in most of the first SCREENED cases.
+
+    Args:
+      candidates: possible targets, with expressions as attributes.
+      cases: (scope, values of the source) pairs.
+    """
     result = []
     for candidate in candidates:
         judged = _judge(candidate, cases[:SCREENED])
@@ -381,7 +400,17 @@ def _renamed(term: Term, names: dict[str, str]) -> Term:
 
 
 def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:
-    """Return the cases in which the target has the same shapes; None if the sides differ in the original case."""
+    """Return the cases that the planner accepts, each with the comparison of both sides.
+
+    The planner refuses a case if the target has other shapes or a checked operator does not take its inputs.
+
+    Args:
+      target: the outputs of the target, with expressions as attributes.
+      cases: (scope, values of the source) pairs; the first pair is the original equality.
+
+    Returns:
+      the cases, or None if the sides differ in the original equality.
+    """
     judged = []
     for number, (scope, values) in enumerate(cases):
         try:
@@ -404,11 +433,13 @@ def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:
 
 
 def variants(pattern: Pattern, labels: tuple[Label, ...]) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ...]]]:
-    """Yield the equality with other axes and permutations.
+    """Yield the equalities (source, target) that a rule implies for all axes and permutations of a world.
+
+    A rule with conditions on sizes or with window operators gives none.
 
     Args:
-      pattern: the rule, without conditions on shapes and without windows.
-      labels: the operators that may occur.
+      pattern: the rule.
+      labels: the operators of the world, which give the axes and permutations.
     """
     if any("shape" in text or "dim" in text or "size" in text for text in pattern.conditions):
         return
@@ -439,7 +470,7 @@ def variants(pattern: Pattern, labels: tuple[Label, ...]) -> Iterator[tuple[tupl
 
 
 def _with_plain_attributes(term: Term, scope: dict) -> Term:
-    """Return the term with numbers for its attributes and with Splits into equal halves."""
+    """Return the term with the values of its attributes in a scope; a Split gets equal halves."""
 
     def fill(result: Label) -> Label:
         pairs = [(name, named) for name, named in result.attributes if name != "parts"]
