@@ -1,8 +1,8 @@
-"""Name the attributes of the side to match, and express the other side's attributes in these names.
+"""Name the attributes of the source (the side to match), and express the target's attributes in these names.
 
-`name_attributes` gives equal values of one kind one name. `values_of` computes terms whose attributes are such
-expressions, and `holds` evaluates conditions. `targets` lists the right sides whose expressions give the original
-attributes.
+`name_attributes` gives each attribute value of the source a name; equal values of one kind share a name. `values_of`
+computes terms whose attributes are expressions of names, and `holds` evaluates conditions. `targets` lists the targets
+whose expressions have the original attribute values.
 """
 
 import ast
@@ -24,12 +24,12 @@ WINDOWS = frozenset(("Conv", "MaxPool", "AveragePool"))
 
 
 class Apart(NamedTuple):
-    """An attribute of convolutions that a rule may change.
+    """An attribute of convolutions whose value may differ between the two sides of a rule.
 
     Attributes:
-      name: its name in the rule.
-      default: its default value.
-      texts: expressions for its new value.
+      name: the name of the source's value in the rule.
+      default: the default value of the attribute.
+      texts: possible expressions for the target's value.
     """
 
     name: str
@@ -44,24 +44,24 @@ APART = {
 
 
 class Names(NamedTuple):
-    """The names of attribute values.
+    """The names of the attribute values of a rule's source.
 
     Attributes:
-      of: (kind, value) → name.
-      apart: the attribute of convolutions in which the two sides differ; it gets a name of its own. None if there is no
-        such attribute.
+      of: (kind, value) → name; a kind is "axis", "perm", "sizes" (of a Split) or "rest" (all attributes of a window
+        operator).
+      apart: the attribute of convolutions, a key of APART, in which the two sides differ, or None.
     """
 
     of: dict[tuple, str]
     apart: str | None = None
 
     def all(self, kind: str) -> list[str]:
-        """Return all names of one kind."""
+        """Return all names of values of one kind, such as "axis"."""
         return [name for (result, _), name in self.of.items() if result == kind]
 
 
 def name_attributes(source: list[Term]) -> Names:
-    """Name the attributes of the source terms. The sizes of a Split are named by its axis."""
+    """Name the attribute values of the source terms. Splits along the same axis share the name of their sizes."""
     result: dict[tuple, str] = {}
 
     def name(kind: str, value, letters: str) -> None:
@@ -89,11 +89,14 @@ def name_attributes(source: list[Term]) -> Names:
 
 
 def attribute_apart(strange: list[Label], source: list[Term]) -> str | None:
-    """Return the one attribute in which the target's convolution differs from the source's, or None.
+    """Return the only attribute in which a window operator of the target differs from the source's window operator.
 
     Args:
       strange: the window operators of the target that the source does not have.
       source: the source terms.
+
+    Returns:
+      the attribute, a key of APART; None if other attributes differ, or if there are several window operators.
     """
     labels = [result for result in labels_of(source) if result.op in WINDOWS]
     if len(labels) != 1 or len(strange) != 1 or strange[0].op != labels[0].op:
@@ -103,7 +106,7 @@ def attribute_apart(strange: list[Label], source: list[Term]) -> str | None:
 
 
 def with_names(result: Label, known: Names) -> Label:
-    """Return the label with names for its attributes."""
+    """Return a label whose attribute values are replaced by their names."""
     if result.op in WINDOWS:
         apart = ((known.apart, Named(APART[known.apart].name)),) if known.apart else ()
         return Label(result.op, (*apart, ("rest", Named(known.of["rest", result]))))
@@ -114,7 +117,7 @@ def with_names(result: Label, known: Names) -> Label:
 
 
 def values_of(terms: tuple[Term, ...], scope: dict) -> list[np.ndarray]:
-    """Compute terms with named attributes.
+    """Compute terms whose attributes are expressions of names.
 
     Args:
       terms: the terms.
@@ -124,8 +127,8 @@ def values_of(terms: tuple[Term, ...], scope: dict) -> list[np.ndarray]:
       one int64 array [samples, *shape] per term.
 
     Raises:
-      Misfit: if an operator does not take its inputs.
-      IndexError: if an expression has no value.
+      Misfit: if the inputs of an operator do not fit.
+      IndexError, Unknown: if an expression of an attribute has no value.
     """
     filled: dict[Label, Label] = {}
     known: dict[tuple, tuple] = {}
@@ -146,7 +149,14 @@ def values_of(terms: tuple[Term, ...], scope: dict) -> list[np.ndarray]:
 
 
 def with_numbers(result: Label, scope: dict) -> Label:
-    """Return the label with values for its attributes. Attributes named beside `**rest` override it."""
+    """Return a label whose attribute expressions are replaced by their values.
+
+    An attribute that is written beside `**rest` overrides the value in `**rest`.
+
+    Args:
+      result: the label.
+      scope: the values of variables and attribute names.
+    """
     named = {name: evaluated(value.text, scope) for name, value in result.attributes if name != "rest"}
     if result.get("rest") is not None:
         for name, value in named.items():
@@ -157,19 +167,19 @@ def with_numbers(result: Label, scope: dict) -> Label:
 
 @cache
 def compiled(text: str):
-    """Compile an expression of the rule language."""
+    """Return the function from a scope to the value of an expression of the rule language."""
     return compile_expression(ast.parse(text, mode="eval").body, "generated")
 
 
 def evaluated(text: str, scope: dict):
-    """Return the value of an expression.
+    """Return the value of an expression of the rule language.
 
     Args:
       text: the expression.
-      scope: the values of its names.
+      scope: the values of variables and attribute names.
 
     Raises:
-      IndexError: if the expression has no value.
+      IndexError, Unknown: if the expression has no value.
     """
     if text in scope:
         return scope[text]
@@ -177,7 +187,7 @@ def evaluated(text: str, scope: dict):
 
 
 class Scope(dict):
-    """A scope that shows variables as tensors and sizes as constants of the rule language."""
+    """A dictionary that gives the rule language variables as tensors with shapes, and Split sizes as constants."""
 
     def __getitem__(self, name):
         result = super().__getitem__(name)
@@ -189,7 +199,12 @@ class Scope(dict):
 
 
 def holds(text: str, scope: dict) -> bool:
-    """Return True if a condition holds in a scope; False if it has no value."""
+    """Return True if a condition of the rule language holds; return False if it fails or has no value.
+
+    Args:
+      text: the condition.
+      scope: the values of variables and attribute names.
+    """
     try:
         return bool(compiled(text)(Scope(scope)))
     except (Unknown, IndexError):
@@ -197,12 +212,12 @@ def holds(text: str, scope: dict) -> bool:
 
 
 def evaluates_to(text: str, scope: dict, wanted) -> bool:
-    """Return True if the expression has the wanted value.
+    """Return True if an expression of the rule language has the value `wanted`.
 
     Args:
       text: the expression.
-      scope: the values of its names.
-      wanted: the value.
+      scope: the values of variables and attribute names.
+      wanted: the value; a tuple also equals a list.
     """
     try:
         result = evaluated(text, scope)
@@ -212,13 +227,13 @@ def evaluates_to(text: str, scope: dict, wanted) -> bool:
 
 
 def targets(target: list[Term], known: Names, names: tuple[str, ...], origin: dict) -> Iterator[tuple[Term, ...]]:
-    """Yield the right side with every choice of attribute expressions that gives the original attributes.
+    """Yield the target with each choice of attribute expressions that have the original attribute values.
 
     Args:
-      target: the terms with numbers as attributes.
-      known: the attribute names.
-      names: the variables.
-      origin: the values of all names in the original equality.
+      target: the terms, with numbers as attributes.
+      known: the names of attribute values.
+      names: the names of the variables.
+      origin: the values of variables and attribute names in the original equality.
     """
     labels = labels_of(target)
     options = [list(_options(result, known, names, origin)) for result in labels]
@@ -228,7 +243,7 @@ def targets(target: list[Term], known: Names, names: tuple[str, ...], origin: di
 
 
 def _options(result: Label, known: Names, names: tuple[str, ...], origin: dict) -> Iterator[Label]:
-    """Yield the labels that may stand for a label. A label without attributes stays as it is."""
+    """Yield the label with each choice of attribute expressions that have the original values."""
     if result.op in WINDOWS:
         yield from _windows(result, known, origin)
     elif result.op == "Split":
@@ -247,7 +262,10 @@ def _options(result: Label, known: Names, names: tuple[str, ...], origin: dict) 
 
 
 def _windows(result: Label, known: Names, origin: dict) -> Iterator[Label]:
-    """Yield the source's attributes for a window operator, or the same with another value of the attribute `apart`."""
+    """Yield the label of a window operator with named attributes, taken from the source's window operator.
+
+    If the source has no equal window operator, the attribute `known.apart` has an expression for another value.
+    """
     if ("rest", result) in known.of:
         yield with_names(result, known)
     elif known.apart:
@@ -259,12 +277,12 @@ def _windows(result: Label, known: Names, origin: dict) -> Iterator[Label]:
 
 
 def _axes(result: Label, known: Names, names: tuple[str, ...], origin: dict) -> list[Named]:
-    """Return the axis expressions that give the original axis."""
+    """Return the expressions for an axis whose value is the label's original axis."""
     return [Named(text) for text in _axis_texts(known, names) if evaluates_to(text, origin, result.get("axis"))]
 
 
 def _axis_texts(known: Names, names: tuple[str, ...]) -> list[str]:
-    """Return expressions for an axis: named, moved by a permutation, or counted from the end."""
+    """Return expressions for an axis such as `i`, `p[i]`, `inverse(p)[i]` and `rank(x) - 1`."""
     axes, perms = known.all("axis"), known.all("perm")
     texts = list(axes)
     for i in axes:
@@ -276,7 +294,7 @@ def _axis_texts(known: Names, names: tuple[str, ...]) -> list[str]:
 
 
 def _parts(known: Names, names: tuple[str, ...]) -> list[Named]:
-    """Return expressions for the sizes of a Split: named sizes, or else the sizes of two variables along an axis."""
+    """Return expressions for the sizes of a Split: names of sizes, or else `[dim(x, i), dim(y, i)]` for variables."""
     sizes = [Named(text) for text in known.all("sizes")]
     if sizes:
         return sizes
@@ -289,7 +307,8 @@ def _parts(known: Names, names: tuple[str, ...]) -> list[Named]:
 
 
 def _perm_texts(result: Label, known: Names) -> list[str]:
-    """Return expressions for a permutation: names, inverses, compositions; its value if none has a name."""
+    """Return expressions for a permutation: names, inverses and compositions; its value if no permutation has a name.
+    """
     perms = known.all("perm")
     if not perms:
         return [str(result.get("perm"))]

@@ -1,13 +1,13 @@
 """Enumerate the graphs of one world, one operator at a time, and find graphs of equal value.
 
-A *representative* is the first graph of its value, in the order of size, operator and inputs. Only representatives are
-extended: a graph with any other part equals an earlier graph. Two inputs of an operator may share one variable if both
-are outputs of the same kind of operator: x · y + x · z. Equalities that hold only for x + x or x · (x · y) are not
-searched for.
+A *representative* is the first graph with its value, in the order of size, operator and inputs. Operators are added to
+representatives only, because any other graph equals an earlier one. Two inputs of an operator may share one variable if
+both inputs are outputs of the same operator type, as in x · y + x · z. Equalities that hold only for graphs such as
+x + x or x · (x · y) are not searched for.
 
-WORLDS lists the small worlds to enumerate: tensors and the operators between them, including TASO's operators
-(Jia et al., SOSP 2019). Four tensors of a shape suffice to state that an operator associates and commutes; with
-fewer tensors these laws would appear as many instances.
+WORLDS lists the small worlds to enumerate: variables with shapes, and operators, including TASO's operators (Jia et
+al., SOSP 2019). Four variables of one shape suffice to state that an operator is associative and commutative. With
+fewer variables, many special cases of these laws would be found instead.
 """
 
 from collections import defaultdict
@@ -20,20 +20,24 @@ import numpy as np
 
 from rlflow.proving.generator.operators import COMMUTATIVE, Label, Misfit, Node, Term, label, outputs, variables
 
-SAMPLES = 4
-LARGEST = 4  # inputs are integers from -LARGEST to LARGEST
-CHUNK = 1 << 16  # graphs evaluated at once
-MIN_SIZE, MAX_SIZE = 2, 4  # sizes of axes that an operator makes, as in TASO; size 1 would add exceptions
+SAMPLES = 4  # number of random values of each variable
+LARGEST = 4  # The values of variables are integers from -LARGEST to LARGEST.
+CHUNK = 1 << 16  # largest number of graphs that are evaluated at once
+MIN_SIZE, MAX_SIZE = 2, 4  # limits of new axis sizes that an operator makes, as in TASO; size 1 broadcasts
 UNARY = frozenset(("Neg", "Relu", "Split", "Transpose", "ReduceSum", "ReduceMean", "MaxPool", "AveragePool", "Pad"))
 
 
 @dataclass(frozen=True)
 class World:
-    """The material of graphs: variables with shapes, and operators with attributes.
+    """The variables, with shapes, and the operators, with attributes, whose graphs are enumerated.
 
-    Exactly the variables named in `operators.SCALARS` have rank 0: laws that hold only for single numbers recognise
-    them by
-    name.
+    Exactly the variables named in `operators.SCALARS` have rank 0, because equalities that hold only for scalars
+    recognise scalars by name.
+
+    Attributes:
+      name: the name of the world.
+      variables: (name, shape) pairs.
+      labels: the operators.
     """
 
     name: str
@@ -41,23 +45,27 @@ class World:
     labels: tuple[Label, ...]
 
     def inputs(self, sample: int = 0) -> dict[str, np.ndarray]:
-        """Return random integers [samples, *shape] for every variable."""
+        """Return random int64 values [SAMPLES, *shape] of every variable.
+
+        Args:
+          sample: the seed.
+        """
         rng = np.random.default_rng(sample)
         return {v: rng.integers(-LARGEST, LARGEST + 1, (SAMPLES, *shape)) for v, shape in self.variables}
 
     def real_inputs(self) -> dict[str, np.ndarray]:
-        """Return random real numbers [16, *shape]; they refute integer laws such as x·x ≥ x."""
+        """Return random floats [16, *shape] for every variable; they refute laws that need integers, such as x·x ≥ x."""
         rng = np.random.default_rng(0)
         return {v: rng.uniform(-1, 1, (16, *shape)) for v, shape in self.variables}
 
 
 class Batch(NamedTuple):
-    """Graphs of one root operator over inputs of given shapes.
+    """Graphs with the same root operator and the same input shapes.
 
     Attributes:
-      label: the position of the operator in the world's labels.
-      shapes: the number of each input's shape.
-      inputs: int64 [graphs, arity], positions of representatives.
+      label: the position of the root operator in the world's labels.
+      shapes: for each input of the operator, the position of its shape in `Graphs.shapes`.
+      inputs: int64 [graphs, arity], the positions of the inputs in `Graphs.terms`.
     """
 
     label: int
@@ -66,7 +74,7 @@ class Batch(NamedTuple):
 
 
 def hashed(values: np.ndarray) -> np.ndarray:
-    """Hash the value of each graph: [graphs, samples, *shape] → uint64 [graphs]."""
+    """Return a hash of the value of each graph, uint64 [graphs], from values [graphs, samples, *shape]."""
     shape = values.shape[1:]
     rng = np.random.default_rng((len(shape), *shape))
     factors = rng.integers(1, 2**63, int(np.prod(shape)) + 1, np.uint64) * np.uint64(2) + np.uint64(1)
@@ -74,9 +82,14 @@ def hashed(values: np.ndarray) -> np.ndarray:
 
 
 def _proper(label: Label, shapes: list[tuple[int, ...]]) -> bool:
-    """Return True if images and kernels are used as such.
+    """Return True if an operator takes images and kernels as exported models do.
 
-    Images (batch size 1) are convolved, pooled and clamped; kernels are concatenated along axis 0 and padded.
+    Images are the tensors of rank 4 with batch size 1, kernels the other tensors of rank 4. Conv takes an image and a
+    kernel, Relu and pools take images, and Pad and Concat along axis 0 take kernels.
+
+    Args:
+      label: the operator.
+      shapes: the shapes of the operator's inputs.
     """
     images = [shape[0] == 1 for shape in shapes if len(shape) == 4]
     if label.op == "Conv":
@@ -87,20 +100,20 @@ def _proper(label: Label, shapes: list[tuple[int, ...]]) -> bool:
 
 
 def _parts(result: frozenset[int]) -> Iterator[frozenset[int]]:
-    """Yield the non-empty subsets of a set."""
+    """Yield the non-empty subsets of a set, small ones first."""
     for count in range(1, len(result) + 1):
         yield from map(frozenset, combinations(sorted(result), count))
 
 
 class Graphs:
-    """The representatives of a world, in their order.
+    """The representatives of a world, in the order in which they were found.
 
     Attributes:
       terms: the term of each representative.
-      hashes: the hash of each representative's value.
-      shapes: the distinct shapes.
-      values: per shape, int64 [graphs, samples, *shape].
-      members: per shape, the positions of its representatives in `terms`.
+      hashes: the hash of each representative's value, uint64.
+      shapes: the distinct shapes of the representatives' values.
+      values: for each shape, the values of its representatives, int64 [graphs, SAMPLES, *shape].
+      members: for each shape, the positions of its representatives in `terms`.
     """
 
     def __init__(self, world: World):
@@ -120,7 +133,13 @@ class Graphs:
         self._extend(order, [inputs[name] for name in order], [frozenset()] * len(order))
 
     def _extend(self, terms: list[Term], values: list[np.ndarray], sets: list[frozenset]) -> None:
-        """Add representatives with their values [samples, *shape] and their sets of operators."""
+        """Add representatives.
+
+        Args:
+          terms: the new representatives.
+          values: their values [SAMPLES, *shape].
+          sets: their sets of operators, as numbers of `self._operators`.
+        """
         bits = {v: 1 << k for k, (v, _) in enumerate(self.world.variables)}
         masks = [sum(bits[v] for v in variables(term)) for term in terms]
         splits = [self._operators[t[:2]] if isinstance(t, Node) and t.label.op == "Split" else -1 for t in terms]
@@ -155,7 +174,7 @@ class Graphs:
     # -- candidates for the next size --------------------------------------------------------------
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Yield all graphs of `size` operators over representatives."""
+        """Yield all graphs of `size` operators whose inputs at the root are representatives."""
         unary = [members[self._sizes[members] == size - 1][:, None] for members in self.members]
         binary = dict(self._pairs(size - 1))
         for number, operator in enumerate(self.world.labels):
@@ -170,7 +189,12 @@ class Graphs:
                     yield Batch(number, shapes, rows[start : start + CHUNK])
 
     def _fits(self, label: Label, shapes: tuple[int, ...]) -> bool:
-        """Return True if an operator takes inputs of these shapes and gives axes of allowed sizes."""
+        """Return True if an operator takes inputs of these shapes and its outputs have allowed sizes.
+
+        Args:
+          label: the operator.
+          shapes: for each input, the position of its shape in `self.shapes`.
+        """
         sizes = {self.shapes[k] for k in shapes}
         if not _proper(label, [self.shapes[k] for k in shapes]):
             return False
@@ -185,7 +209,11 @@ class Graphs:
         return all(MIN_SIZE <= n <= MAX_SIZE or n in known for n in sizes)
 
     def _pairs(self, size: int) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-        """Yield (numbers of two shapes, pairs of representatives) with `size` operators together."""
+        """Yield all pairs of representatives that have `size` distinct operators together, grouped by shapes.
+
+        Yields:
+          (the positions of the two shapes in `self.shapes`, int64 [pairs, 2] positions of representatives).
+        """
         shape_of = np.zeros(len(self.terms), np.int32)
         for k, members in enumerate(self.members):
             shape_of[members] = k
@@ -198,7 +226,13 @@ class Graphs:
             yield divmod(int(keys[start]), len(self.shapes)), result
 
     def _sensible(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the pairs that one operator may join: see the module docstring; both parts of a Split, too."""
+        """Return the pairs of representatives that may be the two inputs of one operator.
+
+        They share no variable, or one variable as the module docstring describes, or they are two outputs of one Split.
+
+        Args:
+          pairs: int64 [pairs, 2], positions of representatives.
+        """
         one, other = self._variables[pairs].T
         kinds, splits = self._kinds[pairs].T, self._splits[pairs].T
         common = one & other
@@ -207,7 +241,7 @@ class Graphs:
         return pairs[(common == 0) | alike | parts]
 
     def _apart(self, size: int) -> np.ndarray:
-        """Return pairs of representatives that share no operator."""
+        """Return the pairs of representatives with `size` operators together that share no operator."""
         result = [np.zeros((0, 2), np.int64)]
         for left in range(size + 1):
             a, b = np.flatnonzero(self._sizes == left), np.flatnonzero(self._sizes == size - left)
@@ -218,7 +252,7 @@ class Graphs:
         return np.concatenate(result)
 
     def _sharing(self, size: int) -> np.ndarray:
-        """Return pairs that share operators: one contains the other's operators, or each has some of its own."""
+        """Return the pairs of representatives with `size` distinct operators together that share operators."""
         exactly, holding = defaultdict(list), defaultdict(list)  # operators → representatives
         for k, result in enumerate(self._sets):
             exactly[result].append(k)
@@ -241,7 +275,7 @@ class Graphs:
         return pairs[self._sizes[pairs].sum(1) - self._shared(pairs) == size]
 
     def _shared(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the number of operators that both representatives of each pair contain."""
+        """Return, for each pair of representatives, the number of operators that both contain, int32 [pairs]."""
         table = np.full((len(self.terms), max(1, int(self._sizes.max()))), -1, np.int32)
         for k, result in enumerate(self._sets):
             table[k, : len(result)] = sorted(result)
@@ -252,7 +286,10 @@ class Graphs:
         return shared
 
     def canonical(self, batch: Batch) -> np.ndarray:
-        """Return bool [graphs]: True if variables of one shape first occur in the world's order."""
+        """Return bool [graphs], True if the variables of each shape occur in the graph in the world's order.
+
+        Other graphs are copies of such graphs with other variables.
+        """
         if self._orders is None:
             self._orders = self._variable_orders()
         codes, table = self._orders
@@ -262,7 +299,11 @@ class Graphs:
         return table[one, other] | table[other, one] if commutes else table[one, other]
 
     def _variable_orders(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the variable order of each representative, as a number, and a table of canonical pairs of orders."""
+        """Return (codes, table) for `canonical`.
+
+        The code of a representative is the number of the order in which its variables occur. The table has True at
+        (code, other code) if a graph with inputs of these codes has its variables in the world's order.
+        """
         orders: dict[tuple, int] = {}
         codes = np.array([orders.setdefault(variables(term), len(orders)) for term in self.terms])
         shapes = dict(self.world.variables)
@@ -276,18 +317,18 @@ class Graphs:
         return codes, np.array(table)
 
     def representative(self, value: np.ndarray) -> Term | None:
-        """Return the representative with this value [samples, *shape] for the world's inputs, or None."""
+        """Return the representative that has the value [SAMPLES, *shape] for the inputs of the world, or None."""
         result = np.flatnonzero(self.hashes == hashed(value[None])[0])
         return self.terms[result[0]] if len(result) else None
 
     # -- evaluation --------------------------------------------------------------------------------
 
     def hashes_of(self, batch: Batch) -> np.ndarray:
-        """Return the hash of every output of every graph, uint64 [graphs, outputs]."""
+        """Return the hashes of all outputs of the graphs of a batch, uint64 [graphs, outputs]."""
         return np.stack([hashed(array) for array in self._outputs(batch)], 1)
 
     def _outputs(self, batch: Batch) -> list[np.ndarray]:
-        """Return [graphs, samples, *shape] for every output."""
+        """Return one array [graphs, SAMPLES, *shape] for every output of a batch's root operator."""
         arrays = [self.values[k][self._positions[batch.inputs[:, i]]] for i, k in enumerate(batch.shapes)]
         n = len(batch.inputs)
         result = outputs(self.world.labels[batch.label], [a.reshape(n * SAMPLES, *a.shape[2:]) for a in arrays])
@@ -299,10 +340,10 @@ class Graphs:
         return Node(self.world.labels[batch.label], inputs, int(slot))
 
     def grow(self, new: list[tuple[Batch, np.ndarray]]) -> None:
-        """Make representatives of graphs.
+        """Add graphs with new values to the representatives.
 
         Args:
-          new: batches with the (row, slot) pairs [n, 2] of their new graphs.
+          new: (batch, int64 [n, 2]) pairs; each row is (graph in the batch, output of its root operator).
         """
         terms, values, sets = [], [], []
         for batch, positions in new:
@@ -327,7 +368,10 @@ IMAGE, KERNEL, GROUPED, POINT = (1, 2, 3, 3), (2, 2, 3, 3), (2, 1, 3, 3), (2, 2,
 
 
 def tensors(**shapes: tuple[int, ...]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return (name, shape) for every letter of each keyword."""
+    """Return (name, shape) pairs: each letter of a keyword names a variable, and the argument is its shape.
+
+    For example, `tensors(ab=(2, 3))` returns `(("a", (2, 3)), ("b", (2, 3)))`.
+    """
     return tuple((name, shape) for names, shape in shapes.items() for name in names)
 
 

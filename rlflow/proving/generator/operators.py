@@ -1,9 +1,9 @@
-"""Define the terms of the enumeration, their exact values, and rules in the making.
+"""Define the terms of the enumeration, their exact values, and rules before they are written (`Pattern`).
 
-A term is a graph of ONNX operators. Its values are residues modulo a prime, centred around 0. So sums, products and
-means are exact, and small integers keep their order, which Relu and MaxPool need. Every array has a leading axis of
-samples: int64 [samples, *shape]. A `Pattern` is one direction of an equality with its conditions; its attributes are
-texts of the rule language (`Named`).
+A term is a graph of ONNX operators. Its values are residues modulo a prime, centred around 0. Sums, products and means
+are therefore exact, and small integers keep their order, which Relu and MaxPool need. Every array has a leading axis of
+samples: int64 [samples, *shape]. A `Pattern` is one direction of an equality with its conditions. Its attributes are
+expressions of the rule language (`Named`).
 """
 
 from collections.abc import Callable
@@ -13,19 +13,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-PRIME = 2**31 - 1  # a product of two residues fits int64
+PRIME = 2**31 - 1  # The product of two residues fits into int64.
 COMMUTATIVE = frozenset(("Add", "Mul"))
-SCALARS = frozenset("kl")  # names of scalar variables
+SCALARS = frozenset("kl")  # names of the variables of rank 0
 
 
 class Misfit(Exception):
-    """The operator `op` does not take these inputs."""
+    """Raised if the inputs of an operator do not fit; `op` is the type of the operator."""
 
     op = ""
 
 
 class Label(NamedTuple):
-    """An operator with its attributes. The `parts` of Split are its second input in ONNX; equal halves if missing."""
+    """An operator type with attributes.
+
+    Attributes:
+      op: the operator type.
+      attributes: (name, value) pairs. For Split, `parts` holds the sizes, which are an input in ONNX; without it, the
+        parts are equal halves.
+    """
 
     op: str
     attributes: tuple[tuple[str, Any], ...] = ()
@@ -36,7 +42,13 @@ class Label(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Output number `slot` of an operator. A term is a Node or the name of a variable."""
+    """An output of an operator. A term is a Node or the name of a variable.
+
+    Attributes:
+      label: the operator type with attributes.
+      inputs: the input terms.
+      slot: the position of the output among the operator's outputs.
+    """
 
     label: Label
     inputs: tuple
@@ -47,12 +59,12 @@ Term = Node | str
 
 
 def label(op: str, **attributes) -> Label:
-    """Return the label of an operator with sorted attributes."""
+    """Return the Label of an operator type with the given attributes, sorted by name."""
     return Label(op, tuple(sorted(attributes.items())))
 
 
 def operators(*terms: Term) -> frozenset[tuple]:
-    """Return the distinct operators of a graph with these outputs. Operators that outputs share count once."""
+    """Return the distinct operators of a graph with these outputs, as (label, inputs) pairs."""
     result: set[tuple] = set()
     for term in terms:
         if isinstance(term, Node):
@@ -61,7 +73,7 @@ def operators(*terms: Term) -> frozenset[tuple]:
 
 
 def variables(*terms: Term) -> tuple[str, ...]:
-    """Return the variables in the order of their first occurrence."""
+    """Return the names of the variables in some terms, in the order of their first occurrence."""
     result: dict[str, None] = {}
     for term in terms:
         result |= {term: None} if isinstance(term, str) else dict.fromkeys(variables(*term.inputs))
@@ -69,11 +81,11 @@ def variables(*terms: Term) -> tuple[str, ...]:
 
 
 def rename(term: Term, names: dict[str, Term]) -> Term:
-    """Return a term with variables replaced.
+    """Return a term in which variables are replaced.
 
     Args:
       term: the term.
-      names: variable → term; other variables stay.
+      names: variable → new variable or term; variables that are not listed stay.
     """
     if isinstance(term, str):
         return names.get(term, term)
@@ -81,7 +93,7 @@ def rename(term: Term, names: dict[str, Term]) -> Term:
 
 
 def centred(array: np.ndarray) -> np.ndarray:
-    """Return the residues of integers, centred around 0; floats stay as they are."""
+    """Return integers as residues modulo PRIME, centred around 0; a float array is returned unchanged."""
     if array.dtype.kind == "f":
         return array
     array = array % PRIME
@@ -89,15 +101,15 @@ def centred(array: np.ndarray) -> np.ndarray:
 
 
 def value(term: Term, scope: dict[str, np.ndarray], known: dict | None = None) -> np.ndarray:
-    """Return the value of a term; each operator is computed once.
+    """Return the value of a term, an array [samples, *shape]; each operator is computed once.
 
     Args:
       term: the term.
       scope: the value [samples, *shape] of each variable.
-      known: a cache of the outputs of operators.
+      known: a cache of the outputs of operators; None for an empty one.
 
     Raises:
-      Misfit: if an operator does not take its inputs.
+      Misfit: if the inputs of an operator do not fit.
     """
     known = {} if known is None else known
     if isinstance(term, str):
@@ -111,14 +123,14 @@ def value(term: Term, scope: dict[str, np.ndarray], known: dict | None = None) -
 
 
 def outputs(label: Label, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Return the outputs of an operator.
+    """Return the outputs of an operator, arrays [samples, *shape].
 
     Args:
-      label: the operator.
+      label: the operator type with attributes.
       inputs: arrays [samples, *shape].
 
     Raises:
-      Misfit: if the operator does not take the inputs.
+      Misfit: if the inputs do not fit.
     """
     try:
         return _OPERATORS[label.op](label, *inputs)
@@ -131,7 +143,11 @@ def outputs(label: Label, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 
 def _aligned(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both arrays with equally many axes, new ones after the samples; raise Misfit if they do not broadcast."""
+    """Return both arrays with equal ranks: new axes of size 1 follow the axis of samples of the smaller array.
+
+    Raises:
+      Misfit: if the shapes do not broadcast.
+    """
     rank = max(a.ndim, b.ndim)
     a, b = (x.reshape(x.shape[:1] + (1,) * (rank - x.ndim) + x.shape[1:]) for x in (a, b))
     if any(m != n and 1 not in (m, n) for m, n in zip(a.shape, b.shape, strict=True)):
@@ -162,7 +178,11 @@ def _matmul(label, a, b):
 
 
 def _axis(label: Label, array: np.ndarray) -> int:
-    """Return the axis of `array` that the attribute `axis` means; axis 0 of the array counts the samples."""
+    """Return the axis of `array` for the attribute `axis`; it is one larger, because axis 0 counts the samples.
+
+    Raises:
+      Misfit: if the array has no such axis.
+    """
     axis = label.get("axis")
     if not 0 <= axis < array.ndim - 1:
         raise Misfit(f"no axis {axis}")
@@ -202,7 +222,20 @@ def _reduce(mean: bool) -> Callable:
 
 
 def _windows(label: Label, spatial: tuple[int, ...], kernel: tuple[int, ...]):
-    """Return (pads, offset → slices of the padded positions at this offset). Raise Misfit if no window fits."""
+    """Return the pads and positions of the windows of a convolution or pool.
+
+    Args:
+      label: the operator type with attributes.
+      spatial: the spatial sizes of the input.
+      kernel: the spatial sizes of the kernel.
+
+    Returns:
+      (pads, positions): the pads are (begin, end) pairs, and the positions map each kernel index to one slice per
+      spatial axis, the positions that all windows read there in the padded input.
+
+    Raises:
+      Misfit: if no window fits, a pad is negative, or the attributes are for another number of axes.
+    """
     n = len(spatial)
     pads = label.get("pads", (0,) * 2 * n)
     strides, dilations = label.get("strides", (1,) * n), label.get("dilations", (1,) * n)
@@ -262,18 +295,18 @@ def _pool(mean: bool) -> Callable:
 
 
 def _divided(total: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the exact quotient: a modular one for integers."""
+    """Return the quotient of an array by counts: modulo PRIME for integers, and as floats for floats."""
     return total / counts if total.dtype.kind == "f" else centred(total * _inverses()[counts])
 
 
 @cache
 def _inverses() -> np.ndarray:
-    """Return the inverses modulo PRIME of 1 to 199; entry 0 is unused."""
+    """Return an int64 array whose entry n is the inverse of n modulo PRIME, for 1 ≤ n < 200; entry 0 is unused."""
     return np.array([0] + [pow(n, -1, PRIME) for n in range(1, 200)])
 
 
 def _widen(label, w):
-    """Define Pad: a kernel with one ring of zeros around it."""
+    """Define Pad, which adds one zero before and after each spatial axis of a kernel."""
     if w.ndim < 4:
         raise Misfit("no kernel")
     return (np.pad(w, [(0, 0)] * 3 + [(1, 1)] * (w.ndim - 3)),)
@@ -299,21 +332,21 @@ _OPERATORS: dict[str, Callable] = {
 
 
 class Named(NamedTuple):
-    """The value of an attribute as a text of the rule language."""
+    """The value of an attribute as an expression of the rule language."""
 
     text: str
 
 
 class Pattern(NamedTuple):
-    """One direction of an equality. Labels hold `Named` values; outputs of both sides correspond by position.
+    """One direction of an equality, a rule before it is written. The attributes of its labels are `Named`.
 
     Attributes:
       source: the outputs of the side to match.
-      target: the outputs of the side to write.
-      conditions: texts of the rule language.
-      constants: the variables that must be weights for the direction to pay.
-      ranks: the rank of each variable in the world of the equality.
-      stricter: levels of further conditions to try if the rule is refuted.
+      target: the outputs of the replacement, in the order of the source's outputs.
+      conditions: conditions in the rule language.
+      constants: the variables that must be weights so that the rewrite is useful (`paying`).
+      ranks: (variable, rank) pairs, with the ranks in the world of the equality.
+      stricter: alternatives of further conditions to try if the rule is not proved for all shapes.
     """
 
     source: tuple[Node, ...]
@@ -325,14 +358,14 @@ class Pattern(NamedTuple):
 
 
 def with_labels(term: Term, change) -> Term:
-    """Return the term with `change(label)` for every label."""
+    """Return the term in which every label is replaced by `change(label)`."""
     if isinstance(term, str):
         return term
     return Node(change(term.label), tuple(with_labels(child, change) for child in term.inputs), term.slot)
 
 
 def labels_of(terms) -> list[Label]:
-    """Return the distinct labels of terms, labels of inputs first."""
+    """Return the distinct labels in some terms; the labels of a node's inputs come before the node's label."""
     result: dict[Label, None] = {}
     for term in terms:
         if isinstance(term, Node):

@@ -1,4 +1,4 @@
-"""Select the enumerated rules to write: rules that are proved and that no hand-written family contains."""
+"""Select the enumerated rules to write: proved rules whose equations no hand-written family contains."""
 
 import re
 from collections import Counter
@@ -14,26 +14,26 @@ from rlflow.rules.patterns import Literal, Output, Star, Var
 from rlflow.rules.rule import Rule, RuleSet
 
 FAMILY = "generated"
-FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # only this input is a term
-MOST_CONDITIONS = 4
-REPAIRED = ("refuted", "bounded")
-MOST_REPAIRED = 3  # operators; a larger rule that needs further conditions is too special
-LEVELS = 6  # attempts to prove a rule, each with other conditions
+FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # operators with only one input in the generator
+MOST_CONDITIONS = 4  # largest number of conditions of a written rule
+REPAIRED = ("refuted", "bounded")  # results of proofs after which a rule is tried again with further conditions
+MOST_REPAIRED = 3  # largest number of operators in the source of a rule that is tried again
+LEVELS = 6  # largest number of attempts to prove a rule, each with other conditions
 HEADER = "# Rules found by enumeration (run.py rules enumerate), not written by hand.\n"
 
 
 def handwritten_rules() -> RuleSet:
-    """Load the hand-written families."""
+    """Return the rules of all families except the family `generated`."""
     return load_rules([name for name in families() if name != FAMILY])
 
 
 def write(patterns: Iterable[Pattern], known: RuleSet, reasons: Counter, workers: int = 1) -> str:
-    """Return the text of the rules file.
+    """Return the text of the rules file with all enumerated rules that are new and proved.
 
     Args:
-      patterns: the enumerated rules; rules that differ only in letters count once.
+      patterns: the enumerated rules; rules that differ only in the names of variables count once.
       known: rules whose equations are not written again.
-      reasons: a counter of the reasons why rules were not written; updated in place.
+      reasons: the number of rules that were not written, by reason; updated in place.
       workers: the number of processes that prove rules.
     """
     taken: dict = {canonical_equation(rule): f"{rule.name} ({rule.family}.rules)" for rule in known}
@@ -63,7 +63,7 @@ def write(patterns: Iterable[Pattern], known: RuleSet, reasons: Counter, workers
 
 
 def too_special(pattern: Pattern) -> str | None:
-    """Return the reason why no exported graph would match the left side, or None."""
+    """Return the reason why a rule is too special for exported models, or None."""
     if len(pattern.conditions) > MOST_CONDITIONS:
         return "too many conditions"
     if any(op.op == "Pad" for op, _ in operators(*pattern.source)):
@@ -80,10 +80,15 @@ def too_special(pattern: Pattern) -> str | None:
 
 
 def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -> list[str]:
-    """Return the texts of the rules that are proved for all shapes. Refuted rules are tried again with stricter
-    conditions.
+    """Return the texts of the rules that are proved for all shapes.
 
-    A bounded proof does not count: the equality comes from small shapes and may hold for small shapes only.
+    A rule that is refuted or has only a bounded proof is tried again with further conditions. A bounded proof does not
+    suffice, because the equality was found with small shapes and may hold for small shapes only.
+
+    Args:
+      chosen: (name, rule) pairs.
+      reasons: the number of rules that were not written, by reason; updated in place.
+      workers: the number of processes that prove rules.
     """
     proved: dict[str, str] = {}
     verdicts: dict[str, str] = {}
@@ -100,7 +105,10 @@ def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -
 
 
 def _stricter(pattern: Pattern, level: int) -> Pattern | None:
-    """Return the rule with the conditions of a level; the last level fixes the ranks. None if no level is left."""
+    """Return the rule with the further conditions of a level, or None if it has no such level or is too large.
+
+    The levels are the levels of `Pattern.stricter`, all of them but the first together, and fixed ranks.
+    """
     ranks = tuple(f"rank({v}) == {rank}" for v, rank in pattern.ranks if rank)
     levels = (*pattern.stricter, sum(pattern.stricter[1:], ()), ranks)
     if level >= len(levels) or len(operators(*pattern.source)) > MOST_REPAIRED:
@@ -112,7 +120,9 @@ def _stricter(pattern: Pattern, level: int) -> Pattern | None:
 
 
 def canonical_equation(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """Return the equation of a rule in a form that ignores letters, attributes and the order of outputs and operands.
+    """Return the (source, target) of a rule in a standard form, which is equal for equal equations.
+
+    The form ignores the names of variables, all attributes, and the order of outputs and of operands of Add and Mul.
     """
     if isinstance(rule, Pattern):
         sides = [tuple(map(_of_term, side)) for side in (rule.source, rule.target)]
@@ -128,12 +138,12 @@ def canonical_equation(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Te
 
 
 def _of_term(term: Term) -> Term:
-    """Return a term without attributes."""
+    """Return a term of the generator without attributes."""
     return term if isinstance(term, str) else Node(label(term.label.op), tuple(map(_of_term, term.inputs)), term.slot)
 
 
 def _of_rule(pattern) -> Term:
-    """Return a pattern of the rule language as a term without attributes."""
+    """Return a pattern of the rule language as a term of the generator without attributes."""
     if not isinstance(pattern, Output):
         return pattern.name if isinstance(pattern, Var) else str(pattern)
     inputs = pattern.op.inputs[: 1 if pattern.op.op in FIRST_INPUT else None]
@@ -144,7 +154,7 @@ def _of_rule(pattern) -> Term:
 
 
 def _outputs(pattern) -> list:
-    """Return one pattern per output of an operator. The generator knows two outputs of a Split."""
+    """Return [pattern], or two patterns with slots 0 and 1 for a pattern that stands for all outputs of a Split."""
     return (
         [pattern._replace(slot=k) for k in (0, 1)]
         if isinstance(pattern, Output) and pattern.slot is None
@@ -153,7 +163,7 @@ def _outputs(pattern) -> list:
 
 
 def _arrangements(term: Term) -> Iterator[Term]:
-    """Yield the term with the operands of every sum and product in either order."""
+    """Yield the term with each combination of orders of the operands of Add and Mul."""
     if isinstance(term, str):
         yield term
         return
@@ -164,7 +174,7 @@ def _arrangements(term: Term) -> Iterator[Term]:
 
 
 def _sorted(term: Term) -> Term:
-    """Return the term with the operands of sums and products sorted."""
+    """Return the term with the operands of Add and Mul sorted."""
     if isinstance(term, str):
         return term
     children = tuple(map(_sorted, term.inputs))

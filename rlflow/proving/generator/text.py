@@ -1,6 +1,6 @@
-"""Write an enumerated rule in the rule language: its name, its reason and its text.
+"""Write an enumerated rule in the rule language: its name, its purpose and its text.
 
-Names are words made of the rule's two sides: conv-by-sum is a convolution whose weight is a sum.
+The name of a rule describes its sides: `conv-by-sum` matches a convolution whose weight is a sum.
 """
 
 import re
@@ -22,14 +22,14 @@ COUNTS = ("none", "one", "two", "three", "four", "five", "six")
 
 
 def names_of(pattern: Pattern) -> Iterator[str]:
-    """Yield possible names of a rule: its left side in words, then with its right side, then numbered."""
+    """Yield possible names of a rule: its source in words, then source and target in words, then numbered names."""
     name, result = _name_of_side(pattern.source), _name_of_side(pattern.target)
     yield from (name, f"{name}-as-{result}")
     yield from (f"{name}-as-{result}-{number}" for number in count(2))
 
 
 def _name_of_side(roots: tuple[Term, ...]) -> str:
-    """Return one side of a rule in words."""
+    """Return one side of a rule in words, for example `two-convs-sharing-input`."""
     roots = list(dict.fromkeys(root[:2] for root in roots if isinstance(root, Node)))
     if not roots:
         return "input"
@@ -42,7 +42,7 @@ def _name_of_side(roots: tuple[Term, ...]) -> str:
 
 
 def _phrase(term: Node) -> str:
-    """Return a term in words, such as conv-by-sum."""
+    """Return a term in words, for example `conv-by-sum`."""
     noun = NOUNS[term.label.op]
     parts = [child for child in term.inputs if isinstance(child, Node)]
     if not parts:
@@ -62,7 +62,7 @@ def _plural(phrase: str) -> str:
 
 
 def _shared(terms: tuple[Node, ...]) -> str | None:
-    """Return the operand that the terms have in common, or None."""
+    """Return the name of the operand that the terms share, such as "input" or "weight", or None."""
     binary = {"Conv": ("input", "weight"), "MatMul": ("left", "right")}
     if {term.label.op for term in terms} <= {"Add", "Mul"}:
         return "operand" if set.intersection(*(set(term.inputs) for term in terms)) else None
@@ -73,7 +73,10 @@ def _shared(terms: tuple[Node, ...]) -> str | None:
 
 
 def why(pattern: Pattern) -> str:
-    """Return in words what becomes of the operators at run time. Operators on weights only are not counted."""
+    """Return the purpose of a rule in words: how the numbers of operators change.
+
+    Operators on weights alone are not counted, because they do not run.
+    """
     before, after = (_running(side, pattern.constants) for side in (pattern.source, pattern.target))
     if not after:
         return "they undo each other" if before.total() > 1 else "it does nothing"
@@ -97,7 +100,7 @@ def why(pattern: Pattern) -> str:
 
 
 def _running(side: tuple[Term, ...], constants: tuple[str, ...]) -> Counter:
-    """Count the operators at run time, by type."""
+    """Return the number of operators that run if `constants` are weights, by operator type."""
     result = [op[0].op for op in sorted(operators(*side), key=repr) if not set(variables(*op[1])) <= set(constants)]
     return Counter(result)
 
@@ -144,16 +147,16 @@ REASONS = (
 
 
 def reason_of(condition: str) -> str:
-    """Return the refusal message of a condition."""
+    """Return the reason that a refusal gives if a condition fails."""
     return next(reason for form, reason in REASONS if re.fullmatch(form, condition))
 
 
 def rule_text(pattern: Pattern, name: str) -> str:
-    """Return the rule in the rule language.
+    """Return a rule in the rule language.
 
     Args:
       pattern: the rule.
-      name: its name.
+      name: the name of the rule.
 
     Raises:
       RLFlowError: if the parser of the language refuses the text.
@@ -170,7 +173,7 @@ def rule_text(pattern: Pattern, name: str) -> str:
 
 
 def _clauses(pattern: Pattern):
-    """Yield (condition, refusal message) of a rule."""
+    """Yield (condition, reason for the refusal if it fails) for each condition of a rule."""
     constants = set(pattern.constants)
     if len(pattern.source) > 1:  # The language requires it of tensors that are not under every output.
         constants |= set(variables(*pattern.source)) - set.intersection(
@@ -196,12 +199,14 @@ def _labels(terms: tuple[Term, ...]) -> list[Label]:
 
 
 def _lines_of_side(roots: tuple[Term, ...], side: str) -> list[str]:
-    """Return the lines that define the outputs: `result`, or y1, y2 …. A Split or a shared operator gets a line of its
-    own.
+    """Return lines of the rule language that define the outputs of one side.
+
+    A single output is named `result`, several outputs y1, y2, …. Each Split and each operator with several readers has
+    its own line.
 
     Args:
       roots: the outputs.
-      side: "source" or "target".
+      side: "source" or "target"; not used.
     """
     outputs = {root: f"y{k + 1}" if len(roots) > 1 else "result" for k, root in enumerate(roots)}
     uses = Counter(child[:2] for op in operators(*roots) for child in set(op[1]) if isinstance(child, Node))
@@ -210,7 +215,7 @@ def _lines_of_side(roots: tuple[Term, ...], side: str) -> list[str]:
     inner = iter("mnocdefv")
 
     def define(term: Node) -> None:
-        """Add a line for a Split or a shared operator."""
+        """Add a line that defines a Split or an operator with several readers."""
         if term.label.op == "Split":
             both = [term._replace(slot=k) for k in (0, 1)]
             for one in both:
