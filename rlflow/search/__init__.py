@@ -8,9 +8,10 @@ It applies rewrites from `search.start` with `search.follow`, reports every stat
 and returns the reason why it stopped. `rlflow.search.base` handles limits, the best state so far and Ctrl-C. A new
 search is one function, one line in SEARCHES and one dataclass of options here.
 
-Each search works in one neighbourhood of the graph, because distant rewrites hardly affect each other and a queue of
-whole graphs would fill with their permutations. With `search.moves=batched`, one move rewrites all equal matches at
-once (rlflow/env/batched.py). Random play and TASO's backtracking are the controls.
+Most searches try rewrites in one neighbourhood of the graph at a time. Distant rewrites hardly affect each other, so a
+queue of whole graphs would fill with the same rewrites in different orders. With `search.moves=batched`, one move
+rewrites all equal matches at once (rlflow/env/batched.py). The other searches are compared with random play and TASO's
+backtracking.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,10 @@ SEARCHES = Registry(
 
 @dataclass(frozen=True)
 class RandomOptions:
-    """The paper's random agent."""
+    """The paper's random agent.
+
+    Options of the search `random`.
+    """
 
     max_steps: int = option(60, "largest number of rewrites of an episode")
     episodes: int = option(1000, "number of random episodes")
@@ -45,14 +49,20 @@ class RandomOptions:
 
 @dataclass(frozen=True)
 class GreedyOptions:
-    """Steepest descent."""
+    """Steepest descent.
+
+    Options of the search `greedy`.
+    """
 
     max_steps: int = option(10_000, "largest number of rewrites")
 
 
 @dataclass(frozen=True)
 class TasoOptions:
-    """TASO's backtracking search."""
+    """TASO's backtracking search.
+
+    Options of the search `taso`.
+    """
 
     alpha: float = option(1.05, "a graph is queued if it costs less than this times the best")
     budget: int = option(1000, "number of graphs whose neighbours are all tried")
@@ -60,14 +70,20 @@ class TasoOptions:
 
 @dataclass(frozen=True)
 class BestFirstOptions:
-    """Best-first search by the cost after all independent gains."""
+    """Best-first search by the cost after all independent gains.
+
+    Options of the search `best-first`.
+    """
 
     budget: int = option(1000, "number of graphs whose neighbours are all tried")
 
 
 @dataclass(frozen=True)
 class BeamOptions:
-    """Beam search over chains of neighbouring rewrites; also for the planner."""
+    """Beam search over chains of neighbouring rewrites; also for the planner.
+
+    Options of the search `beam`, which the controller `planner` runs in a world model, too.
+    """
 
     width: int = option(8, "number of graphs kept at each depth")
     depth: int = option(8, "largest number of rewrites of a chain")
@@ -76,7 +92,10 @@ class BeamOptions:
 
 @dataclass(frozen=True)
 class AnnealingOptions:
-    """Simulated annealing with restarts; also for the planner."""
+    """Simulated annealing with restarts; also for the planner.
+
+    Options of the search `annealing`, which the controller `planner` runs in a world model, too.
+    """
 
     restarts: int = option(1000, "number of coolings, each from the best graph so far")
     steps: int = option(50, "number of draws of a cooling")
@@ -87,14 +106,20 @@ class AnnealingOptions:
 
 @dataclass(frozen=True)
 class DescentOptions:
-    """First-improvement descent."""
+    """First-improvement descent.
+
+    Options of the search `descent`.
+    """
 
     max_steps: int = option(10_000, "largest number of rewrites")
 
 
 @dataclass(frozen=True)
 class GraspOptions:
-    """Greedy randomised descents."""
+    """Greedy randomised descents.
+
+    Options of the search `grasp`.
+    """
 
     unit: float = option(1e-5, "share of the start's estimate; this gain is drawn a few times as often as no gain")
     max_steps: int = option(2000, "largest number of random rewrites of a descent")
@@ -103,7 +128,10 @@ class GraspOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """`python run.py search`, and the searches of `optimise`."""
+    """`python run.py search`, and the searches of `optimise`.
+
+    Limits and options that apply to every search, and the options of each search.
+    """
 
     groups: ClassVar = {
         "random": RandomOptions,

@@ -20,7 +20,7 @@ from rlflow.common.task import CompoundState, LocalState, Match, StrainedState, 
 from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
 
-MEMORY_EVERY = 256  # rewrites between two readings of the memory in use
+MEMORY_EVERY = 256  # number of rewrites between two readings of the memory in use
 Path = tuple[Match, "Path | None"]  # the matches that led to a state, as a linked list with the last match first
 
 
@@ -31,8 +31,9 @@ class SearchResult(NamedTuple):
       state: the cheapest state found; a single state if the start is a `CompoundState`.
       actions: (xfer_id, location) of the single rewrites that lead from the start to `state`.
       interactions: number of rewrites applied, including rewrites that were only tried for their gain.
-      stop: reason of the end: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
-      seconds: duration of the search, without the numbering of the actions.
+      stop: reason of the end: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the text that the search
+        function returned.
+      seconds: duration of the search, without the time to compute `actions`.
       trace: (seconds, interactions, best objective so far) at the start and at every improvement.
     """
 
@@ -48,9 +49,9 @@ class Limits(NamedTuple):
     """The limits of a search. After a limit is reached, no move begins; a move that has begun is completed.
 
     Attributes:
-      seconds: duration.
-      interactions: number of rewrites applied.
-      memory: bytes by which the resident memory of the process may grow during the search.
+      seconds: largest duration.
+      interactions: largest number of rewrites applied.
+      memory: largest increase, in bytes, of the resident memory of the process during the search.
     """
 
     seconds: float = math.inf
@@ -63,7 +64,7 @@ class LimitReached(Exception):
 
 
 class Search:
-    """One search in progress.
+    """The progress of one search: its limits, the number of rewrites so far, and the cheapest state so far.
 
     Args:
       start: the state at which the search begins.
@@ -73,7 +74,8 @@ class Search:
       clock: a function that returns seconds; the search sees time only through this clock.
 
     Attributes:
-      start: the first state.
+      start: the state at which the search begins.
+      compound: True if `start` is a `CompoundState`.
       rng: the random generator of the search.
       interactions: number of rewrites so far.
       best: the cheapest state so far.
@@ -99,14 +101,14 @@ class Search:
         return self._clock() - self._began
 
     def follow(self, state: LocalState, match: Match) -> LocalState:
-        """Return the state after a match.
+        """Apply a match, count its rewrites, and return the state that the match leads to.
 
         Args:
           state: the current state.
           match: a match of this state.
 
         Raises:
-          LimitReached: a limit is used up.
+          LimitReached: a limit is reached.
         """
         self._check()
         after = state.follow(match)
@@ -114,29 +116,30 @@ class Search:
         return after
 
     def gain(self, state: LocalState, match: Match) -> int:
-        """Return the decrease of the objective by a match; in a compound state, the decrease by its first single
-        choice.
+        """Apply a match and return the decrease of the objective.
+
+        In a compound state, only the first single choice of the match is applied.
 
         Args:
           state: the current state.
           match: a match of this state.
 
         Raises:
-          LimitReached: a limit is used up.
+          LimitReached: a limit is reached.
         """
         if not self.compound:
             return state.objective - self.follow(state, match).objective
         return state.objective - self.follow_single(state.single, state.choices(match)[0]).objective
 
     def follow_single(self, state: LocalState, choice: Match) -> LocalState:
-        """Return the single state after one single choice.
+        """Apply one single choice, count it, and return the single state that it leads to.
 
         Args:
           state: a single state.
           choice: a match of this state.
 
         Raises:
-          LimitReached: a limit is used up.
+          LimitReached: a limit is reached.
         """
         self._check()
         after = state.follow(choice)
@@ -159,11 +162,11 @@ class Search:
             self._progress.update(rewrites)
 
     def saw(self, state: LocalState, path: "Path | None") -> bool:
-        """Keep a state if it is the cheapest so far, and return whether it is.
+        """Store a state as `best` if it is cheaper than all states before, and return whether it is cheaper.
 
         Args:
           state: the state.
-          path: the matches that led to the state.
+          path: the matches that lead from the start to the state.
         """
         if state.objective >= self.best.objective:
             return False
@@ -209,10 +212,9 @@ def run_search(
 
 
 def uninterrupted(result: SearchResult) -> SearchResult:
-    """Return the result unchanged, for a caller that cannot use the result of half a search.
+    """Return a result unchanged, or raise KeyboardInterrupt if the user interrupted the search.
 
-    Raises:
-      KeyboardInterrupt: the user interrupted the search.
+    Callers use this if the best state of an incomplete search is of no use for them.
     """
     if result.stop == "interrupted":
         raise KeyboardInterrupt
@@ -220,14 +222,16 @@ def uninterrupted(result: SearchResult) -> SearchResult:
 
 
 def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[tuple[int, int]]]:
-    """Return the last state of a path and its actions, without detours that return to an earlier graph of the path.
+    """Return the single state at the end of a path, and the actions that lead to it.
+
+    If the path returns to an earlier graph of the path, the actions between the two visits are left out.
 
     Args:
       start: the state at which the path begins.
       path: the matches of the path.
 
     Returns:
-      (state, actions): a single state, and the (xfer_id, location) pairs that lead to this state.
+      (single state, the (xfer_id, location) pairs that lead from the start to this state).
     """
     first = start.single if isinstance(start, CompoundState) else start
     state, actions, hashes, detours = first, [], [start.hash], False
@@ -246,7 +250,7 @@ def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[t
 
 
 def matches_of(path: "Path | None") -> list[Match]:
-    """Return the matches of a path, the first match first."""
+    """Return the matches of a path as a list, the first match first."""
     matches = []
     while path is not None:
         match, path = path
@@ -255,7 +259,7 @@ def matches_of(path: "Path | None") -> list[Match]:
 
 
 def _single_steps_of(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, int], LocalState]]:
-    """Yield each single choice of a path, with the single state that follows the choice."""
+    """Yield the (sort, index) of each single choice of a path, with the single state that the choice leads to."""
     state, compound = start, isinstance(start, CompoundState)
     for match in matches_of(path):
         before, state = state, state.follow(match)
@@ -265,24 +269,27 @@ def _single_steps_of(start: LocalState, path: "Path | None") -> Iterator[tuple[t
             yield (match.xfer_id, before.index_of(match)), state
 
 
-EXACT_REACH = 1  # edges; a gain is kept beyond this distance even if the cost looks further (`Position.forget`)
+# Distance in edges from a rewrite beyond which the known gain of a match is reused. The gain may then be outdated if
+# the cost of a node depends on nodes further away (`Position.forget`).
+EXACT_REACH = 1
 
 
 class Position:
     """A state that a search has reached, with the known gains of its matches.
 
-    A gain is local: it stays valid until a rewrite touches the neighbourhood of its match, so a position takes gains
-    over from its predecessor. A gain may be outdated if the cost looks further than EXACT_REACH, or if the objective is
-    a maximum over nodes. An outdated gain affects only the order in which matches are tried.
+    The gain of a match mostly stays valid until a rewrite touches the neighbourhood of the match, so a position reuses
+    gains of the previous position. A reused gain may be outdated if the cost of a node depends on nodes further away
+    than EXACT_REACH, or if the objective is a maximum over nodes. This affects only the order in which matches are
+    tried.
 
     Args:
       search: the search.
       state: the state.
-      path: the matches that led to the state.
+      path: the matches that led from the start of the search to the state.
       before: the previous position, whose gains are reused.
 
     Attributes:
-      search, state, path: as above.
+      search, state, path: the arguments of the same names.
       gained: decrease of the objective by the last match; if the match stood for several choices, the mean per choice.
     """
 
@@ -309,7 +316,7 @@ class Position:
 
     @cached_property
     def _gains(self) -> dict[int, tuple[Match, int]]:
-        """id of a match → the match, kept alive so that its id stays unique, and its gain."""
+        """The known gains: id(match) → (match, gain). Storing the match keeps it alive, so that its id stays unique."""
         before, self._before = self._before, None
         if before is None:
             return {}
@@ -317,10 +324,10 @@ class Position:
         return {id(m): known[id(m)] for m in self.matches if id(m) in known and near.isdisjoint(m.nodes)}
 
     def gain(self, match: Match) -> int:
-        """Return the decrease of the objective by a match.
+        """Return the decrease of the objective by a match, computed at the first call.
 
-        If a match stands for several choices, this is the gain of the first choice. After the match was applied, it is
-        the mean per choice.
+        If the match stands for several choices, this is the gain of its first choice. After `after` has applied the
+        match, it is the mean gain of its choices.
         """
         known = self._gains.get(id(match))
         if known is None:
@@ -332,12 +339,11 @@ class Position:
         return self.state.choices(match)[0] if self.search.compound else match
 
     def total_gain(self, match: Match) -> float:
-        """Return the decrease of the objective by all choices of a match together, if each gains what `gain` returns.
-        """
+        """Return an estimate of the decrease by all choices of a match together: `gain` times the number of choices."""
         return self.gain(match) * (len(self.state.choices(match)) if self.search.compound else 1)
 
     def forget(self) -> bool:
-        """Drop the gains if some may be outdated, and return whether gains were dropped."""
+        """Drop all known gains if reused ones may be outdated, and return whether gains were dropped."""
         far = self.state.reach > EXACT_REACH or self.strain is not None
         stale = self.path is not None and far and not self._recounted
         if stale:
@@ -345,7 +351,7 @@ class Position:
         return stale
 
     def after(self, match: Match) -> "Position":
-        """Return the position after a match. This applies the match and stores its exact gain."""
+        """Apply a match, store its exact gain, and return the position that the match leads to."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
         position.gained = self.objective - position.objective
         if self.search.compound and len(position.state.made) > 1:
@@ -355,8 +361,10 @@ class Position:
         return position
 
     def of_single(self) -> "Position":
-        """Return the same state with one match per single choice, to try single choices before `everywhere` repeats
-        them.
+        """Return a position of the same graph with one match per single choice.
+
+        A search tries single choices from there, and `everywhere` then repeats the successful ones. If the state is not
+        compound, the position itself is returned.
         """
         if not self.search.compound:
             return self
@@ -367,16 +375,17 @@ class Position:
         return result
 
     def everywhere(self, tried: "Position", touched: set[int]) -> "tuple[Position, set[int]] | None":
-        """Repeat single choices that were tried from `of_single` at all equal matches, as far as this is possible.
+        """Repeat a sequence of single choices at all equal matches, up to the first choice that cannot be repeated.
 
         If the state is not compound, the arguments are returned.
 
         Args:
-          tried: the position after the single choices.
-          touched: ids of the nodes that the single choices touched.
+          tried: a position that was reached from `of_single` by single choices.
+          touched: ids of the nodes that these choices touched.
 
         Returns:
-          (position, ids of the touched nodes), or None if the objective is not below the objective of this position.
+          (reached position, ids of the nodes touched on the way), or None if the objective of the reached position is
+          not below the objective of this position.
         """
         if not self.search.compound:
             return tried, touched
@@ -393,7 +402,7 @@ class Position:
         return (position, touched) if position.objective < self.objective else None
 
     def matches_before(self) -> list[Match]:
-        """Return the matches that led to this position, the first match first."""
+        """Return the matches of `path` as a list, the first match first."""
         result, path = [], self.path
         while path is not None:
             match, path = path
@@ -405,13 +414,15 @@ class Position:
 
         Args:
           reach: distance in edges.
-          node_ids: ids of further nodes around which nodes are returned.
+          node_ids: ids of further nodes, which count like touched nodes.
         """
         return self.state.near(self.state.touched.union(node_ids), reach)
 
 
 class Trial:
-    """A stand-in for a compound `Search` that tries single choices: it spends from the same limits and keeps no result.
+    """A stand-in for a compound `Search` with which positions of single states are explored.
+
+    Its rewrites count towards the limits of the search. States seen here do not become the result of the search.
     """
 
     compound = False

@@ -10,20 +10,20 @@ Candidate = tuple[int, Position, set[int], Match]
 
 
 def beam(search: Search, width: int, depth: int, radius: int) -> str:
-    """Descend by chains of rewrites, each of which is near the earlier rewrites of its chain.
+    """Descend by chains of rewrites. Each rewrite of a chain is near the earlier rewrites of the chain.
 
     Distant rewrites hardly affect each other, so a beam over whole graphs fills up with the same few rewrites in every
-    order. This beam grows from one match. It keeps the `width` cheapest graphs after each further rewrite nearby, so a
-    chain may begin with a loss. If the cheapest graph of a chain is cheaper than the graph at its beginning, the search
-    continues there. The search ends if no match leads to a cheaper graph.
+    order. Here, each beam grows from one match. After each further rewrite nearby, it keeps the `width` cheapest
+    graphs, so a chain may begin with a loss. If the cheapest graph of a chain is cheaper than the graph at its
+    beginning, the search continues from the cheaper graph. The search ends if no match leads to a cheaper graph.
 
     The search runs with width and depth 1 (steepest descent), then with 2, 4, … up to the given values. Each run begins
-    first at the best graph so far, and then at the start, where choices remain that the best graph has lost.
+    first at the best graph so far, and then at the start, which may have matches that the best graph has lost.
 
     Args:
       search: the search.
       width: number of graphs that are kept at each depth.
-      depth: number of rewrites of a chain.
+      depth: largest number of rewrites of a chain.
       radius: largest distance in edges between the nodes that a chain touched and its next match.
 
     Returns:
@@ -41,11 +41,12 @@ def beam(search: Search, width: int, depth: int, radius: int) -> str:
 
 
 class _Restart:
-    """The search with one width and depth.
+    """The beam search with a fixed width and depth, from one position.
 
     Attributes:
-      begun: ids of the matches of the base position that were already applied.
-      failed: id of a match → the match, kept alive, and the nodes that the failure of its chains depends on.
+      begun: id(match) of the matches that have already been the first rewrite of a chain from the present position.
+      failed: id(match) → (the match, ids of nodes), for the matches whose chains led to no cheaper graph. As long as no
+        rewrite touches these nodes, the chains need not be tried again.
     """
 
     def __init__(self, search: Search, width: int, depth: int, radius: int):
@@ -62,8 +63,9 @@ class _Restart:
         return position
 
     def step(self, position: Position) -> tuple[Position, set[int]] | None:
-        """Return the end of the first chain that gains, with the nodes that it touched; try the most promising matches
-        first.
+        """Return (end of a chain that gains, ids of the nodes that the chain touched), or None if no chain gains.
+
+        Matches are tried in the order of `promising`, until chains from a match gain.
         """
         order = promising(position)
         base = position.of_single()
@@ -79,14 +81,14 @@ class _Restart:
         return None
 
     def chain(self, base: Position, first: Match, seen: set[str]) -> tuple[tuple[Position, set[int]] | None, set[int]]:
-        """Return the cheapest position that chains from a match reach, if it is cheaper than the base; else None.
+        """Grow chains from a match, and return the cheapest position that they reach if it is cheaper than the base.
 
-        A match near the first match may replace it as the beginning of a chain.
+        If the width is above 1, chains may also begin with another match near this match.
 
         Args:
           base: the position at which the chains begin.
           first: the match around which the chains grow.
-          seen: hashes of the graphs met so far; updated.
+          seen: hashes of the graphs reached so far; new hashes are added.
 
         Returns:
           ((position, ids of the nodes that its chain touched) or None, ids of all nodes that the result depends on).
@@ -114,7 +116,7 @@ class _Restart:
         return best, looked_at
 
     def beginnings(self, base: Position, first: Match) -> list[Candidate]:
-        """Return the candidates for the first rewrite of a chain: `first`, then nearby matches that began no chain yet.
+        """Return the candidates for the first rewrite of a chain: `first`, then nearby matches that are not in `begun`.
         """
         self.begun.add(id(first))
         others = self.candidates([(base, set(first.nodes))]) if self.width > 1 else []
@@ -124,7 +126,11 @@ class _Restart:
         ]
 
     def candidates(self, level: list[tuple[Position, set[int]]]) -> list[Candidate]:
-        """Return all candidates for the next rewrite of the chains, the cheapest first."""
+        """Return all candidates for the next rewrite of the chains, the lowest estimated objective first.
+
+        Args:
+          level: (position at the end of a chain, ids of the nodes that the chain touched) pairs.
+        """
         result = []
         for position, touched in level:
             near = position.state.near(touched, self.radius)
@@ -137,9 +143,10 @@ class _Restart:
 
 
 def promising(position: Position) -> list[Match]:
-    """Return the matches at which a chain may begin, the most promising first.
+    """Return the matches at which a chain may begin, the largest gain first.
 
-    If the objective is a maximum, these are the matches at nodes of the largest strain, which may gain nothing alone.
+    If the objective is a maximum, these are all matches at nodes of the largest strain, since a single match may gain
+    nothing there.
     """
     strain = position.strain
     if strain is None:
@@ -151,8 +158,8 @@ def promising(position: Position) -> list[Match]:
 def first_of_each_rule(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
     """Yield only the first candidate of each rule.
 
-    If the objective is a maximum, few rewrites gain anything, and a level would fill with equal candidates that lead
-    nowhere.
+    If the objective is a maximum, few rewrites gain anything. The beam would fill with rewrites by one rule that all
+    leave the objective unchanged.
     """
     tried = set()
     for candidate in candidates:

@@ -1,8 +1,8 @@
 """Searches with a queue of graphs: best-first in the manner of A*, and TASO's backtracking.
 
 `best_first` pops the graph with the lowest cost minus the gains of its matches that do not conflict. `taso` (Jia et
-al., 2019, algorithm 2) pops the cheapest graph and queues every neighbour below α times the best cost. It applies every
-rewrite, and is the control that results show beside every other search.
+al., 2019, algorithm 2) pops the cheapest graph and queues every graph one rewrite away that costs less than α times the
+best cost. It applies every rewrite, and is a control with which other searches are compared.
 """
 
 from heapq import heappop, heappush
@@ -12,13 +12,13 @@ from rlflow.search.base import Position, Search
 
 
 def best_first(search: Search, budget: int) -> str:
-    """Pop the graph with the lowest cost minus the gains of its matches that do not conflict, and queue its neighbours.
+    """Expand the graph with the lowest cost minus the gains of its matches that share no node, again and again.
 
     This is A* with a heuristic that is NOT admissible: it ignores gains of rewrites that become possible later, so the
     result is not proved to be the best. No admissible heuristic better than zero is known for this problem.
 
-    A neighbour is queued by the gain of its match and computed when it is popped. Thus only expanded graphs and the
-    gains of new matches cost time. No graph is expanded twice (by hash).
+    To expand a graph means to queue the graphs that one of its `_competing_matches` leads to. A graph is queued by the
+    gain of this match, and computed only when it is popped. No graph is expanded twice (by hash).
 
     Args:
       search: the search.
@@ -51,9 +51,10 @@ def best_first(search: Search, budget: int) -> str:
 
 
 def _competing_matches(position: Position) -> list[Match]:
-    """Return the match of the largest gain and the matches that share a node with it; return all matches if none gains.
+    """Return the match with the largest gain, and all matches that share a node with this match.
 
-    Rewrites elsewhere can follow later, so they need no branch of their own.
+    The other matches can still be applied later, so they need no branch of their own. If no match gains, all matches
+    are returned.
     """
     best = max(position.matches, key=position.gain, default=None)
     if best is None or position.gain(best) <= 0:
@@ -62,7 +63,7 @@ def _competing_matches(position: Position) -> list[Match]:
 
 
 def _optimistic_cost(position: Position) -> int:
-    """Return the objective after all matches that gain, the largest gain first, without matches that share a node."""
+    """Return the objective minus the gains of matches that share no node, chosen by decreasing gain."""
     promise, used = position.objective, set()
     for match in sorted(position.matches, key=lambda match: -position.gain(match)):
         if position.gain(match) <= 0:
@@ -73,21 +74,21 @@ def _optimistic_cost(position: Position) -> int:
     return promise
 
 
-MAX_GROWTH = 2  # times the operators of the start; TASO's program queues no larger graph either
+MAX_GROWTH = 2  # largest number of operators of a queued graph, relative to the start, as in TASO's program
 
 
 def taso(search: Search, alpha: float, budget: int) -> str:
-    """Pop the cheapest graph, apply the rewrite of every match, and queue each result that costs less than α × best.
+    """Pop the cheapest graph, apply each of its matches, and queue the graphs that cost less than α × the best cost.
 
-    The queue contains no graph twice (by hash). It stores the match that leads to a graph, and the graph is computed
-    again when it is popped: a queue of whole graphs would not fit into memory.
+    No graph is queued twice (by hash). The queue stores the match that leads to a graph, and the graph is computed
+    again when it is popped, since a queue of whole graphs would not fit into memory.
 
     As in TASO's program, "best" is the cheapest graph before the new graph, so that α = 1 is a descent. For α > 1 this
     equals the paper's algorithm, which queues each cheaper graph in both cases.
 
     Args:
       search: the search.
-      alpha: relaxation α; 1 accepts only cheaper graphs.
+      alpha: the factor α; with 1, only graphs cheaper than the best graph are queued.
       budget: number of graphs that may be popped.
 
     Returns:

@@ -1,11 +1,12 @@
 """Descents: apply only rewrites that lower the cost, or random rewrites in proportion to their gain (GRASP).
 
-- `steepest_descent` takes the rewrite with the largest gain. It is the greedy control of every result.
-- `first_improvement` takes the first rewrite that gains, in the order of the analytic cost. It suits costs that must be
-  timed, since the largest gain is the most expensive to find.
-- `grasp` (Feo and Resende 1995, doi 10.1007/BF01096763) draws whole descents by the analytic cost, and repeats each one
-  that ends cheaper than all before by the search's own cost. The first rewrite of a draw may gain nothing. Steepest
-  descent fuses a sum with a normalisation, for example, and then no slice can move up through the fused operator.
+- `steepest_descent` applies the rewrite with the largest gain. It is the greedy control for all results.
+- `first_improvement` applies the first rewrite that gains, in the order of gains by the analytic cost. It suits costs
+  that must be timed, since finding the largest gain requires the timings of all matches.
+- `grasp` (Feo and Resende 1995, doi 10.1007/BF01096763) draws whole descents at random under the analytic cost. If a
+  descent ends cheaper than all descents before it, its rewrites are applied under the search's own cost. The first
+  rewrite of a descent may gain nothing, because a steepest descent can lose possibilities. For example, it fuses a sum
+  with a normalisation, and then no slice can move up through the fused operator.
 """
 
 import math
@@ -21,7 +22,7 @@ from rlflow.search.base import Limits, Position, Search, SearchResult, matches_o
 
 
 def greedy(state: LocalState, max_steps: int, seconds: float = math.inf) -> SearchResult:
-    """Run the steepest descent from a state.
+    """Run the search `steepest_descent` from a state and return its result.
 
     Args:
       state: the state at which the descent begins.
@@ -32,7 +33,7 @@ def greedy(state: LocalState, max_steps: int, seconds: float = math.inf) -> Sear
 
 
 def steepest_descent(search: Search, max_steps: int) -> str:
-    """Apply the rewrite of the largest gain until no rewrite gains; of equal gains, take the first.
+    """Apply the match with the largest gain, the first one of equal matches, until no match gains.
 
     Args:
       search: the search.
@@ -53,7 +54,7 @@ def steepest_descent(search: Search, max_steps: int) -> str:
 
 
 def steepest_step(position: Position) -> Position | None:
-    """Return the position after the match of the largest gain, or None if no match gains."""
+    """Apply the match with the largest gain and return the reached position, or None if no match gains."""
     for match in sorted(position.matches, key=lambda match: -position.gain(match)):
         if position.gain(match) <= 0:
             break
@@ -64,23 +65,23 @@ def steepest_step(position: Position) -> Position | None:
 
 
 def descent(position: Position) -> Position:
-    """Return the local optimum at the end of the steepest descent."""
+    """Apply `steepest_step` until no match gains, and return the reached position."""
     while (after := steepest_step(position)) is not None:
         position = after
     return position
 
 
 def start_by_analytic_cost(search: Search) -> Position:
-    """Return the start of a search under the analytic cost.
+    """Return a position of the search's first graph whose objective is the analytic cost.
 
-    Rewrites from this position count towards the search's limits, and no state seen from here becomes its result.
+    Rewrites from this position count towards the limits of the search, but the reached states do not become its result.
     """
     task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
     return Position(_WithoutResult(search), start_of(task, BATCHED if search.compound else SINGLE))
 
 
 class _WithoutResult:
-    """A view of a search that keeps no result, because the states seen have another cost."""
+    """A proxy of a search for states with another cost: they never become the best state of the search."""
 
     def __init__(self, search: Search):
         self._search = search
@@ -93,9 +94,10 @@ class _WithoutResult:
 
 
 def first_improvement(search: Search, max_steps: int) -> str:
-    """Apply the first match that gains, in the order of decreasing gain by the analytic cost.
+    """Apply the first match that gains, in the order of decreasing gain by the analytic cost, until no match gains.
 
-    The search follows every graph under both costs; rewrites under either cost count as interactions.
+    Every match is applied to a state of the search's own cost and to a state of the analytic cost. Rewrites of both
+    states count as interactions.
 
     Args:
       search: the search.
@@ -117,7 +119,15 @@ def first_improvement(search: Search, max_steps: int) -> str:
 
 
 def _first_step(position: Position, promise: Position) -> tuple[Position, Position] | None:
-    """Return both positions after the first match that gains, or None if no match gains."""
+    """Apply the first match that gains under the search's own cost, and return the reached positions of both costs.
+
+    Args:
+      position: a position under the search's own cost.
+      promise: the position of the same graph under the analytic cost; its gains determine the order of the matches.
+
+    Returns:
+      (position, promise) after the match, or None if no match gains.
+    """
     pairs = zip(position.matches, promise.matches, strict=True)  # Equal graphs have equal matches in equal order.
     for match, promised in sorted(pairs, key=lambda pair: -promise.gain(pair[1])):
         if position.gain(match) > 0:  # A positive gain was computed for this graph: reused gains are not positive.
@@ -129,16 +139,16 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
 
 
 def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:
-    """Draw descents from the start by the analytic cost, and repeat the best ones by the search's own cost.
+    """Draw random descents under the analytic cost, and apply the best of them under the search's own cost.
 
-    A descent is repeated if it ends cheaper, by the analytic cost, than all descents before it. Rewrites under either
-    cost count as interactions.
+    A descent is applied again if its end has a lower analytic cost than the ends of all descents before it. Rewrites
+    under both costs count as interactions.
 
     Args:
       search: the search.
-      unit: a gain, as a share of the start's objective, that is drawn a few times as often as no gain. Larger gains are
-        drawn in proportion.
-      max_steps: number of random rewrites of a descent; the steepest descent continues from there.
+      unit: a gain, as a share of the analytic cost of the start. A match with this gain is drawn 2.4 times as often as
+        a match without gain. The probability of a larger gain is nearly proportional to the gain.
+      max_steps: number of random rewrites of a descent; a steepest descent continues from there.
       patience: number of successive descents without improvement after which the search ends.
 
     Returns:
@@ -157,7 +167,15 @@ def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:
 
 
 def _random_descent(position: Position, unit: float, max_steps: int) -> Position:
-    """Return the end of a random descent, where no match gains; the first rewrite is drawn even if no match gains."""
+    """Draw matches in proportion to their gains until no match gains or `max_steps` is reached; return the end.
+
+    The first match is drawn even if no match gains.
+
+    Args:
+      position: the position at which the descent begins.
+      unit: a gain in the unit of the objective, see `grasp`.
+      max_steps: largest number of draws.
+    """
     rng = position.search.rng
     for step in range(max_steps):
         gains = np.array([position.gain(match) for match in position.matches], np.float64)
@@ -170,7 +188,8 @@ def _random_descent(position: Position, unit: float, max_steps: int) -> Position
 
 
 def _carry_out_path(search: Search, end: Position) -> None:
-    """Apply the matches that led to a position of another cost under the search's own cost."""
+    """Apply the matches that led to a position under the analytic cost, but from the search's start under its own cost.
+    """
     position = Position(search, search.start)
     for match in matches_of(end.path):  # Equal graphs have equal matches, whatever the cost.
         position = position.after(match)

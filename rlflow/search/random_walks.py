@@ -1,8 +1,8 @@
 """Random walks: the paper's uniform random agent, and simulated annealing with reheating.
 
-`random_play` is the control: another search must beat it with the same number of interactions. `annealing` starts from
-the steepest descent and accepts a loss with probability exp(-loss / temperature). It draws most rewrites near the last
-accepted one, since a loss pays only if the rewrite that it enables follows.
+`random_play` is the control: another search must find a cheaper graph with the same number of interactions. `annealing`
+starts from the end of a steepest descent and accepts a loss with probability exp(-loss / temperature). It draws most
+rewrites near the rewrites accepted before, since a loss is useful only if the rewrite that it enables follows.
 """
 
 import math
@@ -42,18 +42,18 @@ def random_play(search: Search, max_steps: int, episodes: int) -> str:
 def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float, focus: float) -> str:
     """Descend, then draw random rewrites and accept a loss with probability exp(-loss / temperature).
 
-    A gain is known until a rewrite near its match, so a match that was refused once costs no time when it is drawn
-    again. Most draws (`focus`) are near the last accepted rewrite. A loss pays only if the rewrite that it enables
-    follows. Among all matches of a large graph, that rewrite would hardly ever be drawn before the loss is undone.
+    The gain of a match stays known until a rewrite near the match, so a refused match costs no time when it is drawn
+    again. Most draws (`focus`) are near the rewrites that the cooling has accepted. A loss is useful only if the
+    rewrite that it enables follows. Among all matches of a large graph, that rewrite would hardly ever be drawn.
 
     Args:
       search: the search.
       restarts: number of coolings; each begins at the best graph so far and ends with a descent.
       steps: number of draws of a cooling.
-      hot: first temperature, in units of the mean absolute gain of the start's matches of nonzero gain; 0 accepts no
-        loss.
+      hot: first temperature, relative to the mean absolute gain of the matches of the start, without matches of gain 0.
+        With 0, no loss is accepted.
       cold: last temperature, in the same unit; the temperature falls geometrically.
-      focus: share of draws near the last accepted rewrite.
+      focus: share of draws from the matches near the nodes that this cooling has touched.
 
     Returns:
       the reason of the end.
@@ -71,7 +71,14 @@ def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float
 
 
 def _best_while_cooling(position: Position, steps: int, hot: float, cold: float, focus: float) -> Position:
-    """Return the cheapest position that a random walk under falling temperature meets."""
+    """Return the cheapest position of a random walk under falling temperature.
+
+    Args:
+      position: the position at which the walk begins.
+      steps: number of draws.
+      hot, cold: first and last temperature in the unit of the objective.
+      focus: see `annealing`.
+    """
     rng, best, around, touched = position.search.rng, position, [], set()
     for step in range(steps):
         matches = around if around and rng.random() < focus else position.matches

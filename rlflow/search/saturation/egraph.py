@@ -1,10 +1,10 @@
-"""An e-graph: many equal graphs at once that share their common parts.
+"""An e-graph: a set of equal graphs that share their common parts.
 
-An e-class stands for a tensor, together with all operators of all graphs that compute the tensor; operators read and
-give classes. Equal operators with equal inputs are one operator (hash-consing). If the inputs of two operators become
-equal, so do their outputs (congruence). Rules, conditions, plans and cost models use an e-graph like a `Graph` whose
-tensors are classes. This works because rewrites keep types exactly and never replace constants, so a type or a content
-belongs to a whole class.
+An e-class stands for a set of equal tensors, together with all operators of all graphs that compute these tensors. The
+inputs and outputs of operators are classes. Equal operators with equal inputs are one operator (hash-consing). If the
+inputs of two equal operators become equal, so do their outputs (congruence). Rules, conditions, plans and cost models
+use an e-graph like a `Graph` whose tensors are classes. This works because rewrites keep types exactly and never
+replace constants, so all tensors of a class have the same type and content.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,18 +19,20 @@ from rlflow.rules.expressions import FLOATS
 class EGraph:
     """An e-graph that begins with one graph.
 
-    A class is named by the smallest number that any of its tensors received; `find` resolves the other numbers.
+    Each new class gets a number. When classes are united, the smallest of their numbers names the united class, and
+    `find` maps the other numbers to this name.
 
     Attributes:
-      nodes: id → operator; its inputs and outputs are classes.
-      types: class → type of the tensor.
+      nodes: id → operator, a `Node` whose inputs and outputs are classes.
+      types: class → type of its tensors.
       constants: class → weight or literal.
       makers: class → ids of the operators that compute it, in order of insertion.
       consumers: class → ids of the operators that read it, in order of insertion.
       weights: class of a constant → classes of the model's weights (floats, more than one element) that it is computed
         from.
-      inputs, outputs: classes in the order of the interface.
-      fresh: ids of operators that are new, or that touch united classes, since the caller last emptied it.
+      inputs, outputs: the classes of the graph's inputs and outputs, in the order of the interface.
+      fresh: ids of the operators that were added, or that read or give a united class, since the caller last emptied
+        `fresh`.
     """
 
     def __init__(self, graph: Graph):
@@ -63,14 +65,16 @@ class EGraph:
         return self._opset(domain)
 
     def get(self, tensor: int) -> Constant | None:
-        """Return the weight or literal of a class, or None; `shape_value` reads the constants of a graph this way."""
+        """Return the weight or literal of a class, or None. `shape_value` calls this as it calls `Graph.constants.get`.
+        """
         return self.constants.get(tensor)
 
     # -- growing -----------------------------------------------------------------------------------
 
     def put(self, graph: Graph) -> None:
-        """Add a graph: the first one, or a graph rewritten from the first, in which tensors of the first keep their
-        ids.
+        """Add the first graph, or a graph that rewrites made of the first graph, and unite the outputs of both.
+
+        In a rewritten graph, a tensor of the first graph must have the same id as there.
         """
         first = not self.outputs
         class_of = self._class_of.copy()  # a copy, because two rewritten graphs may use one id for different tensors
@@ -99,7 +103,7 @@ class EGraph:
         self.rebuild()
 
     def constant(self, constant: Constant) -> int:
-        """Return the class of a weight or literal; constants of equal content share a class."""
+        """Return the class of a weight or literal, which is new unless an equal constant has a class already."""
         result = self._of_digest.get(constant.digest)
         if result is None:
             result = self._of_digest[constant.digest] = self._new_class(constant.type, True)
@@ -109,12 +113,13 @@ class EGraph:
     def add(
         self, node: Node, inputs: Sequence[int], given: Sequence[int | None], types: Sequence[TensorType | None]
     ) -> list[int]:
-        """Add an operator unless an equal one is known, and return its output classes.
+        """Add an operator unless the e-graph contains an equal one, and return the classes of its outputs.
 
         Args:
-          node: the operator with its attributes and captured classes; its outputs mark which outputs are present.
-          inputs: input classes.
-          given: for each output, the class that it is known to equal, or None.
+          node: the operator with its attributes and captured classes. Its inputs are ignored, and its outputs only show
+            which outputs exist (not ABSENT).
+          inputs: the classes of the inputs.
+          given: for each output, a class that the output is known to equal, or None for a new class.
           types: type of each output.
         """
         key = _key(node, inputs, node.outputs)
@@ -137,11 +142,13 @@ class EGraph:
         return [c if c == ABSENT else self.find(c) for c in outputs]
 
     def rewrite(self, plan: Plan, operands: Sequence[int]) -> None:
-        """Add the operators of a plan and unite their outputs with the classes they replace. Call `rebuild` afterwards.
+        """Add the operators of a plan, and unite their outputs with the classes that they replace.
+
+        The caller must call `rebuild` afterwards.
 
         Args:
           plan: the replacement, see `rlflow.rules.apply.Plan`.
-          operands: classes of the operands of the match.
+          operands: the classes of the match's operands, see `rlflow.rules.apply.operands`.
         """
         real = {ABSENT: ABSENT} | {-2 - position: self.find(c) for position, c in enumerate(operands)}
         real |= {number: self.constant(constant) for number, constant in plan.constants}
@@ -156,27 +163,27 @@ class EGraph:
             self.unite(real[old], real[new])
 
     def tensors(self) -> dict[int, int]:
-        """Return, for each class that contains a tensor of the first graph, the id of one such tensor."""
+        """Return class → id of a tensor of the first graph in the class, for the classes that contain such a tensor."""
         return {self.find(c): tensor for tensor, c in reversed(self._class_of.items()) if tensor != ABSENT}
 
     # -- equality ----------------------------------------------------------------------------------
 
     def find(self, tensor: int) -> int:
-        """Return the current class of a number that once named a class."""
+        """Return the class that a number names today; the number may be an earlier name of the class."""
         parent = self._parent
         while parent[tensor] != tensor:
             parent[tensor] = tensor = parent[parent[tensor]]
         return tensor
 
     def unite(self, first: int, second: int) -> None:
-        """Declare two classes equal.
+        """Unite two classes, because their tensors are equal.
 
         Args:
           first: a class.
           second: a class.
 
         Raises:
-          RLFlowError: their types differ, or only one is constant; then a rule is wrong.
+          RLFlowError: the types of the classes differ, or only one class is constant. This shows that a rule is wrong.
         """
         keep, gone = sorted((self.find(first), self.find(second)))
         if keep == gone:
@@ -195,7 +202,7 @@ class EGraph:
             self.constants.setdefault(keep, self.constants.pop(gone))
 
     def rebuild(self) -> None:
-        """Restore congruence after calls of `unite`."""
+        """Restore congruence after calls of `unite`: unite the outputs of equal operators whose inputs became equal."""
         while self._united:
             classes = dict.fromkeys(self.find(c) for c in self._united)
             self._united = []
@@ -206,7 +213,10 @@ class EGraph:
         self.outputs = tuple(map(self.find, self.outputs))
 
     def _reinsert(self, node_id: int) -> None:
-        """Insert an operator again in terms of the current classes; unite its outputs if an equal operator exists."""
+        """Insert an operator again with the present names of its classes.
+
+        If the e-graph then contains an equal operator, the outputs of both are united instead.
+        """
         old = self.nodes[node_id]
         self._remove(old)
         inputs, outputs = (
@@ -251,7 +261,7 @@ class EGraph:
 
 
 def _key(node: Node, inputs: Iterable[int], outputs: Iterable[int]) -> tuple:
-    """Return a key that is equal for operators with the same computation, the same inputs and the same present outputs.
+    """Return a key that is equal for operators with the same computation, the same inputs and the same set of outputs.
     """
     return node.key(), tuple(inputs), node.captured, tuple(c != ABSENT for c in outputs)
 

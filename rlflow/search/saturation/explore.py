@@ -1,9 +1,9 @@
 """Equality saturation: match all rules in an e-graph and apply them in iterations until nothing new appears.
 
-Iteration k applies every match that the e-graph contains at its start. After k whole iterations, the e-graph contains
-every graph that any number of rewrites reach, if no rewrite needs more than k − 1 others before it. After an iteration
-without a new operator, this limit is void. `matches` works as in rlflow.rules.match, but a tensor may have several
-makers.
+Each iteration applies every match that the e-graph contains when the iteration begins. After k whole iterations, the
+e-graph contains every graph that any number of rewrites reach, if no rewrite needs more than k − 1 other rewrites
+before it. If an iteration adds no operator, the graphs of any number of rewrites are contained without this limit.
+`matches` works as in rlflow.rules.match, but several operators may compute a class.
 """
 
 import time
@@ -22,9 +22,9 @@ from rlflow.search.saturation.egraph import EGraph
 
 
 class ClassAttempt(Attempt):
-    """A match attempt in an e-graph, which branches wherever a class has several makers.
+    """A partial match in an e-graph. It is copied wherever several operators that compute a class can match.
 
-    Two operators of a pattern may match one operator of the e-graph, because a graph may contain it twice.
+    Two operators of a rule may match one operator of the e-graph, because a graph may contain this operator twice.
     """
 
     graph: EGraph
@@ -58,10 +58,10 @@ class ClassAttempt(Attempt):
         yield self
 
     def is_met(self, kind: type, pattern, subject) -> bool:
-        """Check a literal, an absent input or a variable against a class, and bind the variable.
+        """Return whether a pattern without operators matches a class, and bind the pattern if it is a variable.
 
         Args:
-          kind: type of the pattern.
+          kind: type of the pattern: `Literal`, `Absent`, `Star` or a variable.
           pattern: the pattern.
           subject: a class; for `Star`, a tuple of classes.
         """
@@ -73,14 +73,14 @@ class ClassAttempt(Attempt):
         return (kind is Star or subject != ABSENT) and self.bind(pattern.name, subject)
 
     def of_makers(self, pattern: Output, subject: int) -> Iterator[tuple["ClassAttempt", list]]:
-        """Yield each way in which a maker of a class can match the operator of an output pattern.
+        """Yield each way in which an operator that computes a class can match the operator of an output pattern.
 
         Args:
           pattern: an output of an operator in the rule.
-          subject: a class.
+          subject: the class.
 
         Yields:
-          (attempt, patterns that remain to be matched).
+          (attempt, goals that remain to be matched: (pattern, class) pairs of the operator's inputs).
         """
         if pattern.op.key in self.matched:
             node = self.graph.nodes[self.matched[pattern.op.key]]
@@ -93,14 +93,16 @@ class ClassAttempt(Attempt):
                 yield from self.aligned(pattern.op, node)
 
     def aligned(self, op: Op, node: Node) -> Iterator[tuple["ClassAttempt", list]]:
-        """Yield each way in which a node can match an operator.
+        """Yield each way in which an operator of the e-graph can match an operator of the rule.
+
+        There are several ways if the rule's operator is commutative or has a variable number of inputs.
 
         Args:
           op: an operator of the rule.
           node: an operator of the e-graph.
 
         Yields:
-          (attempt, patterns that remain to be matched).
+          (attempt, goals that remain to be matched: (pattern, class) pairs of the operator's inputs).
         """
         if op.key in self.matched:
             if self.matched[op.key] == node.id:
@@ -130,15 +132,15 @@ class ClassAttempt(Attempt):
 
 
 def matches(graph: EGraph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-    """Yield the matches of a rule whose first root is a given operator; the roots of a match are different operators.
+    """Yield the matches of a rule whose first root is a given operator, and whose roots are different operators.
 
     Args:
       graph: the e-graph.
       rule: the rule.
-      node: the operator that the first root must match.
+      node: the operator of the e-graph that the first root must match.
 
     Yields:
-      (ids of operators in the order of `rule.ops`, bindings).
+      (ids of the matched operators in the order of `rule.ops`, bindings of the rule's variables).
     """
     for attempt in attempts_at(rule, ClassAttempt(graph, {}, {}), node):
         nodes = tuple([attempt.matched[op.key] for op in rule.ops])
@@ -146,14 +148,14 @@ def matches(graph: EGraph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, 
             yield nodes, attempt.bindings
 
 
-CHECK_EVERY = 64  # operators between two readings of the clock
+CHECK_EVERY = 64  # number of operators between two readings of the clock
 
 
 class Explorer:
-    """A rule set that is applied to an e-graph in iterations.
+    """Equality saturation of one e-graph by one rule set.
 
     Args:
-      egraph: the e-graph; it grows.
+      egraph: the e-graph, to which `iterate` adds operators.
       rules: the rules.
 
     Raises:
@@ -175,7 +177,7 @@ class Explorer:
         self._depth = max((rule.depth for rule in rules), default=0)
 
     def iterate(self, max_nodes: int, seconds: float) -> str | None:
-        """Do one whole iteration, or change nothing if a limit would be exceeded.
+        """Apply all new matches in the e-graph, or change nothing if a limit would be exceeded.
 
         Args:
           max_nodes: largest number of operators in the e-graph.
@@ -199,8 +201,9 @@ class Explorer:
         return None if egraph.fresh else "saturated"
 
     def _distances_to_fresh(self) -> dict[int, int]:
-        """Return, for each operator near a fresh one, the distance in edges down to the fresh one, up to the deepest
-        rule.
+        """Return id of an operator → number of edges down to the nearest operator in `EGraph.fresh`.
+
+        Operators that are further from a fresh operator than the deepest rule reaches are left out.
         """
         nodes, consumers = self.egraph.nodes, self.egraph.consumers
         frontier = list(self.egraph.fresh)
@@ -212,9 +215,13 @@ class Explorer:
         return near
 
     def _new_matches_at(self, node: Node, distance: int) -> list[tuple[Plan, list[int]]]:
-        """Return the new matches whose first root is the operator.
+        """Return (plan, operands) of the matches whose first root is an operator and that were not returned before.
 
-        A rule with several roots is matched at any distance, because the fresh operator may be below another root.
+        Args:
+          node: the operator.
+          distance: number of edges from the operator down to a fresh operator. A rule with one root that is not deeper
+            cannot have new matches. A rule with several roots can, because the fresh operator may be below another
+            root.
         """
         egraph = self.egraph
         if node.constant:
@@ -234,10 +241,14 @@ class Explorer:
         return result
 
     def _share_no_weight(self, rule: Rule, nodes: tuple[int, ...]) -> bool:
-        """Check that no two roots read a common weight.
+        """Check that no two roots of a match read constants that are computed from a common weight.
 
-        An e-graph contains each operator in many forms at once, and merging these forms with each other would never
+        An e-graph contains each operator in many equal forms. Rules would merge these forms with each other without
         end.
+
+        Args:
+          rule: the rule.
+          nodes: ids of the matched operators, in the order of `rule.ops`.
         """
         weights = [
             frozenset().union(*(self.egraph.weights.get(t, ()) for t in self.egraph.nodes[nodes[position]].inputs))

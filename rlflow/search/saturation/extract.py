@@ -1,17 +1,17 @@
 """Extraction: the cheapest graph in an e-graph, or a lower bound on its cost.
 
-If a chosen option needs a class, another chosen option must make the class. Each chosen option is paid once, whatever
-the number of its readers. A choice must be founded: computable from the inputs up, without cycles. `reduced` and the
-linear relaxation first drop the options that no choice below the known cost needs:
+If a chosen option needs a class, another chosen option must make the class. The cost of a choice counts each chosen
+option once, whatever the number of its readers. A choice must be founded: computable from the inputs, without cycles.
+`reduced` and the linear relaxation first drop the options that no choice below the known cost needs:
 
 - options that need their own result, however their inputs are made (`Requirements`);
-- options for which another option makes at least the same classes, costs no more, and needs only classes that are
-  available anyway;
-- options whose reduced cost in the relaxation exceeds the known cost.
+- options for which another option makes at least the same classes, costs at most as much, and needs only classes that
+  the first option requires anyway;
+- options whose reduced cost in the linear relaxation shows that a choice with them costs more than the known cost.
 
-Classes that every choice makes split the rest into components. Equal components are solved once. A program starts
-without most of the rows that forbid cycles, so its value stays a lower bound, and receives a cut for every cycle that
-appears.
+Removing the classes that every choice makes splits the options into independent components. Equal components are solved
+once. An integer program starts with few of the rows that forbid cycles, so its value is a lower bound. For every cycle
+in its solution, it receives a cut.
 """
 
 import time
@@ -22,7 +22,9 @@ from rlflow.search.saturation.program import TOLERANCE, Option, Program, cycles_
 
 
 def reduced(options: list[Option], wanted: frozenset[int]) -> list[Option]:
-    """Drop options that no cheapest choice needs, until nothing changes.
+    """Drop options that are not necessary for a cheapest choice, until no further option can be dropped.
+
+    An option is dropped if it cannot be computed, if no wanted class depends on it, or if `_undominated` drops it.
 
     Args:
       options: the options.
@@ -36,7 +38,10 @@ def reduced(options: list[Option], wanted: frozenset[int]) -> list[Option]:
 
 
 def _leading_to(options: list[Option], wanted: frozenset[int]) -> list[Option]:
-    """Return the options that can be computed and lead to a wanted class, in an order in which they can be computed."""
+    """Return the options that can be computed and on which a wanted class may depend.
+
+    Each option follows options that make the classes it needs.
+    """
     options = in_order(options)
     makers = makers_of(options)
     reached, stack = set(wanted), list(wanted)
@@ -49,13 +54,14 @@ def _leading_to(options: list[Option], wanted: frozenset[int]) -> list[Option]:
 
 
 class Requirements:
-    """The classes without which a class or an option cannot be computed, as bit sets.
+    """The required classes of each class: the classes that every way to compute it computes, itself included.
 
-    They are the largest solution of two equations. A class requires itself and what all its options require. An option
-    requires what any of its needs requires.
+    The sets are the largest solution of two equations. The required classes of a class are the class itself and the
+    intersection over the options that make it. The required classes of an option are the union over its needs. Sets are
+    stored as bits of an integer.
 
     Args:
-      options: the options, in an order in which they can be computed.
+      options: the options; each follows options that make the classes it needs.
     """
 
     def __init__(self, options: list[Option]):
@@ -74,32 +80,32 @@ class Requirements:
                     self._of_class[c], changed = bits, True
 
     def all(self, classes: Iterable[int]) -> int:
-        """Return the bit set of everything that is required to compute the classes."""
+        """Return the union of the required classes of several classes, as a bit set."""
         bits = 0
         for c in classes:
             bits |= self._of_class[c]
         return bits
 
     def bits_of(self, classes: Iterable[int]) -> int:
-        """Return the bit set of the classes themselves."""
+        """Return the bit set that contains only the given classes."""
         return sum(self._bit[c] for c in set(classes))
 
     def of(self, classes: Iterable[int]) -> set[int]:
-        """Return everything that is required to compute the classes, as a set of classes."""
+        """Return the union of the required classes of several classes, as a set."""
         bits = self.all(classes)
         return {c for c, bit in self._bit.items() if bits & bit}
 
     def needs_itself(self, option: Option) -> bool:
-        """Check whether computing the option requires all of its own results."""
+        """Return whether all classes that an option makes are required to compute the option."""
         bits = self.all(option.needs)
         return all(bits & self._bit[c] for c in option.makes)
 
 
 def _undominated(options: list[Option]) -> list[Option]:
-    """Drop circular and dominated options; of equally good options, keep the first.
+    """Drop options that need their own results, and options that are dominated by another option.
 
-    An option is dominated by another option that makes at least the same classes, costs no more, and needs only classes
-    that the first option requires anyway.
+    The other option makes at least the same classes, costs at most as much, and needs only classes that the dominated
+    option requires anyway. If two options dominate each other, the first one remains.
     """
     musts = Requirements(options)
     options = [option for option in options if not musts.needs_itself(option)]
@@ -117,16 +123,16 @@ def _undominated(options: list[Option]) -> list[Option]:
     return [option for option in options if option not in beaten]
 
 
-MIN_SECONDS = 0.1  # smallest time limit of one program, even after the deadline
+MIN_SECONDS = 0.1  # time limit of each integer program that is solved after the deadline
 
 
 class Extraction(NamedTuple):
     """The result of an extraction.
 
     Attributes:
-      bound: lower bound in ps on the cost of every choice.
-      choice: the best choice found, in an order in which it can be computed; None if no choice of cost ≤ `known` was
-        found.
+      bound: a lower bound, in ps, on the cost of every choice; at most `known`, the argument of `extract`.
+      choice: the cheapest choice found, each option after the options that make its needs; None if no founded choice
+        was found.
     """
 
     bound: int
@@ -137,9 +143,9 @@ def extract(options: Iterable[Option], wanted: Iterable[int], known: int, second
     """Find the cheapest choice of options that makes all wanted classes, or a lower bound on its cost.
 
     Args:
-      options: the options; graph inputs and constants are omitted from their needs.
+      options: the options; their needs do not contain graph inputs and constants.
       wanted: the classes to be made.
-      known: cost in ps of some valid choice.
+      known: cost in ps of a valid choice that the caller knows.
       seconds: time limit.
     """
     end, wanted = time.monotonic() + seconds, frozenset(wanted)
@@ -169,7 +175,14 @@ def extract(options: Iterable[Option], wanted: Iterable[int], known: int, second
 
 
 def _narrowed(options: list[Option], wanted: frozenset[int], known: int, end: float) -> tuple[list[Option], int]:
-    """Return the options that a choice of cost ≤ `known` may contain, and a lower bound in ps."""
+    """Return the options that a choice of cost ≤ `known` may contain, and a lower bound on the cost of every choice.
+
+    Args:
+      options: the options.
+      wanted: the classes to be made.
+      known: cost in ps of a valid choice.
+      end: time of the monotonic clock at which the work stops.
+    """
     bound, relaxed = 0, {}
     while True:
         options = reduced(options, wanted)
@@ -201,7 +214,15 @@ def _narrowed(options: list[Option], wanted: frozenset[int], known: int, end: fl
 
 
 def _components(options: list[Option], forced: set[int]) -> list[list[Option]]:
-    """Split the options into components: options that share a class that is not forced, directly or through others."""
+    """Split the options into components, which can be solved independently.
+
+    Two options are in one component if both make or need a class that is not forced, or both make the same forced
+    class. This relation is closed transitively.
+
+    Args:
+      options: the options.
+      forced: the classes that every choice makes.
+    """
     parent: dict[int, int] = {}
 
     def find(c: int) -> int:
@@ -223,7 +244,7 @@ def _components(options: list[Option], forced: set[int]) -> list[list[Option]]:
 
 
 def _shape(component: list[Option], forced: set[int]) -> tuple:
-    """Return a key that is equal for components that differ only in the names of their classes."""
+    """Return a key that is equal for components that are equal up to the numbers of their classes."""
     names: dict[int, int] = {}
 
     def named(classes: tuple[int, ...]) -> tuple:
@@ -236,14 +257,16 @@ def _shape(component: list[Option], forced: set[int]) -> tuple:
 
 
 def _solve(options: list[Option], forced: set[int], seconds: float) -> tuple[int, list[int] | None]:
-    """Return a lower bound on the cost in ps, and the positions in `options` of the cheapest choice.
-
-    The second value is None if no choice without cycles was found in time.
+    """Solve the integer program of one component.
 
     Args:
-      options: the options of the e-graph.
-      forced: the classes that must be made.
+      options: the options of the component.
+      forced: the classes that every choice makes.
       seconds: the time limit.
+
+    Returns:
+      (lower bound in ps on the cost of every choice, positions in `options` of the cheapest choice). The second value
+        is None if no choice without cycles was found in time.
     """
     end = time.monotonic() + seconds
     program, bound = Program(options, forced), 0
@@ -263,7 +286,7 @@ def _solve(options: list[Option], forced: set[int], seconds: float) -> tuple[int
 
 
 def _without_superfluous(chosen: list[Option], wanted: frozenset[int]) -> list[Option]:
-    """Return the chosen options without superfluous ones, in an order in which they can be computed."""
+    """Return the chosen options that the wanted classes depend on, each after the options that make its needs."""
     ordered = in_order(chosen)
     made: dict[int, Option] = {}
     for option in ordered:

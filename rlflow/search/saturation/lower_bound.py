@@ -3,14 +3,16 @@
 The e-graph starts with the model and the given results of searches, and grows by all rules in iterations (explore.py).
 The cheapest choice of its operators is an integer program (extract.py), whose dual bound holds even if the time runs
 out. Every graph in the scope maps onto the e-graph: its tensors onto classes and its operators onto operators of equal
-cost. So the operators of the graph form a founded choice that costs no more than the graph. The scope is every graph
+cost. The operators of such a graph therefore form a founded choice that costs at most as much as the graph. A graph is
+in the scope if both conditions hold:
 
-- that rewrites make of the starting graphs, in any number, if none needs more than `iterations` - 1 others before it;
-- in whose derivation no rewrite merges two operators that compute the same, or two that read a common weight. An
-  e-graph contains every form of an operator at once, and merging these forms would never end.
+- Any number of rewrites make it of the starting graphs, and no rewrite needs more than `iterations` − 1 other rewrites
+  before it.
+- No rewrite merges two operators that compute the same, or two operators that read a common weight. An e-graph contains
+  every form of an operator at once, and merging these forms would never end.
 
-The e-graph also contains mixtures that no sequence of rewrites gives. They can only lower the bound. The cost must be a
-sum over single operators; other costs are refused.
+The e-graph also contains graphs that no sequence of rewrites makes. These graphs can only lower the bound. The cost
+must be a sum over single operators; other costs are refused.
 """
 
 import time
@@ -28,11 +30,11 @@ from rlflow.search.saturation.extract import Option, extract
 
 
 def extraction_options(egraph: EGraph, cost: CostModel) -> list[Option]:
-    """Return every operator that is computed at run time as an option with its cost.
+    """Return an `Option` for every operator of an e-graph that is computed at run time.
 
     Args:
       egraph: the e-graph.
-      cost: the cost model.
+      cost: the cost model that gives the cost of an option.
 
     Raises:
       RLFlowError: the cost of an operator depends on its surroundings, or the cost is a quantity of the whole graph.
@@ -55,13 +57,13 @@ def extraction_options(egraph: EGraph, cost: CostModel) -> list[Option]:
 
 
 def graph_of(egraph: EGraph, chosen: Sequence[int], original: Graph) -> Graph:
-    """Return the graph of chosen operators, together with the constants that they read.
+    """Build the graph of chosen operators, together with the constants that they read.
 
     Tensors of the original graph keep their ids, and therefore their names.
 
     Args:
       egraph: the e-graph.
-      chosen: ids of the operators, in an order in which they can be computed.
+      chosen: ids of the operators, each after the operators that make its inputs.
       original: the graph that the e-graph began with.
     """
     tensors, fresh = egraph.tensors(), count(original.next_id)
@@ -95,8 +97,10 @@ def graph_of(egraph: EGraph, chosen: Sequence[int], original: Graph) -> Graph:
     return Graph.build(original.interface, nodes, types, constants, original.inputs, outputs)
 
 
-SHARE = 0.5  # share of the remaining seconds for the next iteration, and again for its integer program
-SMALL_GAP = 0.01  # relative gap between the best graph and the bound up to which another iteration pays
+SHARE = 0.5  # share of the remaining time for the next iteration, and then again for its integer program
+# If an iteration after the first one finds no cheaper graph, and the relative gap between the best graph and the bound
+# exceeds this value, the iterations end.
+SMALL_GAP = 0.01
 
 
 @dataclass(frozen=True)
@@ -104,15 +108,17 @@ class Bound:
     """A lower bound on the cost of all graphs in a scope, and the cheapest graph found.
 
     Attributes:
-      lower_bound_ps: cost that no graph in the scope falls below, to the tolerance of HiGHS (1e-6).
-      best_ps: cost of `best`.
+      lower_bound_ps: the bound in ps. Every graph in the scope costs at least this much, up to the relative tolerance
+        of HiGHS (1e-6).
+      best_ps: cost of `best` in ps.
       best: the cheapest known graph, built from the e-graph or given at the start.
-      scope: a sentence that describes the graphs that the bound covers.
-      saturated: True if more iterations would find nothing new, so that the number of rewrites is not limited.
-      iterations: number of whole iterations.
-      stop: reason of the end: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap' if the integer program of the
-        next iteration was not solved in time.
-      classes, nodes: size of the e-graph without constants.
+      scope: a text that describes the graphs that the bound covers.
+      saturated: True if further iterations would add nothing; the scope then contains rewrites that need any number of
+        rewrites before them.
+      iterations: number of whole iterations on which the bound is based.
+      stop: reason of the end: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap' if the next iteration found no
+        cheaper graph and its bound was too far below the best graph.
+      classes, nodes: number of classes and of operators in the e-graph, without constants.
       seconds: total duration.
     """
 
@@ -128,7 +134,11 @@ class Bound:
     seconds: float
 
     def gap(self, cost_ps: int) -> float:
-        """Return the largest possible distance of a graph in the scope from the best graph, as a share of its cost."""
+        """Return the largest share of a graph's cost that any graph in the scope can save.
+
+        Args:
+          cost_ps: the cost of the graph in ps.
+        """
         return (cost_ps - self.lower_bound_ps) / cost_ps if cost_ps else 0.0
 
 
@@ -136,15 +146,16 @@ def lower_bound(
     task: Task, seconds: float = 600.0, known: Sequence[Graph] = (), max_iterations: int = 4, max_nodes: int = 30_000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Bound:  # fmt: skip
-    """Compute a lower bound for a task.
+    """Compute a lower bound on the cost of all graphs that the rules make of a task's graph, within a scope.
 
     Args:
-      task: the task.
+      task: the rewriting task.
       seconds: approximate duration.
-      known: results of searches from the task's graph; they and all graphs near them become part of the scope.
+      known: results of searches from the task's graph. The e-graph starts with these graphs, too, so the scope also
+        contains the graphs that few rewrites make of them.
       max_iterations: largest number of iterations.
       max_nodes: largest number of operators in the e-graph.
-      progress: called with (whole iterations, number of operators) after each iteration.
+      progress: called with (number of whole iterations, number of operators) after each iteration.
 
     Raises:
       RLFlowError: the model has symbolic sizes, the cost is not a sum over single operators, or a rule depends on the
@@ -183,7 +194,14 @@ def lower_bound(
 
 
 def _bound_of(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds: float) -> Bound:
-    """Return the bound of the e-graph after some iterations; `best` is the cheapest graph known to be in the e-graph.
+    """Return the bound of the e-graph after some iterations, without the attributes that describe the whole run.
+
+    Args:
+      task: the rewriting task.
+      egraph: the e-graph.
+      best: the cheapest known graph that the e-graph contains.
+      iterations: number of iterations so far.
+      seconds: time limit.
     """
     choices = extraction_options(egraph, task.cost)
     best_ps = graph_cost(task.cost, best).runtime_ps

@@ -1,9 +1,9 @@
-"""An integer program: the cheapest choice of operators from an e-graph, solved by HiGHS.
+"""An integer program for the cheapest choice of operators from an e-graph, solved by HiGHS.
 
-An `Option` computes some classes from others at a cost. `Program` states which classes are forced and which classes a
-chosen option needs. Flow rows strengthen its linear relaxation and forbid most cycles; `cycles_of` finds the remaining
-cycles, and `Program.forbid` cuts them off. scipy provides the solver, because OR-Tools requires another version of
-protobuf than the one this project is tested with.
+An `Option` computes some classes from others at a cost. The rows of a `Program` require that forced classes are made,
+and that the needs of chosen options are made. Flow rows strengthen its linear relaxation and forbid most cycles;
+`cycles_of` finds the remaining cycles, and `Program.forbid` cuts them off. scipy provides the solver, because OR-Tools
+requires a version of protobuf with which this project is not tested.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,14 @@ import numpy as np
 
 
 class Option(NamedTuple):
-    """A way to compute the classes `makes` from the classes `needs` by the operator `node`, for `cost` ps."""
+    """An operator of an e-graph that may be chosen.
+
+    Attributes:
+      cost: the cost of the operator in ps.
+      makes: the classes of its outputs.
+      needs: the classes of its inputs, without graph inputs and constants.
+      node: the id of the operator.
+    """
 
     cost: int
     makes: tuple[int, ...]
@@ -22,7 +29,7 @@ class Option(NamedTuple):
 
 
 def in_order(options: list[Option]) -> list[Option]:
-    """Return the options that can be computed, each after the options that make its needs."""
+    """Return the options that can be computed without cycles, each after options that make its needs."""
     waiting: dict[int, list[int]] = {}
     missing = [len(set(option.needs)) for option in options]
     for position, option in enumerate(options):
@@ -51,11 +58,16 @@ def makers_of(options: Iterable[Option]) -> dict[int, list[Option]]:
 
 
 TOLERANCE = 1e-6  # relative tolerance of HiGHS
-MAX_PICKS = 4  # largest number of flows from each forced class
+MAX_PICKS = 4  # largest number of flows from each forced class, see `Program._picks`
 
 
 class Relaxation(NamedTuple):
-    """The value of the linear relaxation and the reduced cost of each option, in ps."""
+    """The solution of a linear relaxation.
+
+    Attributes:
+      value: the optimal value in ps.
+      reduced: float64 [number of options], the reduced cost of each option in ps.
+    """
 
     value: float
     reduced: np.ndarray
@@ -64,18 +76,18 @@ class Relaxation(NamedTuple):
 class Program:
     """An integer program over options.
 
-    Column k < len(options) is 1 if option k is chosen. A row is (column → coefficient, number): the sum must be at
-    least the number.
+    Column k < len(options) is 1 if option k is chosen. A row is (column → coefficient, number): the sum over the
+    columns must be at least the number.
 
-    Some rows state that forced classes are made, and what a chosen option needs. Their relaxation is weak: an option
-    chosen by one third asks only for one third of what three such options need together. Flows strengthen it. Pick one
-    need for each option. From every forced class, a path of chosen options then leads down along the picked needs. A
-    unit of flow follows this path and uses each option at most by the share to which it is chosen. Flows also forbid
-    most cycles.
+    The first rows require that forced classes are made, and that the needs of chosen options are made. Their linear
+    relaxation is weak: three alternative options with value 1/3 need an option below them only with value 1/3. Flows
+    strengthen the relaxation. For each flow, one need of each option is picked. In every choice, a path of chosen
+    options then leads from a forced class down along the picked needs. One unit of flow follows this path, and the flow
+    through an option is at most the option's column. Flows also forbid most cycles.
 
     Args:
       options: the options of one component.
-      forced: classes that every choice makes.
+      forced: the classes that every choice makes.
     """
 
     def __init__(self, options: list[Option], forced: set[int]):
@@ -99,9 +111,13 @@ class Program:
                 self._flow(c, pick)
 
     def _require(self, some: Iterable[int], readers: Iterable[int]) -> None:
-        """Require one of the options `some` if any of the readers is chosen.
+        """Add rows that require one of the options `some` if any of the readers is chosen.
 
         A cheapest choice contains no two readers that make the same classes, so such readers share a row.
+
+        Args:
+          some: columns of the options that make a class.
+          readers: columns of the options that need the class.
         """
         alike: dict[tuple, list[int]] = {}
         for k in readers:
@@ -113,10 +129,10 @@ class Program:
             self.rows.append((row, 0))
 
     def _picks(self, forced: set[int]) -> list[list[int | None]]:
-        """Return ways to pick a need for each option: its costliest open need, the second, …; None if it has no open
-        need.
+        """Return at most MAX_PICKS ways to pick one need of each option.
 
-        Classes that are forced, or made in another component, are not open.
+        Way k picks the need that is the k-th most expensive to make, or the last one if the option has fewer needs.
+        Needs that are forced or made in another component are not picked; the pick is None if no need remains.
         """
         cost: dict[int, int] = {}  # class → cost of making it, counting shared needs several times
         for option in in_order([o._replace(needs=tuple(c for c in o.needs if c in self.makers)) for o in self.options]):
@@ -134,7 +150,12 @@ class Program:
         return picks
 
     def _flow(self, source: int, pick: list[int | None]) -> None:
-        """Add a unit of flow from a forced class down the picked needs."""
+        """Add the columns and rows for one unit of flow from a forced class down along the picked needs.
+
+        Args:
+          source: the forced class.
+          pick: for each option the picked need, or None.
+        """
         reached, stack = {source}, [source]
         while stack:
             for k in self.makers[stack.pop()]:
@@ -155,7 +176,11 @@ class Program:
             self.rows.append((row, 1 if c == source else 0))
 
     def forbid(self, cycle: set[int]) -> None:
-        """Require that, if any class of a cycle is used, an option makes one of them from outside the cycle."""
+        """Add rows that cut off a cycle.
+
+        If an option that needs a class of the cycle is chosen, the rows require an option that makes a class of the
+        cycle and needs none of them.
+        """
         outside = sorted({k for c in cycle for k in self.makers[c] if cycle.isdisjoint(self.options[k].needs)})
         if not cycle.isdisjoint(self.forced):
             self.rows.append((dict.fromkeys(outside, 1), 1))
@@ -164,8 +189,11 @@ class Program:
     # -- HiGHS -------------------------------------------------------------------------------------
 
     def _arrays(self):
-        """Return the costs relative to the largest cost, the largest cost, the matrix, and the smallest sum of each
-        row.
+        """Return the program as arrays.
+
+        Returns:
+          (costs of the columns relative to the largest cost, largest cost in ps, sparse matrix of the rows, smallest
+          allowed sum of each row).
         """
         from scipy.sparse import csr_array
 
@@ -178,7 +206,7 @@ class Program:
         return costs / scale, scale, matrix, np.array([least for _, least in self.rows])
 
     def relax(self, seconds: float) -> Relaxation:
-        """Solve the linear relaxation; if the time limit in seconds ends first, return the trivial bound 0."""
+        """Solve the linear relaxation. The value and all reduced costs are 0 if it is not solved within `seconds`."""
         from scipy.optimize import linprog
 
         costs, scale, matrix, least = self._arrays()
@@ -190,7 +218,12 @@ class Program:
         return Relaxation(result.fun * scale, result.lower.marginals[: len(self.options)] * scale)
 
     def solve(self, seconds: float) -> tuple[int, list[int] | None]:
-        """Return a bound in ps and the options of the best choice (None if no choice was found within `seconds`)."""
+        """Solve the integer program within a time limit.
+
+        Returns:
+          (lower bound in ps on the cost of every choice, columns of the options in the cheapest choice found). The
+          second value is None if no choice was found.
+        """
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         costs, scale, matrix, least = self._arrays()
@@ -207,10 +240,10 @@ class Program:
 
 
 def cycles_of(chosen: list[Option]) -> list[set[int]]:
-    """Return the cycles of a choice.
+    """Return the cycles of a choice. The list is empty if the choice is founded.
 
-    A cycle is a set of classes that need one another: every chosen option that makes a class of the set also needs a
-    class of the set. If the choice is founded, the list is empty.
+    A cycle is a set of classes such that every chosen option that makes a class of the set also needs a class of the
+    set.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
@@ -241,7 +274,13 @@ def cycles_of(chosen: list[Option]) -> list[set[int]]:
 
 
 def _shortest_cycle(cycle: set[int], chosen: list[Option]) -> set[int]:
-    """Return the shortest cycle within a set of classes, if no chosen option makes it from outside; else the whole set.
+    """Return the shortest cycle of needs within a set of classes.
+
+    If a chosen option makes a class of this cycle without needing one, the whole set is returned.
+
+    Args:
+      cycle: the set of classes, a result of `cycles_of` before it is shortened.
+      chosen: the chosen options that cannot be computed.
     """
     following: dict[int, list[int]] = {c: [] for c in cycle}
     for option in chosen:
