@@ -43,7 +43,7 @@ KEYS = ("auto_pad", "strides", "dilations", "pads", "ceil_mode")
 class OpaqueWindows:
     """Windows of a convolution or pool whose positions are uninterpreted functions of attributes and sizes.
 
-    The interface is the one of rlflow.proving.reductions.Windows.
+    The class has the interface of rlflow.proving.reductions.Windows.
     """
 
     world: object  # the case, an Opaque

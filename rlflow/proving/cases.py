@@ -87,8 +87,8 @@ def _index_below(world, name: str, index: tuple, below):
       world: the algebra.
       name: the name of the index tensor.
       index: the position of the element in the index tensor.
-      below: the size of the indexed axis. The element is in -below … below - 1 in the symbolic algebra, and in
-        0 … below - 1 in the others.
+      below: the size of the indexed axis. The element is between -below and below - 1 in the symbolic algebra, and
+        between 0 and below - 1 in the other algebras.
     """
     if not isinstance(world, Symbols):
         return world.symbol(f"{name}{list(index)}", 0) % below

@@ -146,7 +146,7 @@ class Formal(Numbers):
         return Formula(self, {((atom, exponent),): 1})
 
     def sum_of(self, parts: Iterable[Formula]) -> Formula:
-        """Return the sum of numbers."""
+        """Return the sum of any number of Formulas in normal form."""
         result: dict[Monomial, Fraction] = {}
         work = 0
         for part in parts:
@@ -441,13 +441,13 @@ class Formal(Numbers):
         return shared + self.single(self.atom("larger", key)).times(scale)
 
     def maximum_in(self, p: Formula) -> Monomial | None:
-        """Return the monomial of a maximum that is a summand of p, or None."""
+        """Return the monomial of a maximum that p contains with a positive coefficient, or None."""
         return next(
             (m for m, c in p.terms.items() if c > 0 and len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])), None
         )
 
     def flattened(self, p: Formula) -> list[Formula]:
-        """Return numbers whose maximum is p, using max(a, b) + c = max(a + c, b + c)."""
+        """Return numbers whose maximum equals p, found with max(a, b) + c = max(a + c, b + c)."""
         monomial = self.maximum_in(p)
         if monomial is None:
             return [p]

@@ -337,7 +337,7 @@ class Integers(Claims):
         return yes if condition else no
 
     def broadcast_size(self, a, b):
-        """Return the broadcast size of two sizes: they are equal, or one of them is 1."""
+        """Return the broadcast size of two sizes, which must be equal or contain a 1."""
         if self.entails(b == 1) or self.entails(a == b):
             return a
         return self.choose(a == 1, b, a)

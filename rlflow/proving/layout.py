@@ -14,7 +14,7 @@ def identity(m, a, x, *others):
 
 
 def shape(m, a, x):
-    """Define Shape: the sizes of x from axis `start` to `end`."""
+    """Define Shape: the sizes of x from axis `start` up to, but not including, axis `end`."""
     sizes = listed(m, x.shape[a("start", 0) : a("end")])
     return replace(sizes, at=lambda i: m.number(sizes.at(i)))
 

@@ -57,7 +57,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Poly:
-    """A sum of terms: one number of the algebra."""
+    """An unknown number, given as a sum of terms."""
 
     world: Any  # rlflow.proving.symbolic.Symbols
     terms: tuple[Term, ...]
@@ -100,7 +100,7 @@ class Poly:
 
     @property
     def number(self) -> Fraction | None:
-        """The value, if the number is known; else None."""
+        """The value if the number is a constant; None if it contains an atom."""
         if not self.terms:
             return Fraction(0)
         one = self.terms[0]

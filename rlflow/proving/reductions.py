@@ -13,7 +13,7 @@ from rlflow.proving.tensors import Attributes, Tensor, broadcast_shape, pointwis
 
 
 def matmul(m, a, x, y):
-    """Define MatMul: (*batch, rows, depth) × (*batch, depth, columns), or vectors; batches are broadcast."""
+    """Define MatMul of (*batch, rows, depth) and (*batch, depth, columns), or of vectors; batches are broadcast."""
     m.require(x.rank > 0 and y.rank > 0)
     depth = x.shape[-1]
     m.require(depth == y.shape[-2 if y.rank > 1 else 0])
@@ -334,7 +334,7 @@ def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
 
 
 def conv_transpose(m, a, x, w, bias=None):
-    """Define ConvTranspose: input position q and kernel position k add to output q·stride + k·dilation - begin."""
+    """Define ConvTranspose: input position q and kernel position k contribute to output q·stride + k·dilation - begin."""
     m.require(x.rank == w.rank and x.rank > 2)
     groups, depth, outputs = a("group", 1), w.shape[0], w.shape[1]
     m.require(x.shape[1] == depth)

@@ -1,4 +1,4 @@
-"""Define tensors, attributes and broadcasting for the operator definitions of rlflow.proving.semantics."""
+"""Define the tensors, attributes and broadcasting that the operator definitions use (rlflow.proving.semantics)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -253,7 +253,7 @@ def _encoded(result):
 
 
 def _decoded(result):
-    """Decode terms and patterns from JSON."""
+    """Return the terms and patterns that `_encoded` has encoded."""
     match result:
         case ["named", text]:
             return Named(text)

@@ -54,7 +54,7 @@ class World:
         return {v: rng.integers(-LARGEST, LARGEST + 1, (SAMPLES, *shape)) for v, shape in self.variables}
 
     def real_inputs(self) -> dict[str, np.ndarray]:
-        """Return random floats [16, *shape] for every variable; they refute laws that need integers, such as x·x ≥ x."""
+        """Return random floats [16, *shape] for every variable; they refute laws that hold for integers only."""
         rng = np.random.default_rng(0)
         return {v: rng.uniform(-1, 1, (16, *shape)) for v, shape in self.variables}
 
