@@ -1,4 +1,4 @@
-"""The command `bound`: a lower bound of the analytic cost of all graphs that the rules can make."""
+"""The command `bound`: compute a lower bound of the analytic cost over all graphs that the rules make of a model."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""The command `eval`: let the controller act on the real graph, or judge the world model."""
+"""The command `eval`: let the controller act on the real graph, or measure the errors of the world model."""
 
 from rlflow.cli.command import add_accept, add_stage, chosen_accept, ending, open_run
 

@@ -1,4 +1,4 @@
-"""The command `measure`: compare the speed of two files on this machine."""
+"""The command `measure`: compare the latencies of two models on this machine."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

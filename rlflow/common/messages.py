@@ -47,7 +47,7 @@ class _Log:
 
 
 def progress_bar(total: int | None, description: str, unit: str) -> "tqdm":
-    """Return a tqdm progress bar that suits the terminal or log.
+    """Return a tqdm progress bar, which becomes single lines if standard error is not a terminal.
 
     Args:
       total: number of units of the work; None if unknown.

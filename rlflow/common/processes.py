@@ -80,7 +80,7 @@ def call_with_traceback(function: Callable, *arguments):
 
 
 class WorkerDied(Exception):
-    """Raised when the process that ran a job has ended; the message states the probable cause."""
+    """Raised if the process of a worker ended or was killed before it returned a result; the message states why."""
 
 
 class Worker:

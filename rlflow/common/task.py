@@ -170,9 +170,9 @@ class StrainedState(Protocol):
     """A local state whose objective can be a maximum, such as peak memory, instead of a sum over nodes.
 
     Attributes:
-      strain: node id → the largest value that the maximised quantity has where the node takes part, such as the most
-        bytes in use at any time at which a tensor of the node is alive. Only a choice at a node of the largest strain
-        can lower the objective. `strain` is None if the objective is a sum.
+      strain: node id → the largest value of the maximised quantity in which the node takes part. For peak memory this
+        is the largest number of bytes in use while a tensor of the node is alive. Only a choice at a node of the
+        largest strain can lower the objective. If the objective is a sum, `strain` is None.
     """
 
     strain: Mapping[int, int] | None

@@ -307,7 +307,7 @@ def compared_returns(outcome: dict) -> dict[str, float]:
 
 
 def _dream(outcome: dict) -> str:
-    """Return a table of the controller's dreamt and real returns, and the picture that compares them."""
+    """Return a table of the controller's dreamt and real returns, and a link to the chart that shows them."""
     rows = [
         "| temperature | dreamt return | real return of the greedy episode, over as many steps |",
         "| ---: | ---: | ---: |",

@@ -1,1 +1,1 @@
-"""Runs: all options as one tree, configs, the folder of a run, and sweeps over many."""
+"""Runs: the tree of all options, configs, the folder of a run, and sweeps, which are experiments with many runs."""

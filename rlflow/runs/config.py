@@ -310,7 +310,7 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, object]:
     """Return the mapping name → size or list of sizes for the values of --shape, as in the option `shapes`.
 
     "seq=128" gives 128. Both "seq=16,128" (two sizes of a dimension) and "ids=16x128" (the shape of an input) give
-    [16, 128], since only the model determines whether a name is a dimension or an input.
+    [16, 128]. Only the model determines whether a name is a dimension or an input.
 
     Raises:
       RLFlowError: a text has another form.

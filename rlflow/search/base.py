@@ -1,10 +1,10 @@
 """The base of all searches: limits, the best state so far, and the gains of matches.
 
-`Search` counts rewrites and seconds, raises LimitReached, and keeps the cheapest state. `run_search` runs a method and
-returns a `SearchResult` with single rewrites as actions. `Position` is a state with the known gains of its matches. A
-gain stays valid until a rewrite touches the neighbourhood of its match, so a search judges most neighbours without
-applying their rewrites. An outdated gain changes only the order of trials: the cost of a position is always the cost of
-its state.
+`Search` counts rewrites and seconds, raises LimitReached, and keeps the cheapest state. `run_search` runs a search
+function and returns a `SearchResult` with single rewrites as actions. `Position` is a state with the known gains of its
+matches. A gain is reused until a rewrite touches the neighbourhood of its match, so a search compares most matches
+without applying them again. An outdated gain changes only the order in which matches are tried: the cost of a position
+is always the cost of its state.
 """
 
 import math
@@ -182,7 +182,7 @@ def run_search(
     method: str | Callable[..., str], start: LocalState, limits: Limits = Limits(), seed: int = 0, progress=None,
     clock: Callable[[], float] = time.monotonic, **options,
 ) -> SearchResult:
-    """Run a search until its method ends, a limit is reached or the user interrupts; return the best state so far.
+    """Run a search until it ends, a limit is reached or the user interrupts it, and return the best state found.
 
     Args:
       method: a name in SEARCHES, or a search function.
@@ -190,7 +190,7 @@ def run_search(
       limits: the limits.
       seed: seed of the random choices.
       progress: a tqdm-like object that is updated after every rewrite; None for no progress.
-      clock: a function that returns seconds; a clock that stands still during some work excludes this work.
+      clock: a function that returns seconds. Work during which this clock stands still does not count.
       **options: the options of the method.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Beam search from every match: chains of rewrites that touch each other, and the cheapest few chains at each depth."""
+"""Beam search from every match over chains of neighbouring rewrites; the cheapest few chains of each depth remain."""
 
 from collections.abc import Iterator, Sequence
 

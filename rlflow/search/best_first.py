@@ -80,8 +80,8 @@ MAX_GROWTH = 2  # largest number of operators of a queued graph, relative to the
 def taso(search: Search, alpha: float, budget: int) -> str:
     """Pop the cheapest graph, apply each of its matches, and queue the graphs that cost less than α × the best cost.
 
-    No graph is queued twice (by hash). The queue stores the match that leads to a graph, and the graph is computed
-    again when it is popped, since a queue of whole graphs would not fit into memory.
+    No graph is queued twice (by hash). A queue of whole graphs would not fit into memory. It therefore stores the match
+    that leads to a graph, and the graph is computed again when it is popped.
 
     As in TASO's program, "best" is the cheapest graph before the new graph, so that α = 1 is a descent. For α > 1 this
     equals the paper's algorithm, which queues each cheaper graph in both cases.

@@ -90,7 +90,7 @@ class Sweep:
         """Return the options of a run, nested as in a config.
 
         Args:
-          values: parameter → value.
+          values: name of each parameter → its value.
           seed: the seed of the run.
         """
         chosen = dict(self.base)

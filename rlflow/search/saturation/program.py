@@ -178,8 +178,8 @@ class Program:
     def forbid(self, cycle: set[int]) -> None:
         """Add rows that cut off a cycle.
 
-        If an option that needs a class of the cycle is chosen, the rows require an option that makes a class of the
-        cycle and needs none of them.
+        If a chosen option needs a class of the cycle, the rows require an option that makes a class of the cycle
+        without needing one.
         """
         outside = sorted({k for c in cycle for k in self.makers[c] if cycle.isdisjoint(self.options[k].needs)})
         if not cycle.isdisjoint(self.forced):
