@@ -332,7 +332,7 @@ def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: d
 
 
 class _Planner:
-    """A builder of the `Plan` of one match; numbers of tensors and nodes are those of the plan."""
+    """A builder of the `Plan` of one match; it refers to tensors and nodes by the plan's relative numbers."""
 
     def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict):
         self.graph, self.rule, self.bindings, self.scope = graph, rule, bindings, scope

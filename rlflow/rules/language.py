@@ -187,7 +187,7 @@ _proofs = cache(load_proofs)
 def only_standard(rules: RuleSet) -> RuleSet:
     """Return the rules that add only operators of ONNX's own domain.
 
-    The hash stays that of `rules`, because a receipt is replayed with the whole set and compares the hash.
+    The result has the hash of `rules`, because a receipt is replayed with the whole set and compares the hash.
     """
     return RuleSet(tuple(rule for rule in rules if not any(op.domain for op in rule.target_ops)), rules.hash)
 

@@ -1,7 +1,7 @@
-"""The model zoo: real computation graphs that need no download, for optimisation, training and tests.
+"""The model zoo: well-known networks with random weights that need no download, for optimisation, training and tests.
 
-`light_*` are the nine ONNX model-zoo graphs inside the onnx package; the other models are built node by node as
-exporters write them. Weights are random, drawn from a seed, at a scale that keeps activations in a normal range.
+`light_*` are the nine graphs of the ONNX model zoo inside the onnx package. The other models are built node by node as
+exporters write them. Weights are drawn from a seed, at scales that keep activations neither tiny nor huge.
 
     model = rlflow.zoo.load("resnet18", seed=0)  # an onnx.ModelProto
 """
@@ -61,5 +61,5 @@ def load(name: str, seed: int = 0) -> onnx.ModelProto:
 
 
 def zoo_or_path(name: str):
-    """The model of that name in the zoo; else the name, as a path."""
+    """Return the model of the zoo with this name, or the name itself, as a path, if the zoo has no such model."""
     return load(name) if name in ZOO else name

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-# Mean scale of the last normalisation on a residual branch. With the usual scale and random weights, the sum of two
-# branches would double the variance at every block.
+# Mean scale of the last normalisation on a residual branch. With the default scale and random weights, the variance
+# would double at every residual sum.
 BRANCH_SCALE = 0.25
 
 
@@ -18,14 +18,14 @@ def add_initializer(graph: onnx.GraphProto, name: str, values: np.ndarray) -> No
     Args:
       graph: graph to extend.
       name: name of the initializer.
-      values: content, of a data type that NumPy has.
+      values: content, of a data type that NumPy and ONNX share.
     """
     dtype = helper.np_dtype_to_tensor_dtype(values.dtype)
     graph.initializer.add(name=name, data_type=dtype, dims=values.shape, raw_data=values.tobytes())
 
 
 class Weights:
-    """A generator of float32 parameters at scales that keep activations in a normal range."""
+    """A generator of random float32 parameters, at scales that keep activations neither tiny nor huge."""
 
     def __init__(self, seed: int):
         self.rng = np.random.default_rng(seed)
@@ -36,29 +36,29 @@ class Weights:
         return values + np.float32(mean) if mean else values
 
     def scaled(self, shape, fan_in: int, gain: float = 2.0) -> np.ndarray:
-        """Draw a weight that preserves the second moment (He et al., arXiv:1502.01852).
+        """Draw a weight with variance gain / fan_in, which preserves the second moment (He et al., arXiv:1502.01852).
 
         Args:
           shape: shape of the weight.
-          fan_in: number of inputs of one output element.
-          gain: 2 before a ReLU, 1 elsewhere.
+          fan_in: number of input elements from which one output element is computed.
+          gain: 2 if a ReLU follows, else 1.
         """
         return self.normal(shape, std=(gain / fan_in) ** 0.5)
 
     def scale(self, size: int, mean: float = 0.95) -> np.ndarray:
-        """Draw the scale of a normalisation; E[scale² / variance] is 1 at the default mean."""
+        """Draw the [size] scales of a normalisation; E[scale² / running variance] is 1 at the default mean."""
         return self.normal([size], std=0.1 * mean, mean=mean)
 
     def bias(self, size: int) -> np.ndarray:
         return self.normal([size], std=0.1)
 
     def variance(self, size: int) -> np.ndarray:
-        """Draw running variances, uniform between 0.5 and 1.5."""
+        """Draw the [size] running variances of a normalisation, uniform between 0.5 and 1.5."""
         return self.rng.random(size, dtype=np.float32) + np.float32(0.5)
 
 
 class Builder:
-    """A builder of one model: methods add nodes and return the names of their outputs.
+    """A builder of one ONNX model, whose methods add nodes and return the names of the nodes' outputs.
 
     Args:
       name: name of the graph.
@@ -85,7 +85,7 @@ class Builder:
 
     @contextmanager
     def scope(self, name: str):
-        """Prefix the names of nodes and weights inside the block with `name`."""
+        """Prefix the names of all nodes and weights that the `with` block adds with `name`."""
         outer, self._path = self._path, (*self._path, name)
         yield
         self._path = outer
@@ -96,12 +96,12 @@ class Builder:
         return name
 
     def output(self, x: str, name: str, shape) -> None:
-        """Declare a tensor as a float32 graph output.
+        """Rename a tensor and declare it as a float32 graph output.
 
         Args:
-          x: the tensor.
+          x: name of the tensor.
           name: new name of the tensor.
-          shape: its shape.
+          shape: shape of the tensor.
         """
         for node in self._graph.node:
             for names in (node.input, node.output):
@@ -113,7 +113,7 @@ class Builder:
         return self._model
 
     def parameter(self, name: str, values: np.ndarray) -> str:
-        """Add a weight to the current scope and return its full name.
+        """Add an initializer, prefix its name with the current scope, and return the full name.
 
         Args:
           name: name within the scope.
@@ -165,8 +165,8 @@ class Builder:
           x: input [N, C, H, W].
           name: scope of the weights.
           channels: number of output channels.
-          kernel, pad: one number or (height, width).
-          stride: the same in both directions.
+          kernel, pad: size of the kernel, and padding on each side: one number or (height, width).
+          stride: stride in both directions.
           bias: True to add a bias.
           groups: number of groups.
         """
@@ -203,13 +203,13 @@ class Builder:
         return self.op("Relu", x)
 
     def concat(self, *xs: str) -> str:
-        """Concatenate feature maps along their channels."""
+        """Concatenate feature maps [N, Cᵢ, H, W] along the channels."""
         y = self.op("Concat", *xs, axis=1)
         self.channels[y] = sum(self.channels[x] for x in xs)
         return y
 
     def split(self, x: str, *sizes: int) -> list[str]:
-        """Split feature maps along their channels into parts of these sizes."""
+        """Split feature maps [N, C, H, W] into parts with `sizes` channels and return the names of the parts."""
         first = self.op("Split", x, self.constant(sizes, np.int64), axis=1)
         node = self._graph.node[-1]
         node.output.extend(f"{first[:-1]}{slot}" for slot in range(1, len(sizes)))
@@ -220,12 +220,12 @@ class Builder:
         return self.op("Reshape", x, self.constant(shape, np.int64))
 
     def gemm(self, x: str, name: str, inputs: int, outputs: int) -> str:
-        """Add a linear layer, [N, inputs] → [N, outputs].
+        """Add a linear layer as a Gemm, [N, inputs] → [N, outputs].
 
         Args:
-          x: input tensor.
+          x: name of the input tensor.
           name: scope of the weights.
-          inputs, outputs: numbers of features.
+          inputs, outputs: numbers of input and output features.
         """
         with self.scope(name):
             weight = self.parameter("weight", self.weights.scaled([outputs, inputs], fan_in=inputs, gain=1.0))
@@ -233,5 +233,5 @@ class Builder:
             return self.op("Gemm", x, weight, bias, alpha=1.0, beta=1.0, transB=1)
 
     def pooled_features(self, x: str) -> str:
-        """Average over the image, [N, C, H, W] → [N, C]."""
+        """Add global average pooling over height and width, [N, C, H, W] → [N, C]."""
         return self.op("Flatten", self.op("GlobalAveragePool", x), axis=1)

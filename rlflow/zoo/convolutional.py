@@ -4,9 +4,9 @@ v2.
 - ResNet-18 and -50 (He et al., arXiv:1512.03385), Inception-v3 without the auxiliary head (Szegedy et al.,
   arXiv:1512.00567), SqueezeNet 1.1 (Iandola et al., arXiv:1602.07360) and ShuffleNet v2 (Ma et al., arXiv:1807.11164)
   follow torchvision.
-- MobileNet v2 (Sandler et al., arXiv:1801.04381) follows Keras. Its strided convolutions have separate Pad operators,
-  since TensorFlow's padding is not symmetric there. The channel counts of both mobile networks are not all multiples of
-  the vector width.
+- MobileNet v2 (Sandler et al., arXiv:1801.04381) follows Keras. Before its strided convolutions there are separate Pad
+  operators, since TensorFlow pads these convolutions at the end only.
+- In ShuffleNet v2 and MobileNet v2, some numbers of channels are no multiples of the vector width.
 
 `tiny_*` models have the same structure with fewer layers and channels.
 """
@@ -17,14 +17,17 @@ from rlflow.zoo.builder import BRANCH_SCALE, Builder
 
 
 def basic_block(b: Builder, x: str, width: int, stride: int) -> str:
-    """Add a block of two 3×3 convolutions with a shortcut, [N, C, H, W] → [N, width, H/stride, W/stride]."""
+    """Add a residual block of two 3×3 convolutions, [N, C, H, W] → [N, width, H/stride, W/stride]."""
     y = b.relu(b.batch_norm(b.conv(x, "conv1", width, 3, stride, pad=1), "bn1"))
     y = b.batch_norm(b.conv(y, "conv2", width, 3, pad=1), "bn2", scale=BRANCH_SCALE)
     return b.relu(b.op("Add", y, shortcut(b, x, width, stride)))
 
 
 def bottleneck(b: Builder, x: str, width: int, stride: int) -> str:
-    """Add 1×1, 3×3 (strided) and 1×1 convolutions with a shortcut, [N, C, H, W] → [N, 4·width, H/stride, W/stride]."""
+    """Add a residual block of 1×1, 3×3 and 1×1 convolutions, [N, C, H, W] → [N, 4·width, H/stride, W/stride].
+
+    The 3×3 convolution has the stride.
+    """
     y = b.relu(b.batch_norm(b.conv(x, "conv1", width, 1), "bn1"))
     y = b.relu(b.batch_norm(b.conv(y, "conv2", width, 3, stride, pad=1), "bn2"))
     y = b.batch_norm(b.conv(y, "conv3", 4 * width, 1), "bn3", scale=BRANCH_SCALE)
@@ -32,7 +35,10 @@ def bottleneck(b: Builder, x: str, width: int, stride: int) -> str:
 
 
 def shortcut(b: Builder, x: str, channels: int, stride: int) -> str:
-    """Return x, or its 1×1 projection if the block changes the shape."""
+    """Return the residual summand of a block with `channels` channels: x, or a strided 1×1 convolution of x.
+
+    The convolution is added if the block changes the number of channels or the size of the image.
+    """
     if stride == 1 and b.channels[x] == channels:
         return x
     with b.scope("downsample"):
@@ -42,7 +48,16 @@ def shortcut(b: Builder, x: str, channels: int, stride: int) -> str:
 def resnet(
     name: str, seed: int, block, depths, width: int = 64, image: int = 224, classes: int = 1000
 ) -> onnx.ModelProto:
-    """Build a ResNet, [1, 3, image, image] → [1, classes], with `depths[i]` blocks of `width`·2^i channels in stage i.
+    """Build a ResNet, [1, 3, image, image] → [1, classes].
+
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      block: `basic_block` or `bottleneck`.
+      depths: number of blocks of each stage.
+      width: `width` argument of the blocks in the first stage; each stage doubles it.
+      image: height and width of the input.
+      classes: number of classes.
     """
     b = Builder(name, seed)
     x = b.input("input", [1, 3, image, image])
@@ -68,17 +83,25 @@ def resnet50(seed: int) -> onnx.ModelProto:
 
 
 def tiny_resnet18(seed: int) -> onnx.ModelProto:
-    """Build a ResNet with two stages of one basic block, from 8 channels, for 32×32 images."""
+    """Build a ResNet for 32×32 images with two stages of one basic block each; the first has 8 channels."""
     return resnet("tiny_resnet18", seed, basic_block, [1, 1], width=8, image=32, classes=10)
 
 
 def tiny_resnet50(seed: int) -> onnx.ModelProto:
-    """Build a ResNet with two stages of two and one bottlenecks, from 8 channels, for 32×32 images."""
+    """Build a ResNet for 32×32 images with stages of two and one bottlenecks; the first has width 8."""
     return resnet("tiny_resnet50", seed, bottleneck, [2, 1], width=8, image=32, classes=10)
 
 
 def basic_conv(b: Builder, x: str, name: str, channels: int, kernel, stride: int = 1, pad=0) -> str:
-    """Add Conv without bias, BatchNormalization and ReLU."""
+    """Add a Conv without bias, a BatchNormalization and a Relu.
+
+    Args:
+      b: the builder.
+      x: name of the input tensor [N, C, H, W].
+      name: scope of the weights.
+      channels: number of output channels.
+      kernel, stride, pad: as in `Builder.conv`.
+    """
     with b.scope(name):
         return b.relu(b.batch_norm(b.conv(x, "conv", channels, kernel, stride, pad), "bn", epsilon=1e-3))
 
@@ -89,7 +112,11 @@ def branch_pool(b: Builder, x: str, channels: int) -> str:
 
 
 def inception_a(b: Builder, x: str, pool: int, d: int) -> str:
-    """Add a block of four branches: 1×1; 5×5; two 3×3; pool. [N, C, H, W] → [N, 224 + pool, H, W] for d = 1."""
+    """Add an Inception block A, [N, C, H, W] → [N, (224 + pool) / d, H, W].
+
+    Four branches are concatenated: a 1×1 convolution, a 5×5, two 3×3, and an average pool with `pool` / d channels. All
+    numbers of channels are divided by d.
+    """
     one = basic_conv(b, x, "branch1x1", 64 // d, 1)
     five = basic_conv(b, x, "branch5x5_1", 48 // d, 1)
     five = basic_conv(b, five, "branch5x5_2", 64 // d, 5, pad=2)
@@ -100,7 +127,10 @@ def inception_a(b: Builder, x: str, pool: int, d: int) -> str:
 
 
 def inception_b(b: Builder, x: str, d: int) -> str:
-    """Add three branches of stride 2: 3×3; two 3×3; max pool. [N, C, H, W] → [N, C + 480, H/2, W/2] for d = 1."""
+    """Add an Inception block B, [N, C, H, W] → [N, C + 480 / d, ⌊(H − 1) / 2⌋, ⌊(W − 1) / 2⌋].
+
+    Three branches of stride 2 are concatenated: a 3×3 convolution, two 3×3, and a max pool.
+    """
     three = basic_conv(b, x, "branch3x3", 384 // d, 3, stride=2)
     double = basic_conv(b, x, "branch3x3dbl_1", 64 // d, 1)
     double = basic_conv(b, double, "branch3x3dbl_2", 96 // d, 3, pad=1)
@@ -109,7 +139,11 @@ def inception_b(b: Builder, x: str, d: int) -> str:
 
 
 def inception_c(b: Builder, x: str, width: int, d: int) -> str:
-    """Add four branches: 1×1; a factored 7×7; two factored 7×7; pool. [N, C, H, W] → [N, 768, H, W] for d = 1."""
+    """Add an Inception block C, [N, C, H, W] → [N, 768 / d, H, W].
+
+    Four branches are concatenated: a 1×1 convolution, a 7×7, two 7×7, and an average pool. A 7×7 convolution is
+    factored into 1×7 and 7×1, with `width` / d channels inside.
+    """
     one = basic_conv(b, x, "branch1x1", 192 // d, 1)
     seven = basic_conv(b, x, "branch7x7_1", width // d, 1)
     seven = basic_conv(b, seven, "branch7x7_2", width // d, (1, 7), pad=(0, 3))
@@ -123,7 +157,10 @@ def inception_c(b: Builder, x: str, width: int, d: int) -> str:
 
 
 def inception_d(b: Builder, x: str, d: int) -> str:
-    """Add three branches of stride 2: 3×3; factored 7×7 and 3×3; max pool. [N, C, H, W] → [N, C + 512, H/2, W/2]."""
+    """Add an Inception block D, [N, C, H, W] → [N, C + 512 / d, ⌊(H − 1) / 2⌋, ⌊(W − 1) / 2⌋].
+
+    Three branches of stride 2 are concatenated: a 3×3 convolution, a 1×7, 7×1 and 3×3, and a max pool.
+    """
     three = basic_conv(b, x, "branch3x3_1", 192 // d, 1)
     three = basic_conv(b, three, "branch3x3_2", 320 // d, 3, stride=2)
     seven = basic_conv(b, x, "branch7x7x3_1", 192 // d, 1)
@@ -134,7 +171,11 @@ def inception_d(b: Builder, x: str, d: int) -> str:
 
 
 def inception_e(b: Builder, x: str, d: int) -> str:
-    """Add four branches: 1×1; 3×3 as 1×3 beside 3×1; 3×3 followed by the same; pool. [N, C, H, W] → [N, 2048, H, W]."""
+    """Add an Inception block E, [N, C, H, W] → [N, 2048 / d, H, W].
+
+    Four branches are concatenated: a 1×1 convolution, a split, a 3×3 followed by a split, and an average pool. A split
+    is a 1×3 and a 3×1 convolution of the same input.
+    """
 
     def split(x: str, name: str) -> str:
         row = basic_conv(b, x, f"{name}a", 384 // d, (1, 3), pad=(0, 1))
@@ -156,8 +197,8 @@ def inception(
     Args:
       name: name of the graph.
       seed: seed of the weights.
-      a_pools: pool widths, one for each block A.
-      c_widths: widths of the 7×7 convolutions, one for each block C.
+      a_pools: `pool` argument of each block A.
+      c_widths: `width` argument of each block C.
       e_count: number of blocks E.
       d: divisor of all numbers of channels.
       image: height and width of the input.
@@ -190,7 +231,7 @@ def inception_v3(seed: int) -> onnx.ModelProto:
 
 
 def tiny_inception_v3(seed: int) -> onnx.ModelProto:
-    """Build an Inception-v3 with one block of each kind and a sixteenth of the channels, for 75×75 images."""
+    """Build an Inception-v3 for 75×75 images with one block each of A to E and a sixteenth of the channels."""
     return inception("tiny_inception_v3", seed, [32], [128], 1, d=16, image=75, classes=10)
 
 
@@ -198,7 +239,10 @@ POOL = "pool"
 
 
 def fire(b: Builder, x: str, squeeze: int, expand: int) -> str:
-    """Add a 1×1 squeeze, then 1×1 and 3×3 expansions in parallel, [N, C, H, W] → [N, 2·expand, H, W]."""
+    """Add a fire module of SqueezeNet, [N, C, H, W] → [N, 2·expand, H, W].
+
+    A 1×1 convolution with `squeeze` channels is followed by a 1×1 and a 3×3 convolution in parallel.
+    """
     x = b.relu(b.conv(x, "squeeze", squeeze, 1, bias=True))
     one = b.relu(b.conv(x, "expand1x1", expand, 1, bias=True))
     three = b.relu(b.conv(x, "expand3x3", expand, 3, pad=1, bias=True))
@@ -206,7 +250,16 @@ def fire(b: Builder, x: str, squeeze: int, expand: int) -> str:
 
 
 def squeezenet(name: str, seed: int, width: int, layers, image: int, classes: int) -> onnx.ModelProto:
-    """Build a SqueezeNet, [1, 3, image, image] → [1, classes]; each of `layers` is POOL or (squeeze, expand)."""
+    """Build a SqueezeNet, [1, 3, image, image] → [1, classes].
+
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      width: channels of the first convolution.
+      layers: POOL for a max pool, or the (squeeze, expand) arguments of a `fire` module, in order.
+      image: height and width of the input.
+      classes: number of classes.
+    """
     b = Builder(name, seed)
     x = b.input("input", [1, 3, image, image])
     with b.scope("features"):
@@ -226,7 +279,7 @@ def squeezenet1_1(seed: int) -> onnx.ModelProto:
 
 
 def tiny_squeezenet1_1(seed: int) -> onnx.ModelProto:
-    """Build a SqueezeNet with two fire modules, from 8 channels, for 32×32 images."""
+    """Build a SqueezeNet for 32×32 images with two fire modules; the first convolution has 8 channels."""
     return squeezenet("tiny_squeezenet1_1", seed, 8, [POOL, (4, 8), POOL, (4, 16)], image=32, classes=10)
 
 
@@ -243,7 +296,7 @@ def depthwise(b: Builder, x: str, name: str, stride: int) -> str:
 
 
 def shuffled(b: Builder, x: str, size: int) -> str:
-    """Interleave the channels of the two halves of x, [1, C, size, size]."""
+    """Interleave the channels of the two halves of x, [1, C, size, size] → [1, C, size, size]."""
     channels = b.channels[x]
     y = b.op("Transpose", b.reshape(x, 1, 2, channels // 2, size, size), perm=[0, 2, 1, 3, 4])
     y = b.reshape(y, 1, channels, size, size)
@@ -252,10 +305,17 @@ def shuffled(b: Builder, x: str, size: int) -> str:
 
 
 def unit(b: Builder, x: str, channels: int, stride: int, size: int) -> str:
-    """Add a ShuffleNet v2 unit: convolve one half of the channels, join both halves and shuffle.
+    """Add a ShuffleNet v2 unit with two branches, whose outputs are concatenated and interleaved.
 
-    With stride 1 the other half is unchanged; with stride 2 both branches read x and reduce its size. `size` is the
-    height and width of the result.
+    With stride 1, each branch reads half of the channels of x, and one branch is the identity. With stride 2, both
+    branches read x and halve its height and width.
+
+    Args:
+      b: the builder.
+      x: name of the input tensor.
+      channels: number of output channels.
+      stride: 1 or 2.
+      size: height and width of the result.
     """
     half = channels // 2
     if stride == 1:
@@ -267,7 +327,7 @@ def unit(b: Builder, x: str, channels: int, stride: int, size: int) -> str:
 
 
 class Folded(Builder):
-    """A builder that folds normalisations into the convolutions before them, as PyTorch's exporter does."""
+    """A builder whose convolutions have biases and whose normalisations do nothing, as after folding at export."""
 
     def conv(self, x: str, *arguments, **options) -> str:
         return super().conv(x, *arguments, **options | {"bias": True})
@@ -279,7 +339,17 @@ class Folded(Builder):
 def shufflenet_v2_of(
     name: str, seed: int, stages, last: int, image: int, classes: int, builder: type[Builder] = Builder
 ) -> onnx.ModelProto:
-    """Build a ShuffleNet v2, [1, 3, image, image] → [1, classes]; each of `stages` is (channels, units)."""
+    """Build a ShuffleNet v2, [1, 3, image, image] → [1, classes].
+
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      stages: (number of channels, number of units) of each stage.
+      last: channels of the last convolution.
+      image: height and width of the input.
+      classes: number of classes.
+      builder: `Builder`, or `Folded` to omit the normalisations.
+    """
     b = builder(name, seed)
     x = b.input("input", [1, 3, image, image])
     x = b.max_pool(b.relu(b.batch_norm(b.conv(x, "conv1.0", 24, 3, stride=2, pad=1), "conv1.1")), 3, stride=2, pad=1)
@@ -296,18 +366,18 @@ def shufflenet_v2_of(
 
 
 def shufflenet_v2(seed: int, builder: type[Builder] = Builder) -> onnx.ModelProto:
-    """Build ShuffleNet v2 1.0× for 224×224 images."""
+    """Build ShuffleNet v2 1.0× for 224×224 images; the builder `Folded` omits the normalisations."""
     stages = [(116, 4), (232, 8), (464, 4)]
     return shufflenet_v2_of("shufflenet_v2", seed, stages, 1024, image=224, classes=1000, builder=builder)
 
 
 def shufflenet_v2_folded(seed: int) -> onnx.ModelProto:
-    """Build ShuffleNet v2 1.0× with its normalisations folded into the convolutions."""
+    """Build ShuffleNet v2 1.0× for 224×224 images, with normalisations folded into the convolutions."""
     return shufflenet_v2(seed, Folded)
 
 
 def tiny_shufflenet_v2(seed: int) -> onnx.ModelProto:
-    """Build a ShuffleNet v2 with four units, from 20 channels, for 32×32 images."""
+    """Build a ShuffleNet v2 for 32×32 images with two stages of two units, of 20 and 40 channels."""
     return shufflenet_v2_of("tiny_shufflenet_v2", seed, [(20, 2), (40, 2)], 48, image=32, classes=10)
 
 
@@ -323,9 +393,10 @@ def relu6(b: Builder, x: str) -> str:
 
 
 def strided(b: Builder, x: str, stride: int) -> tuple[str, int]:
-    """Return (x, 1) for stride 1, else (x padded at the end by one row and column of zeros, 0).
+    """Prepare the input x of a 3×3 convolution, and return the prepared tensor and the convolution's padding.
 
-    The number is the padding of the following 3×3 convolution.
+    With stride 1 the result is (x, 1). With another stride, a row and a column of zeros are added at the end of x, and
+    the padding is 0.
     """
     if stride == 1:
         return x, 1
@@ -333,7 +404,11 @@ def strided(b: Builder, x: str, stride: int) -> tuple[str, int]:
 
 
 def inverted_residual(b: Builder, x: str, expansion: int, channels: int, stride: int) -> str:
-    """Add a 1×1 expansion, a depthwise 3×3 convolution and a 1×1 projection, with a shortcut if the shapes agree."""
+    """Add a block of MobileNet v2, [N, C, H, W] → [N, channels, H/stride, W/stride].
+
+    The block is a 1×1 convolution with `expansion`·C channels (none if expansion is 1), a depthwise 3×3 convolution and
+    a 1×1 convolution. x is added to the result if both have the same shape.
+    """
     y, before = x, b.channels[x]
     if expansion > 1:
         with b.scope("expand"):
@@ -380,7 +455,7 @@ def mobilenet_v2(seed: int) -> onnx.ModelProto:
 
 
 def tiny_mobilenet_v2(seed: int) -> onnx.ModelProto:
-    """Build a MobileNet v2 with four blocks, from 8 channels, for 32×32 images."""
+    """Build a MobileNet v2 for 32×32 images with four blocks of 8 to 20 channels."""
     return mobilenet_v2_of(
         "tiny_mobilenet_v2", seed, 8, [(1, 8, 1, 1), (2, 12, 2, 2), (2, 20, 1, 2)], 32, image=32, classes=10
     )

@@ -1,7 +1,8 @@
 """The nine ONNX model-zoo graphs that the onnx package contains without weights, with random weights.
 
-In these files every weight is a ConstantOfShape or a constant vector. Equal values would hide errors that permute or
-drop channels. Each weight is therefore drawn at random, at a scale that suits the operator that reads it.
+In these files every weight is a ConstantOfShape or a constant vector. With equal elements, errors that permute or drop
+channels would stay hidden. Each weight is therefore drawn at random, at a scale that suits the operator that reads the
+weight.
 """
 
 from collections import defaultdict
@@ -19,12 +20,13 @@ FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 def light(name: str, seed: int, head_gain: float = 1.0) -> onnx.ModelProto:
-    """Load light_{name}.onnx and fill in random weights.
+    """Load light_{name}.onnx from the onnx package and replace its weights by random weights.
 
     Args:
-      name: name in the onnx package, without "light_".
+      name: name of the file without "light_" and ".onnx".
       seed: seed of the weights.
-      head_gain: factor of the last weight, chosen so that the standard deviation of the logits is about 1.
+      head_gain: factor of the weight of the last Conv or Gemm, chosen so that the logits have a standard deviation of
+        about 1.
 
     Raises:
       RLFlowError: the installed onnx package lacks the file.
@@ -72,8 +74,8 @@ def weight_shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
 def weight_roles(graph: onnx.GraphProto) -> dict[str, str]:
     """Return name → role of each float constant in the operator that reads it, such as "Conv.weight" or "bias".
 
-    A constant that reaches its operator through Unsqueeze or Reshape has the role of the reshaped tensor. Constants
-    without readers have no entry. The entries are in the order of reading.
+    A constant that an Unsqueeze or Reshape reads has the role of its reshaped result. Constants without readers have no
+    entry. The entries are in the order in which the nodes of the graph read the constants.
     """
     shapes = weight_shapes(graph)
     readers = defaultdict(list)
@@ -97,11 +99,11 @@ def weight_roles(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def draw(weights: Weights, role: str, shape: list[int]) -> np.ndarray:
-    """Draw a weight for a role of `weight_roles`.
+    """Draw a weight at the scale that suits its role.
 
     Args:
-      weights: generator of parameters.
-      role: the role.
+      weights: generator of random parameters.
+      role: the role, such as "Conv.weight" or "bias" (see `weight_roles`).
       shape: shape of the weight.
     """
     match role:
@@ -135,12 +137,15 @@ def light_inception_v1(seed: int) -> onnx.ModelProto:
 
 
 def light_inception_v2(seed: int) -> onnx.ModelProto:
-    """Build Inception v2 for 224×224 images; Caffe's BatchNorm and Scale are BatchNormalization, Mul and Add."""
+    """Build Inception v2 (Caffe) for 224×224 images; normalisations are BatchNormalization, Mul and Add."""
     return light("inception_v2", seed, head_gain=0.37)
 
 
 def light_densenet121(seed: int) -> onnx.ModelProto:
-    """Build DenseNet-121 for 224×224 images, without Softmax; BatchNorm and Scale are as in Inception v2."""
+    """Build DenseNet-121 (Caffe) for 224×224 images, without Softmax.
+
+    Normalisations are BatchNormalization, Mul and Add.
+    """
     return light("densenet121", seed, head_gain=0.7)
 
 

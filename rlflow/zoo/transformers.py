@@ -1,10 +1,10 @@
-"""Transformers of the zoo, with random weights: BERT and ViT as Hugging Face exports them.
+"""Transformers of the zoo, with random weights: BERT and ViT as exports of Hugging Face models contain them.
 
 - BERT (Devlin et al., arXiv:1810.04805) with its pooler, as BertModel;
 - ViT (Dosovitskiy et al., arXiv:2010.11929), as ViTForImageClassification.
 
-`Transformer` builds the encoder layers that both share (Vaswani et al., arXiv:1706.03762). It decomposes LayerNorm and
-GELU into arithmetic, as exports of opset 17 do. With fused=True they are LayerNormalization-17 and Gelu-20. Tensors x
+`Transformer` builds the layers that both encoders share (Vaswani et al., arXiv:1706.03762). It decomposes LayerNorm and
+GELU into arithmetic, as exports do. With fused=True it adds the operators LayerNormalization-17 and Gelu-20. Tensors x
 are [1, S, H]: S positions, H hidden features.
 """
 
@@ -23,10 +23,10 @@ class EncoderSize:
     """The hyperparameters of an encoder, by default for BERT-Base and ViT-Base.
 
     Attributes:
-      hidden: H, features of the residual stream.
+      hidden: H, number of features of the residual stream.
       layers: number of layers.
-      heads: attention heads of a layer.
-      intermediate: features inside the feed-forward block.
+      heads: number of attention heads of a layer.
+      intermediate: number of features inside the feed-forward block.
     """
 
     hidden: int = 768
@@ -36,7 +36,14 @@ class EncoderSize:
 
 
 class Transformer(Builder):
-    """A builder with the layers of a transformer encoder; `fused` selects LayerNormalization and Gelu as operators."""
+    """A builder with the layers of a transformer encoder.
+
+    Args:
+      name: name of the graph.
+      seed: seed of the weights.
+      size: hyperparameters of the encoder.
+      fused: True for LayerNormalization and Gelu as operators (opset 20), False for their decompositions (opset 17).
+    """
 
     EPSILON = 1e-12
 
@@ -45,12 +52,12 @@ class Transformer(Builder):
         self.size, self.fused = size, fused
 
     def gather(self, table: str, indices, axis: int = 0) -> str:
-        """Look up rows of a table.
+        """Add a Gather of the slices of a tensor at some indices of an axis.
 
         Args:
-          table: name of the table.
+          table: name of the tensor.
           indices: name of a tensor, or constant integers.
-          axis: axis of the rows.
+          axis: the axis.
         """
         if not isinstance(indices, str):
             indices = self.constant(indices, np.int64)
@@ -59,10 +66,10 @@ class Transformer(Builder):
     def linear(self, x: str, name: str, outputs: int, inputs: int | None = None) -> str:
         """Add a linear layer, [1, S, inputs] → [1, S, outputs].
 
-        As in PyTorch's exports, the bias is the first operand of the Add.
+        As in PyTorch's exports, the layer is a MatMul and an Add whose first operand is the bias.
 
         Args:
-          x: input tensor.
+          x: name of the input tensor.
           name: scope of the weights.
           outputs: number of output features.
           inputs: number of input features; None for H.
@@ -73,7 +80,10 @@ class Transformer(Builder):
             return self.op("Add", self.parameter("bias", self.weights.bias(outputs)), self.op("MatMul", x, weight))
 
     def layer_norm(self, x: str, name: str) -> str:
-        """Normalise over the features: (x − mean) / √(variance + ε) · weight + bias."""
+        """Add a normalisation over the features, (x − mean) / √(variance + ε) · weight + bias, [1, S, H] → [1, S, H].
+
+        `x` is the name of the input tensor, `name` the scope of weight and bias.
+        """
         with self.scope(name):
             weight = self.parameter("weight", self.weights.scale(self.size.hidden, mean=1.0))
             bias = self.parameter("bias", self.weights.bias(self.size.hidden))
@@ -85,7 +95,7 @@ class Transformer(Builder):
             return self.op("Add", self.op("Mul", self.op("Div", centred, deviation), weight), bias)
 
     def gelu(self, x: str) -> str:
-        """Apply x · (1 + erf(x / √2)) · ½ (Hendrycks and Gimpel, arXiv:1606.08415)."""
+        """Add the activation function x · (1 + erf(x / √2)) · ½ (Hendrycks and Gimpel, arXiv:1606.08415)."""
         if self.fused:
             return self.op("Gelu", x)
         erf = self.op("Erf", self.op("Div", x, self.constant(sqrt(2))))
@@ -95,9 +105,9 @@ class Transformer(Builder):
         """Add multi-head self-attention without its output projection, [1, S, H] → [1, S, H].
 
         Args:
-          x: input tensor.
-          positions: S.
-          mask: tensor [1, 1, 1, S] to add to the scores; None for no mask.
+          x: name of the input tensor.
+          positions: S, number of positions.
+          mask: name of a tensor [1, 1, 1, S] to add to the scores; None for no mask.
         """
         hidden, heads = self.size.hidden, self.size.heads
         depth = hidden // heads
@@ -120,7 +130,10 @@ TINY_BERT = EncoderSize(hidden=32, layers=2, heads=2, intermediate=64)
 
 
 def additive_mask(b: Transformer, attention_mask: str) -> str:
-    """Convert a mask int64 [1, S] of 1 (attend) and 0 to scores float32 [1, 1, 1, S] of 0 and −10000."""
+    """Add the conversion of an int64 mask [1, S] to a float32 summand of attention scores [1, 1, 1, S].
+
+    1 (attend to the position) becomes 0, and 0 becomes −10000.
+    """
     mask = b.op("Unsqueeze", attention_mask, b.constant([1], np.int64))
     mask = b.op("Unsqueeze", mask, b.constant([2], np.int64))
     mask = b.op("Cast", mask, to=TensorProto.FLOAT)
@@ -130,7 +143,18 @@ def additive_mask(b: Transformer, attention_mask: str) -> str:
 def bert_embeddings(
     b: Transformer, input_ids: str, token_type_ids: str, vocabulary: int, positions: int, sequence: int
 ) -> str:
-    """Add word, type and position embeddings and normalise their sum, int64 [1, S] twice → [1, S, H]."""
+    """Add the embedding layer, which normalises the sum of word, token-type and position embeddings.
+
+    Args:
+      b: the builder.
+      input_ids, token_type_ids: names of int64 tensors [1, S].
+      vocabulary: number of rows of the word table.
+      positions: number of rows of the position table.
+      sequence: S.
+
+    Returns:
+      The name of a tensor [1, S, H].
+    """
 
     def table(name: str, rows: int) -> str:
         return b.parameter(f"{name}_embeddings.weight", b.weights.normal([rows, b.size.hidden], std=0.02))
@@ -142,7 +166,11 @@ def bert_embeddings(
 
 
 def bert_layer(b: Transformer, x: str, mask: str, sequence: int) -> str:
-    """Add attention and a GELU feed-forward block, each normalised after its residual sum, [1, S, H] → [1, S, H]."""
+    """Add an encoder layer of BERT, [1, S, H] → [1, S, H].
+
+    The layer consists of attention and a feed-forward block with GELU. Each is followed by a residual sum and a
+    normalisation. `mask` is the name of a tensor [1, 1, 1, S] to add to the attention scores, `sequence` is S.
+    """
     with b.scope("attention"):
         with b.scope("self"):
             y = b.attention(x, sequence, mask)
@@ -168,8 +196,8 @@ def bert(
       seed: seed of the weights.
       size: hyperparameters of the encoder.
       fused: True for LayerNormalization and Gelu as operators (opset 20), False for their decompositions (opset 17).
-      vocabulary: rows of the word table.
-      positions: rows of the position table.
+      vocabulary: number of rows of the word table.
+      positions: number of rows of the position table.
       sequence: S, number of tokens.
     """
     b = Transformer(name, seed, size, fused)
@@ -200,7 +228,7 @@ def bert_base_fused(seed: int) -> onnx.ModelProto:
 
 
 def tiny_bert_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """Build a BERT with two layers and 32 features for 16 tokens; LayerNorm and GELU are decomposed by default."""
+    """Build a BERT with two layers and H = 32 for 16 tokens; LayerNorm and GELU are decomposed by default."""
     name = "tiny_bert_base_fused" if fused else "tiny_bert_base"
     return bert(name, seed, TINY_BERT, fused, vocabulary=100, positions=32, sequence=16)
 
@@ -214,7 +242,10 @@ TINY_VIT = EncoderSize(hidden=32, layers=2, heads=2, intermediate=64)
 
 
 def vit_embeddings(b: Transformer, x: str, image: int, patch: int) -> str:
-    """Embed the class token and P patches and add positions, [1, 3, image, image] → [1, 1 + P, H]."""
+    """Add the embeddings of the class token and of P patches, [1, 3, image, image] → [1, 1 + P, H].
+
+    `patch` is the height and width of a patch, so P = (image / patch)². Position embeddings are added to the result.
+    """
     hidden, patches = b.size.hidden, (image // patch) ** 2
     x = b.conv(x, "patch_embeddings.projection", hidden, patch, stride=patch, bias=True)
     x = b.op("Transpose", b.reshape(x, 1, hidden, patches), perm=[0, 2, 1])
@@ -223,7 +254,11 @@ def vit_embeddings(b: Transformer, x: str, image: int, patch: int) -> str:
 
 
 def vit_layer(b: Transformer, x: str, positions: int) -> str:
-    """Add attention and a GELU feed-forward block, each after its own normalisation, [1, S, H] → [1, S, H]."""
+    """Add an encoder layer of ViT, [1, S, H] → [1, S, H].
+
+    The layer consists of attention and a feed-forward block with GELU. Each follows a normalisation and is followed by
+    a residual sum. `positions` is S.
+    """
     y = b.layer_norm(x, "layernorm_before")
     with b.scope("attention"):
         with b.scope("attention"):
@@ -235,7 +270,7 @@ def vit_layer(b: Transformer, x: str, positions: int) -> str:
 
 
 def vit(name: str, seed: int, size: EncoderSize, fused: bool, image: int, patch: int, classes: int) -> onnx.ModelProto:
-    """Build a ViT classifier that reads the class token, [1, 3, image, image] → [1, classes].
+    """Build a ViT that classifies an image from its class token, [1, 3, image, image] → [1, classes].
 
     Args:
       name: name of the graph.
@@ -270,7 +305,7 @@ def vit_base_fused(seed: int) -> onnx.ModelProto:
 
 
 def tiny_vit_base(seed: int, fused: bool = False) -> onnx.ModelProto:
-    """Build a ViT with two layers and 32 features for 32×32 images in patches of 8; decomposed by default."""
+    """Build a ViT with two layers, H = 32 and 8×8 patches for 32×32 images; fused=True is as in `vit_base_fused`."""
     return vit(
         "tiny_vit_base_fused" if fused else "tiny_vit_base", seed, TINY_VIT, fused, image=32, patch=8, classes=10
     )
