@@ -334,7 +334,7 @@ def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
 
 
 def conv_transpose(m, a, x, w, bias=None):
-    """Define ConvTranspose: input position q and kernel position k contribute to output q·stride + k·dilation - begin."""
+    """Define ConvTranspose: input q and kernel position k contribute to output q·stride + k·dilation - begin."""
     m.require(x.rank == w.rank and x.rank > 2)
     groups, depth, outputs = a("group", 1), w.shape[0], w.shape[1]
     m.require(x.shape[1] == depth)
