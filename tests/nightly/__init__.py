@@ -1,7 +1,8 @@
-"""Long checks of correctness, which plain pytest does not collect: `make nightly`, or `python -m tests.nightly`.
+"""Long checks of correctness, run by `make nightly` or `python -m tests.nightly`; plain pytest does not collect them.
 
-Each module here is a program. Its last line of standard output is its outcome, and its exit status is 1 if a check
-failed. Samples follow the seed, which is the day by default, so that nights together cover more than one.
+Most modules of this package are programs. The last line of a program's standard output states its outcome, and its exit
+status is 1 if the check failed. The seed decides which samples are drawn. Its default is the number of the day, so each
+night checks other samples.
 """
 
 import argparse
@@ -11,15 +12,16 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from multiprocessing import get_context
 
-WORKERS = 2  # processes of a check that samples
+WORKERS = 2  # number of processes of a check
 
 
 def parser(description: str, seconds: float | None = None) -> argparse.ArgumentParser:
     """Return the argument parser of a check.
 
     Args:
-        description: the module docstring.
-        seconds: default of `--seconds`, after which no further sample is drawn; None for a check of a fixed size.
+        description: the docstring of the check's module, as the text of `--help`.
+        seconds: default of the option `--seconds`, the time after which no further sample starts; None for a check
+            without this option.
     """
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--seed", type=int, default=date.today().toordinal(), help="of the samples (default: the day)")
@@ -30,12 +32,12 @@ def parser(description: str, seconds: float | None = None) -> argparse.ArgumentP
 
 
 def sampled(work: Callable, samples: Iterable, seconds: float) -> Iterator:
-    """Yield `work(sample)` for all samples that start within some seconds, in WORKERS processes.
+    """Yield `work(sample)` for each sample, in the order of samples, computed in WORKERS processes.
 
     Args:
-        work: a function of a module.
-        samples: its arguments, possibly without end.
-        seconds: after which no further sample starts.
+        work: a module-level function of one argument.
+        samples: the arguments of `work`; the iterable may be endless.
+        seconds: time after which no further sample starts.
     """
     end, waiting, rest = time.monotonic() + seconds, [], iter(samples)
     with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:

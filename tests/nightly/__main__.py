@@ -2,9 +2,9 @@
 
     python -m tests.nightly [NAME ...] [--again]
 
-A line states the outcome and the seconds; the exit status is 1 if a check failed. All output of a check is in
-runs/nightly/COMMIT/NAME.log. A check that passed at this commit is not run again without --again, so an interrupted
-night goes on where it stopped.
+A line states the outcome of a check and its seconds; the exit status is 1 if a check failed. The whole output of a
+check is in runs/nightly/COMMIT/NAME.log. A check that has passed at this commit is not run again without --again, so a
+repeated command continues where the first one was interrupted.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CHECKS = {  # name → (module and arguments, seconds after which it is stopped)
+CHECKS = {  # name → (module in tests.nightly and its arguments, time limit in seconds)
     "onnx suite": (["onnx_suite"], 600),
     "proofs": (["proofs"], 1500),
     "mutations": (["mutations", "--seconds", "300"], 900),
@@ -31,7 +31,10 @@ CHECKS = {  # name → (module and arguments, seconds after which it is stopped)
 
 
 def commit() -> str:
-    """Return the present commit in short, with "-changed" if files differ from it; "unknown" outside a repository."""
+    """Return the abbreviated hash of the current commit, with "-changed" appended if the working tree has changes.
+
+    The result is "unknown" outside a repository.
+    """
     try:
         git = ["git", "-C", str(ROOT)]
         head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
@@ -42,11 +45,14 @@ def commit() -> str:
 
 
 def outcome(name: str, folder: Path) -> dict:
-    """Run a check and return {"passed", "line", "seconds"}.
+    """Run a check.
 
     Args:
-        name: a key of CHECKS.
-        folder: of the logs.
+        name: key of CHECKS.
+        folder: folder of the log file NAME.log.
+
+    Returns:
+        "passed": True if the exit status is 0. "line": the last line of standard output. "seconds": duration.
     """
     (module, *arguments), limit = CHECKS[name]
     command = [sys.executable, "-m", f"tests.nightly.{module}", *arguments]

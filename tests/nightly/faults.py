@@ -1,11 +1,11 @@
-"""The validation catches planted faults of every kind and raises no false alarm.
+"""Check that `validate` catches planted faults of every kind and reports no difference between equal models.
 
     python -m tests.nightly.faults [--seconds S]
 
-Faults (`tests.nightly.planted_faults`) are planted in models of the zoo. The validation gets the model and the broken
-one, without a receipt, whose hash would catch all of them. ONNX's reference implementation in float64 decides on other
-inputs whether a fault changes the function: by more than the tolerance it must be caught. Equal models must raise no
-alarm: models of the zoo that were read and written again, and results of random walks over them and over random models.
+Faults (`tests.nightly.planted_faults`) are planted in models of the zoo. `validate` compares the model with the broken
+model, without a receipt, because the hash in a receipt would reveal every fault. ONNX's reference implementation in
+float64 measures on other inputs by how much a fault changes the outputs. A change above the tolerance must be caught.
+The equal models are models of the zoo that were read and written, and models after random rewrites.
 """
 
 import sys
@@ -24,13 +24,22 @@ from tests.nightly import parser, sampled
 from tests.nightly.fuzzing import TOLERANCES, random_walk
 from tests.nightly.planted_faults import KINDS, Function, planted
 
-TOLERANCE, EQUAL = 1e-4, 1e-9  # relative errors: what the validation tolerates; what rounding in float64 explains
+TOLERANCE, EQUAL = 1e-4, 1e-9  # relative errors: accepted by `validate`; possible by rounding in float64
 MODELS = (*(name for name in ZOO if name.startswith("tiny_")), "light_squeezenet")
-STEPS, RANDOM_MODELS = 20, 10  # of a walk; in a sample
+STEPS, RANDOM_MODELS = 20, 10  # most rewrites of a random walk; number of random models in a sample
 
 
 def plant(name: str, seed: int) -> dict:
-    """Return the verdicts of one fault of every kind in a model, and the missed ones."""
+    """Plant one fault of each kind in a model and validate the broken model.
+
+    Args:
+        name: name of a model of the zoo.
+        seed: seed of the weights and of the faults.
+
+    Returns:
+        "verdicts": Counter of "caught", "missed", "within the tolerance" and "equal". "missed": descriptions of the
+            missed faults.
+    """
     model, rng = load(name, seed), np.random.default_rng(seed)
     function, verdicts, missed = Function(model, 1000 + seed), Counter(), []
     for kind in KINDS:
@@ -56,7 +65,15 @@ def alarm(what: str, findings) -> list[str]:
 
 
 def equal_models(name: str, seed: int) -> dict:
-    """Return the alarms on two models that are equal to one of the zoo: read and written, and rewritten."""
+    """Validate two models that equal a model of the zoo: after reading and writing, and after random rewrites.
+
+    Args:
+        name: name of the model.
+        seed: seed of the weights and of the rewrites.
+
+    Returns:
+        "equal": number of validated models. "alarms": descriptions of the reported differences.
+    """
     model, rules = load(name, seed), load_rules()
     alarms = alarm(f"{name}, read and written", validate(model, to_model(load_graph(model)), tolerance=TOLERANCE))
     walk = random_walk(model, rules, np.random.default_rng(seed), STEPS)
@@ -67,14 +84,14 @@ def equal_models(name: str, seed: int) -> dict:
 
 
 def random_models(seed: int) -> dict:
-    """Return the alarms on rewritten random models."""
+    """Validate RANDOM_MODELS random models after random rewrites; the result is as of `equal_models`."""
     rules, alarms = load_rules(), []
     for number in range(seed * RANDOM_MODELS, (seed + 1) * RANDOM_MODELS):
         model = random_model(number)
         walk = random_walk(model, rules, np.random.default_rng(number), STEPS)
         dtypes = {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
         tolerance = max(TOLERANCES.get(dtype, 0.0) for dtype in dtypes)
-        # ONNX Runtime's own fusions are wrong for some float64 models, so both run unoptimised.
+        # ONNX Runtime's own fusions are wrong for some float64 models, so both models run without optimisation.
         findings = validate(model, to_model(walk.states[-1].graph), tolerance=tolerance, optimise=False)
         alarms += alarm(f"random model {number}: {', '.join(walk.rules)}", findings)
     return {"equal": RANDOM_MODELS, "alarms": alarms}
@@ -86,7 +103,10 @@ def sample(call: tuple) -> dict:
 
 
 def samples(seed: int):
-    """Yield calls without end: faults in all models, then equal models and random ones, with ever new seeds."""
+    """Yield an endless sequence of calls (function name, *arguments) for `sample`.
+
+    Each round calls `plant`, `equal_models` and `random_models` for every model of MODELS; each round has a new seed.
+    """
     while True:
         for name in MODELS:
             yield ("plant", name, seed)

@@ -1,10 +1,10 @@
-"""Random valid rewrites on random graphs keep them valid and equal.
+"""Check that random valid rewrites of random graphs give valid graphs with equal outputs.
 
     python -m tests.nightly.fuzz [--symbolic] [--seconds S] [--first SEED]
 
-Each graph is drawn from its own seed (`benchmarks.random_models`) and rewritten up to twenty times; see
-`tests.nightly.fuzzing` for what is compared. With --symbolic the sizes are symbols, and results are compared at three
-sizes. A failure names the seed and the rules and shows the shrunk graph.
+Each graph is drawn from its own seed (`benchmarks.random_models`) and rewritten up to twenty times. `Original.fault` of
+`tests.nightly.fuzzing` makes the comparisons. With --symbolic some input sizes are symbols, and outputs are compared at
+three assignments of sizes. A failure names the seed and the rules and shows the shrunk graph.
 """
 
 import sys
@@ -16,13 +16,21 @@ from rlflow.rules.language import families, load_rules
 from tests.nightly import parser, sampled
 from tests.nightly.fuzzing import fuzz
 
-CHUNK = 20  # graphs
-SEEDS_A_DAY = 100_000
-ENOUGH = 3  # failures, after which a chunk ends: shrinking takes long
+CHUNK = 20  # number of graphs of one sample
+SEEDS_A_DAY = 100_000  # distance between the first seeds of two days
+ENOUGH = 3  # number of failures after which a sample ends, because shrinking a failure takes long
 
 
 def fuzz_seeds(symbolic: bool, first: int) -> dict:
-    """Return what the graphs of CHUNK seeds gave: graphs, rules that fired and failures."""
+    """Fuzz the graphs of CHUNK successive seeds, or fewer after ENOUGH failures.
+
+    Args:
+        symbolic: True for graphs with symbols.
+        first: the first seed.
+
+    Returns:
+        "graphs": number of graphs. "fired": Counter of rule names of the rewrites. "failures": the failures as text.
+    """
     rules, fired, failures, graphs = load_rules(families()), Counter(), [], 0
     for seed in range(first, first + CHUNK):
         result = fuzz(seed, rules, symbolic=symbolic)

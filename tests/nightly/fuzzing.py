@@ -1,7 +1,8 @@
-"""Fuzzing of the engine: random rewrites keep random models valid and equal, also as ONNX Runtime optimises them.
+"""Fuzzing of the rewriting engine: random rewrites of random models must keep them valid and their outputs equal.
 
-`fuzz(seed, …)` walks over one model, whose sizes are numbers or symbols, and compares it on several inputs or at
-several sizes. A `Fault` is found after a rewrite. The rewrites that led to it and the model are then shrunk as long as
+`fuzz(seed, …)` applies random rewrites to one random model. After each rewrite it compares the outputs with the
+original's, with and without ONNX Runtime's optimisations. A model without symbols is compared on two sets of inputs, a
+model with symbols at several sizes. If a `Fault` is found, the list of rewrites and the model are shrunk as long as
 they still show the fault.
 """
 
@@ -27,32 +28,44 @@ from rlflow.optimisation.validate.known_faults import known_faults
 from rlflow.rules.language import RuleSet
 from rlflow.rules.locations import prepared
 
-STEPS = 20
-AS_DECLARED = ({}, {})  # two sets of inputs for a model without symbols
-Sizes = tuple[dict[str, int], ...]
-TRIES = 60  # rewrites that shrinking makes on one model
-# Of the largest value inside the model: what rounding may change, for its coarsest data type.
+STEPS = 20  # most rewrites of a model
+AS_DECLARED = ({}, {})  # `Sizes` of a model without symbols, for two sets of inputs
+Sizes = tuple[dict[str, int], ...]  # for each set of inputs: symbol → size
+TRIES = 60  # most rewrites that `search` tries on one model
+# Data type → largest accepted error of an output, relative to the largest value of any tensor in the model.
 TOLERANCES = {TensorProto.FLOAT16: 2e-2, TensorProto.FLOAT: 1e-4, TensorProto.DOUBLE: 1e-9}
 
-# What the checker, ONNX Runtime and `Original` have against what is left of a model.
+# Exceptions of `Original` for a shrunk model that is no longer valid.
 NOT_A_MODEL = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, RLFlowError, ValueError)
 
 
 class Fault(NamedTuple):
-    """A fault: its kind, which stays the same while a model is shrunk, and a message with the details."""
+    """An error of the rewriting engine.
+
+    Attributes:
+        kind: short name of the error; shrinking keeps the kind.
+        message: details.
+    """
 
     kind: str
     message: str
 
 
 def raised(error: Exception) -> Fault:
-    """Return the fault of an exception, which a user would see."""
+    """Return the fault for an exception that the rewriting engine raised."""
     return Fault(f"raises {type(error).__name__}", first_line(error))
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A fault, the fewest rewrites that cause it (none: reading and writing do) and the smallest model."""
+    """A shrunk fault.
+
+    Attributes:
+        seed: seed of the random model.
+        fault: the fault.
+        rules: names of the rules whose rewrites cause the fault, in order; [] if reading and writing the model do.
+        model: text of the smallest model that shows the fault.
+    """
 
     seed: int
     fault: Fault
@@ -65,14 +78,20 @@ class Failure:
 
 
 class Original:
-    """A valid model, its inputs and its outputs.
+    """A valid model with several sets of inputs and the outputs for them.
 
     Args:
         model: the model.
-        seed: of the inputs.
-        sizes: symbol → size, once for every set of inputs; the first are the typical ones.
+        seed: seed of the inputs.
+        sizes: for each set of inputs: symbol → size; the first set has the typical sizes.
 
-    Its constructor raises the errors of the checker and of ONNX Runtime.
+    Attributes:
+        feeds: for each set of inputs: name → array.
+        values: for each set of inputs: the outputs without ONNX Runtime's optimisations.
+        compared: Counter of the ways in which `fault` has compared graphs: with ONNX Runtime's optimisations, or not.
+
+    Raises:
+        Exception: one of NOT_A_MODEL if the model is invalid, cannot run or has outputs that are not finite.
     """
 
     def __init__(self, model: onnx.ModelProto, seed: int, sizes: Sizes = AS_DECLARED):
@@ -80,13 +99,13 @@ class Original:
         self.model, self.sizes = model, sizes
         self.feeds = [random_values(model, len(sizes) * seed + k, each) for k, each in enumerate(sizes)]
         self.values = outputs(model, self.feeds, optimise=False)
-        self.compared: Counter[str] = Counter()  # how graphs were compared besides unoptimised
+        self.compared: Counter[str] = Counter()  # comparisons in addition to the one without optimisations
         if not all(np.isfinite(a).all() for values in self.values for a in values if a.dtype.kind == "f"):
             raise ValueError("the original's outputs are not finite")
 
     @cached_property
     def tolerance(self) -> float:
-        """The largest error that rounding explains."""
+        """The largest accepted absolute error of an output (see TOLERANCES)."""
         watched = onnx.ModelProto()
         watched.CopyFrom(self.model)
         given = {value.name for value in watched.graph.output}
@@ -99,12 +118,18 @@ class Original:
 
     @cached_property
     def optimised_well(self) -> bool:
-        """The check that ONNX Runtime's own optimisations keep the outputs of the model; else they decide nothing."""
+        """True if ONNX Runtime's optimisations do not change the outputs of the original model.
+
+        If False, rewritten graphs are only compared without these optimisations.
+        """
         return self._optimised(self.model) is None
 
     def fault(self, state: RewriteState, last: bool) -> Fault | None:
-        """Return the fault of a state that rewrites of this model led to, or None; for the last state, check counts,
-        too.
+        """Return the fault of a state, or None if its graph is valid and has equal outputs.
+
+        Args:
+            state: a state that rewrites of this model led to.
+            last: True to check also its location counts and its cost (see `_miscounted`).
         """
         try:
             model = to_model(state.graph)
@@ -126,7 +151,7 @@ class Original:
         return self._optimised(model) if way == "optimised" else None
 
     def _optimised(self, model: onnx.ModelProto) -> Fault | None:
-        """Return the fault that ONNX Runtime's optimisations cause in a model that is right without them, or None."""
+        """Return the fault of a model that runs with ONNX Runtime's optimisations, or None."""
         try:
             fault = self._difference(outputs(model, self.feeds, optimise=True))
         except RLFlowError as error:
@@ -154,7 +179,9 @@ def outputs(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], optimise
 
 
 def _miscounted(state: RewriteState) -> Fault | None:
-    """Return the fault of locations and costs that were updated along a walk, compared with the present graph.
+    """Return a fault if location counts or cost, which rewrites update incrementally, are wrong, or None.
+
+    The correct values come from a new task with the same graph.
     """
     anew = Task(state.graph, state.task.rules, state.task.cost, state.task.max_locations).initial
     if not np.array_equal(anew.counts, state.counts):
@@ -173,7 +200,13 @@ class Step(NamedTuple):
 
 @dataclass
 class Walk:
-    """Rewrites, the states before, between and after them, and the fault that stopped the engine, if there is one."""
+    """A sequence of random rewrites.
+
+    Attributes:
+        steps: the rewrites.
+        states: the initial state and the state after each rewrite.
+        fault: the exception that ended the walk, or None.
+    """
 
     steps: list[Step]
     states: list[RewriteState]
@@ -185,7 +218,12 @@ class Walk:
 
 
 class Fuzzed(NamedTuple):
-    """The rules that a walk applied, the failure after one of them, and how often its graphs were compared in each way.
+    """The result of fuzzing one model.
+
+    Attributes:
+        rules: names of the rules of all rewrites.
+        failure: the first fault, shrunk; None without a fault.
+        compared: see `Original.compared`.
     """
 
     rules: list[str]
@@ -194,13 +232,13 @@ class Fuzzed(NamedTuple):
 
 
 def fuzz(seed: int, rules: RuleSet, steps: int = STEPS, symbolic: bool = False) -> Fuzzed:
-    """Walk over `random_model(seed)`, or over `random_open_model(seed)`, and shrink a failure.
+    """Apply random rewrites to a random model, check every state, and shrink the first fault.
 
     Args:
-        seed: of the model and of the walk.
+        seed: seed of the model and of the rewrites.
         rules: the rule set.
-        steps: rewrites of the walk at most.
-        symbolic: the sizes are symbols.
+        steps: largest number of rewrites.
+        symbolic: False for `random_model(seed)`, True for `random_open_model(seed)`, whose sizes are symbols.
     """
     model, sizes = random_open_model(seed) if symbolic else (random_model(seed), AS_DECLARED)
     try:
@@ -210,7 +248,7 @@ def fuzz(seed: int, rules: RuleSet, steps: int = STEPS, symbolic: bool = False) 
             [], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model)), Counter()
         )
     walk = random_walk(model, rules, np.random.default_rng(seed), steps, sizes)
-    for done, state in enumerate(walk.states):  # every one, since a later rewrite can undo what is wrong
+    for done, state in enumerate(walk.states):  # all states, since a later rewrite can undo an error
         fault = original.fault(state, last=done == len(walk.steps))
         if fault is not None:
             return Fuzzed(walk.rules, shrunk(original, walk, done, rules, fault, seed), original.compared)
@@ -225,9 +263,16 @@ def start(model: onnx.ModelProto, rules: RuleSet, sizes: Sizes) -> RewriteState:
 def random_walk(
     model: onnx.ModelProto, rules: RuleSet, rng: np.random.Generator, steps: int, sizes: Sizes = AS_DECLARED
 ) -> Walk:
-    """Make up to `steps` rewrites: a random rule that has a location, and a random location of the rule.
+    """Apply random rewrites: each draws one of the applicable rules and then one of its locations.
 
-    If sizes are symbols, every other walk begins as the environment does, with all shape arithmetic prepared.
+    Half of the walks over models with symbols first replace all shape arithmetic, as the environment does.
+
+    Args:
+        model: the model.
+        rules: the rule set.
+        rng: the random generator.
+        steps: largest number of random rewrites.
+        sizes: assignments symbol → size; the first has the typical sizes.
     """
     walk = Walk([], [])
     try:
@@ -253,7 +298,16 @@ def random_walk(
 
 
 def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fault, seed: int) -> Failure:
-    """Return the smallest failure of the first `done` rewrites of a walk: the fewest rewrites on the smallest model."""
+    """Shrink a fault: find fewer rewrites and a smaller model that show a fault of the same kind.
+
+    Args:
+        original: the original model.
+        walk: the rewrites.
+        done: number of rewrites of the walk after which the fault was found.
+        rules: the rule set.
+        fault: the fault.
+        seed: seed of the inputs.
+    """
 
     def shows(model: onnx.ModelProto, steps: list[Step]) -> Fault | None:
         result = search(model, steps, rules, seed, original.sizes)
@@ -268,11 +322,21 @@ def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fau
 
 
 def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int, sizes: Sizes) -> Fault | None:
-    """Return a fault that these rules cause one after the other: at their locations in the walk, else anywhere."""
+    """Apply rewrites to a model and return the fault that they cause, or None.
+
+    A rewrite is tried at its own location first and then at the other locations of its rule, up to TRIES tries in all.
+
+    Args:
+        model: the model.
+        steps: the rewrites.
+        rules: the rule set.
+        seed: seed of the inputs.
+        sizes: assignments symbol → size.
+    """
     try:
         original = Original(model, seed, sizes)
     except NOT_A_MODEL:
-        return None  # nothing is said about it
+        return None  # an invalid model shows no fault of the engine
     tries = iter(range(TRIES))
 
     def after(state: RewriteState, left: list[Step]) -> Fault | None:
@@ -290,7 +354,14 @@ def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int,
 
 
 def fewest(steps: list[Step], shows: Callable[[list[Step]], object]) -> list[Step]:
-    """Remove the steps that the fault does not need; long runs are tried first, since pairs may cancel."""
+    """Return the steps that the fault needs.
+
+    Long runs of steps are removed first, because the rewrites of a run may cancel each other.
+
+    Args:
+        steps: the rewrites.
+        shows: function that returns a true value if the given steps show the fault.
+    """
     size = len(steps)
     while size := size // 2:
         for position in range(len(steps) - size, -1, -1):
@@ -301,7 +372,12 @@ def fewest(steps: list[Step], shows: Callable[[list[Step]], object]) -> list[Ste
 
 
 def smallest(model: onnx.ModelProto, shows: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
-    """Remove nodes and outputs of the model for as long as it still shows the fault."""
+    """Return a part of the model from which no further node or output can be removed.
+
+    Args:
+        model: the model.
+        shows: function that returns a true value if the given model shows the fault.
+    """
 
     def size(some: onnx.ModelProto) -> int:
         return len(some.graph.node) + len(some.graph.output)
@@ -312,7 +388,7 @@ def smallest(model: onnx.ModelProto, shows: Callable[[onnx.ModelProto], object])
 
 
 def parts(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """Yield smaller models: one tensor as the only output, or the results of one node as inputs."""
+    """Yield smaller models: each has one tensor as its only output, or the results of one node as additional inputs."""
     outputs = [value.name for value in model.graph.output]
     for node in model.graph.node:
         for name in filter(None, node.output):
@@ -324,7 +400,13 @@ def parts(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
 
 
 def part(model: onnx.ModelProto, outputs: list[str], inputs: frozenset[str]) -> onnx.ModelProto:
-    """Return the part of the model that computes `outputs`, with the tensors `inputs` given."""
+    """Return the part of the model that computes some tensors from the model's inputs and from further tensors.
+
+    Args:
+        model: the model.
+        outputs: names of the tensors to compute.
+        inputs: names of the tensors that become inputs, in addition to the model's inputs.
+    """
     graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     types = {value.name: value for value in (*graph.value_info, *graph.output)}
     needed, nodes = set(outputs), []
