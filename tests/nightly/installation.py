@@ -1,9 +1,9 @@
-"""The wheel in a clean environment without TensorFlow: the command, the library and a third-party agent run there.
+"""Check that the wheel works in a clean environment without TensorFlow: command line, library and third-party agent.
 
     python -m tests.nightly.installation
 
-The wheel of the checkout is installed with the packages that it requires, from where pip finds them. The script of
-docs/TRAIN_AN_AGENT.md with sb3-contrib's MaskablePPO then runs with the extra `agents`, if pip finds that.
+pip installs the wheel of the checkout and the packages that it requires. If pip also finds the packages of the extra
+`agents`, the script of docs/TRAIN_AN_AGENT.md runs with sb3-contrib's MaskablePPO.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ assert "tensorflow" not in sys.modules
 
 
 def called(folder: Path, *command) -> str | None:
-    """Run a command in the folder; return the last line of its errors, or None if it succeeded."""
+    """Run a command in a folder; return None if it succeeds, otherwise the last line of its standard error."""
     done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
     if done.returncode == 0:
         return None
@@ -36,7 +36,7 @@ def called(folder: Path, *command) -> str | None:
 
 
 def agent_script() -> str:
-    """Return the text of the script of the page."""
+    """Return the text of the script SCRIPT in the page PAGE."""
     steps = steps_of(PAGE, (ROOT / PAGE).read_text(encoding="utf-8"))
     return next(step.script for step in steps if step.script and step.file == SCRIPT)
 

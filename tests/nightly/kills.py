@@ -1,8 +1,8 @@
-"""Commands that are killed at random moments and started again leave the same files as undisturbed ones.
+"""Check that commands which are killed at random moments and restarted leave the same files as undisturbed commands.
 
     python -m tests.nightly.kills [--rounds N]
 
-tests/cli/test_kill.py holds the checks; its moments follow the seed. Each round draws other moments.
+The checks are in tests/cli/test_kill.py, which draws the moments from a seed. Each round has another seed.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""The memory of `run.py optimise` on a model above protobuf's limit of 2 GB, and of the replay of its receipt.
+"""Check of the peak memory of `run.py optimise` and `run.py replay` on a model above protobuf's limit of 2 GB.
 
     python -m tests.nightly.large_model [--gigabytes G]
 
 The model is a chain of gated blocks with external weights of 59 MB each, written one weight at a time. Each command
-runs in a process of its own, and the memory of its process tree is sampled up to 20 times a second. Memory is the
-proportional set size: anonymous memory and mapped files, with shared pages counted once. The page cache does not count,
-since the system can take it back.
+runs in its own process, and the memory of its process tree is sampled up to 20 times a second. Memory is the
+proportional set size: anonymous memory and mapped files, with shared pages counted once. Other pages of the page cache
+do not count, because the system can reclaim them.
 """
 
 import subprocess
@@ -25,12 +25,18 @@ from rlflow.graph.onnx_reader import model_files
 from rlflow.optimisation.validate import validate
 from tests.nightly import parser
 
-WIDTH, ROWS = 3840, 8
-LIMIT = 1.5  # times the size of the model
+WIDTH, ROWS = 3840, 8  # features of each layer; rows of the input
+LIMIT = 1.5  # largest accepted peak memory of a command, as a multiple of the size of the model
 
 
 def write_model(path: Path, gigabytes: float, seed: int) -> int:
-    """Write the model and return its size in bytes, weights included."""
+    """Write a model with external weights and return the size of its files in bytes.
+
+    Args:
+        path: the ONNX file; the weights are written to PATH.data.
+        gigabytes: approximate size of the weights.
+        seed: seed of the weights.
+    """
     rng, nodes, position = np.random.default_rng(seed), [], "x0"
     weights = [numpy_helper.from_array(np.float32(0.5), "half")]
     blocks = round(gigabytes * 1e9 / (3 * 4 * WIDTH * WIDTH))
@@ -74,10 +80,10 @@ def write_model(path: Path, gigabytes: float, seed: int) -> int:
 
 
 class Peak(threading.Thread):
-    """Thread that samples the memory of a process and its descendants until the process ends.
+    """A thread that samples the memory of a process and its descendants until the process ends.
 
     Attributes:
-        total: the largest proportional set size in bytes.
+        total: the largest sampled proportional set size of all these processes together, in bytes.
     """
 
     def __init__(self, process: subprocess.Popen):
@@ -87,7 +93,7 @@ class Peak(threading.Thread):
     def run(self) -> None:
         while self.process.poll() is None:
             tree = _tree(self.process.pid)
-            if sum(map(_resident, tree)) > self.total:  # reading the PSS is slow, so only where it may be a new peak
+            if sum(map(_resident, tree)) > self.total:  # the PSS is slow to read and at most the RSS
                 self.total = max(self.total, sum(map(_proportional, tree)))
             time.sleep(0.05)
 
@@ -102,7 +108,7 @@ def _tree(root: int) -> list[psutil.Process]:
 
 
 def _resident(process: psutil.Process) -> int:
-    """Return the resident bytes, shared pages in full: an upper bound of the PSS. 0 if the process has ended."""
+    """Return the resident set size in bytes, an upper bound of the proportional set size; 0 for an ended process."""
     try:
         return process.memory_info().rss
     except psutil.NoSuchProcess:
@@ -110,7 +116,7 @@ def _resident(process: psutil.Process) -> int:
 
 
 def _proportional(process: psutil.Process) -> int:
-    """Return the bytes of the proportional set; 0 if the process has ended."""
+    """Return the proportional set size in bytes; 0 for an ended process."""
     try:
         return process.memory_full_info().pss
     except psutil.NoSuchProcess:
@@ -118,10 +124,10 @@ def _proportional(process: psutil.Process) -> int:
 
 
 def peak_of(*command) -> int:
-    """Run a command of run.py and return the largest memory of its processes in bytes.
+    """Run a command of run.py and return the peak memory of its processes in bytes (`Peak.total`).
 
     Raises:
-        RuntimeError: the command failed; the text is the last line of its errors.
+        RuntimeError: the command failed; the message is the last line of its standard error.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         words = [sys.executable, "run.py", *map(str, command)]

@@ -1,14 +1,14 @@
-"""The prover proves no wrong variant of a shipped rule.
+"""Check that the prover proves no wrong variant of a shipped rule.
 
     python -m tests.nightly.mutations [--seconds S] [--rule NAME]
 
-A proof does not decide whether a variant (tests/nightly/variants.py) is wrong. The engine applies it to the cases and
-look-alikes of all rules (tests/rules), and ONNX Runtime runs the models before and after: outputs that differ, or a
-model that does not run, show that the variant is wrong. So do two different numbers, where the prover has written out
-both sides in plain numbers. A variant that neither distinguishes from its rule counts for nothing. The shipped rules
-are judged in the same way and must not be found wrong.
+A variant (tests/nightly/variants.py) is a changed rule. Whether it is wrong is decided without the prover's proof: the
+variant is applied to the test models of all rules (tests/rules), and ONNX Runtime runs these models before and after.
+Outputs that differ, or a model that does not run, show that the variant is wrong. A variant is also wrong if the prover
+finds plain numbers for which both sides differ. A variant that is not found wrong does not count. The shipped rules are
+tested in the same way and must not be found wrong.
 
-Rules are drawn in a random order until the seconds are over.
+Rules are drawn in random order until the seconds are over.
 """
 
 import re
@@ -39,11 +39,12 @@ from tests.rules.cases import CASES
 from tests.rules.instances import Case, instantiate, random_feeds
 from tests.rules.test_look_alikes import LOOK_ALIKES, model
 
-VARIANTS = 4  # of a rule at most
-PROOF_SECONDS = 20  # of a variant, which may take the prover minutes
-DIFFERENCE = 1e-3  # of outputs in float32, relative to the largest element; the rules themselves stay far below
-SEEDS = (0, 1)  # of the inputs
-PROVED = ("all-shapes", "bounded")
+VARIANTS = 4  # most variants of a rule
+PROOF_SECONDS = 20  # time limit of the proof of a variant; some proofs would take minutes
+DIFFERENCE = 1e-3  # largest accepted error of an output, relative to its largest element; shipped rules stay far below
+SEEDS = (0, 1)  # seeds of the inputs
+PROVED = ("all-shapes", "bounded")  # verdicts of the prover for a proved rule
+# Names of the two ways in which a variant can be found wrong.
 RUNTIME, NUMBERS = "ONNX Runtime", "the prover's numbers"
 
 
@@ -51,7 +52,14 @@ RUNTIME, NUMBERS = "ONNX Runtime", "the prover's numbers"
 
 
 class Instance(NamedTuple):
-    """A model in which a rule may fire, with its name, its graph and its operators."""
+    """A test model.
+
+    Attributes:
+        name: description of the model.
+        model: the ONNX model.
+        graph: the same model as RLFlow's graph.
+        operators: the operator types of its nodes.
+    """
 
     name: str
     model: onnx.ModelProto
@@ -61,7 +69,10 @@ class Instance(NamedTuple):
 
 @cache
 def instances() -> list[Instance]:
-    """Return the cases of all rules and their look-alikes, in float32, for which ONNX Runtime has kernels."""
+    """Return the test models of all rules: the cases, the cases with changed sizes, and the look-alikes.
+
+    float64 is replaced by float32, for which ONNX Runtime has more kernels. Invalid models are left out.
+    """
     rules = load_rules(families())
     cases = [replace(case, dtype="float32") if case.dtype == "float64" else case for case in CASES]
     cases += [*_all_alike(cases, 2, turned=False), *_all_alike(cases, 3, turned=True)]
@@ -75,7 +86,7 @@ def instances() -> list[Instance]:
 
 
 def _instance(name: str, make: Callable[[], onnx.ModelProto]) -> Instance | None:
-    """Return the instance, or None if the sizes of the case do not fit together."""
+    """Return the instance of the model that `make` returns, or None if the sizes in the model do not fit together."""
     try:
         made = make()
         return Instance(name, made, load_graph(made), frozenset(node.op_type for node in made.graph.node))
@@ -84,9 +95,14 @@ def _instance(name: str, make: Callable[[], onnx.ModelProto]) -> Instance | None
 
 
 def _all_alike(cases: list[Case], size: int, turned: bool) -> Iterator[Case]:
-    """Yield the cases with one size in place of all but 1, so that shapes do not distinguish a variant from its rule.
+    """Yield the cases with all sizes other than 1 replaced by one size.
 
-    If `turned`, permutations are replaced by one that is not its own inverse.
+    With equal sizes, a wrong variant often gives the right shape, so that only its values show the error.
+
+    Args:
+        cases: the cases.
+        size: the new size.
+        turned: True to replace every permutation by a rotation, which is not its own inverse for three or more axes.
     """
     for case in cases:
         yield replace(case, values={name: _alike(value, size, turned) for name, value in case.values.items()})
@@ -106,7 +122,14 @@ def _alike(value, size: int, turned: bool):
 
 @cache
 def outputs_before(position: int, seed: int) -> list[np.ndarray] | None:
-    """Return the outputs of an instance, or None if ONNX Runtime does not run it or an output is empty."""
+    """Return the outputs of a test model before any rewrite.
+
+    Return None if ONNX Runtime does not run the model or if an output has no elements.
+
+    Args:
+        position: index of the model in `instances()`.
+        seed: seed of the inputs.
+    """
     made = instances()[position].model
     try:
         result = run(session(made, 1, optimise=False), random_feeds(made, seed))
@@ -119,7 +142,11 @@ def outputs_before(position: int, seed: int) -> list[np.ndarray] | None:
 
 
 def judged(rule: Rule) -> tuple[int, str | None]:
-    """Return (number of applications with equal outputs, the first unequal one in words or None) of a rule."""
+    """Apply a rule to all test models and compare the outputs.
+
+    Returns:
+        (number of applications with equal outputs, description of the first application with other outputs or None).
+    """
     equal, wanted = 0, {op.op for op in rule.ops}
     for position, instance in enumerate(instances()):
         if wanted <= instance.operators and outputs_before(position, SEEDS[0]) is not None:
@@ -137,18 +164,27 @@ def judged(rule: Rule) -> tuple[int, str | None]:
 
 
 def applications(graph: Graph, rule: Rule) -> Iterator[Graph]:
-    """Yield the graph after the rule, for every match."""
+    """Yield, for every match of the rule in the graph, the graph after the rewrite at this match."""
     try:
         matches = explain(graph, RuleSet((rule,)), rule.name)[0]
-    except (TypeError, KeyError):  # a condition without what made it readable
+    except (TypeError, KeyError):  # without a dropped condition, another condition cannot be evaluated
         return
     for match in matches:
         yield apply(graph, rule, match)
 
 
 def compared(position: int, after: Graph) -> str | None:
-    """Return how the outputs of an instance differ from the earlier ones, or None. Raise RLFlowError if it does not
-    run.
+    """Compare the outputs of a rewritten test model with its outputs before the rewrite.
+
+    Args:
+        position: index of the test model in `instances()`.
+        after: the rewritten graph.
+
+    Returns:
+        The difference in words, or None.
+
+    Raises:
+        RLFlowError: ONNX Runtime does not run the rewritten model.
     """
     running = session(to_model(after), 1, optimise=False)
     for seed in SEEDS:
@@ -161,7 +197,10 @@ def compared(position: int, after: Graph) -> str | None:
 
 
 def differs(one: np.ndarray, other: np.ndarray) -> str | None:
-    """Return how two outputs differ, or None; where the first is not a number, the second may be anything."""
+    """Return in words how the output `other` differs from the output `one`, or None.
+
+    Elements are ignored where `one` is not finite.
+    """
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return f"{one.dtype}{list(one.shape)} became {other.dtype}{list(other.shape)}"
     if one.dtype.kind != "f":
@@ -176,13 +215,13 @@ def differs(one: np.ndarray, other: np.ndarray) -> str | None:
 
 
 def judge(variant: Variant) -> dict:
-    """Return ONNX Runtime's judgement of a variant."""
+    """Return the result of `judged` as {"equal_instances", "difference"}."""
     equal, difference = judged(variant.rule)
     return {"equal_instances": equal, "difference": difference}
 
 
 def prove(variant: Variant) -> dict:
-    """Return the prover's verdict on a variant."""
+    """Return the prover's result as {"verdict", "bound", "how", "seconds"}."""
     result = prove_rule(variant.rule)
     return {"verdict": result.proof, "bound": result.bound, "how": result.how, "seconds": result.seconds}
 
@@ -217,7 +256,14 @@ def prove_in_time(variant: Variant) -> dict:
 
 
 def examine(name: str) -> dict:
-    """Return the groups of a rule's variants, the wrong ones that are proved, and the rule itself if it is found wrong.
+    """Test up to VARIANTS variants of a rule, and the rule itself.
+
+    Args:
+        name: name of the rule.
+
+    Returns:
+        "groups": Counter of the GROUPS of the variants. "missed": descriptions of the wrong variants that the prover
+            proved. "wrong": a description if the rule itself was found wrong, otherwise [].
     """
     rules = load_rules(families())
     position = rules.index(name)

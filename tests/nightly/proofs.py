@@ -1,4 +1,4 @@
-"""All rules are proved again, and each result is compared with its record in rlflow/rules/proofs.json."""
+"""Check that a new proof of every rule gives the same result as its record in rlflow/rules/proofs.json."""
 
 import sys
 
@@ -10,7 +10,13 @@ from tests.nightly import WORKERS, parser
 
 
 def differences(rules: list[Rule], proofs: list[Proof], records: dict[str, dict]) -> list[str]:
-    """Return, in words, the rules whose proof is not the recorded one."""
+    """Return one line for each rule whose proof differs from its record.
+
+    Args:
+        rules: the rules.
+        proofs: the new proof of each rule.
+        records: the proof records by hash, as `load_proofs` returns them.
+    """
     result = []
     for rule, proof in zip(rules, proofs, strict=True):
         record = proof_of(rule, records)
