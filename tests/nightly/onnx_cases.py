@@ -1,7 +1,7 @@
-"""The backend tests of the onnx package: their models and data, run in ONNX Runtime and compared.
+"""The backend tests of the onnx package: loading of models and data, runs in ONNX Runtime, comparison of values.
 
-Values are arrays, lists of values (sequences), or None (an empty optional). NumPy lacks some data types; ml_dtypes has
-them, as in `onnx.numpy_helper`.
+A value is an array, a list of values (an ONNX sequence), or None (an empty optional). Data types that NumPy lacks
+come from ml_dtypes, as in `onnx.numpy_helper`.
 """
 
 import ctypes
@@ -23,14 +23,22 @@ from rlflow.graph.onnx_runtime import run, session
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 ONNX_FOLDER = Path(onnx.__file__).parent.parent
-# What ONNX Runtime exchanges with NumPy; the other types go through memory.
+# Data types that ONNX Runtime exchanges with NumPy; values of other data types are copied byte by byte.
 SHARED = {getattr(TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)} | {
     TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.STRING,
 }  # fmt: skip
 
 
 class Case(NamedTuple):
-    """One test; each data set has the inputs and the outputs that ONNX expects."""
+    """A backend test.
+
+    Attributes:
+        kind: one of KINDS.
+        name: name of the test.
+        model: the model.
+        data_sets: pairs (inputs, expected outputs).
+        rtol, atol: relative and absolute tolerance of the test.
+    """
 
     kind: str
     name: str
@@ -41,12 +49,12 @@ class Case(NamedTuple):
 
     @property
     def random(self) -> bool:
-        """The check that an operator draws random numbers."""
+        """True if an operator of the model draws random numbers."""
         return any(node.op_type in RANDOM_OPS or _trains(node) for node in _all_nodes(self.model))
 
 
 class Difference(Exception):
-    """Raised when two values that should be equal differ; the message says how."""
+    """Raised if two values differ that should be equal; the message describes the difference."""
 
 
 def _trains(node: onnx.NodeProto) -> bool:
@@ -54,7 +62,7 @@ def _trains(node: onnx.NodeProto) -> bool:
 
 
 def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of the graph, of subgraphs and of functions."""
+    """Yield the nodes of the graph, of its subgraphs and of the model's functions."""
     stack = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     while stack:
         node = stack.pop()
@@ -67,8 +75,12 @@ def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def load_cases(kinds: Iterable[str] = KINDS) -> Iterator[Case]:
-    """Yield the tests of these kinds in the order of their names, without those whose model would have to be
-    downloaded.
+    """Yield the backend tests of some kinds, sorted by name within a kind.
+
+    Tests whose model is not part of the onnx package are left out.
+
+    Args:
+        kinds: some of KINDS.
     """
     for kind in kinds:
         with warnings.catch_warnings():
@@ -101,7 +113,10 @@ def _from_folder(folder: Path) -> tuple[onnx.ModelProto, list]:
 
 
 def _light(path: Path) -> tuple[onnx.ModelProto, list]:
-    """Return a model of the zoo with equal weights, and the input that its expected output was made from."""
+    """Return a light model (a network of the ONNX model zoo with constant weights) and its only data set.
+
+    The inputs are generated in the way in which the onnx package generated them for the expected outputs.
+    """
     model = onnx.load(path)
     initialised = {tensor.name for tensor in model.graph.initializer}
     inputs = [Runner.generate_dummy_data(v) for v in model.graph.input if v.name not in initialised]
@@ -134,7 +149,15 @@ def _value(value):
 
 
 def outputs_of(model: onnx.ModelProto, inputs: Sequence) -> list:
-    """Return the model's outputs for inputs in order. Raise RLFlowError if ONNX Runtime does not run the model."""
+    """Run a model in ONNX Runtime and return its outputs.
+
+    Args:
+        model: the model.
+        inputs: values of the inputs, in the model's order.
+
+    Raises:
+        RLFlowError: ONNX Runtime does not run the model.
+    """
     running = session(model, threads=1)
     feeds = {value.name: given for value, given in zip(running.get_inputs(), inputs, strict=False)}
     declared = [v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output)]
@@ -143,7 +166,7 @@ def outputs_of(model: onnx.ModelProto, inputs: Sequence) -> list:
     try:
         given = {name: _to_runtime(value) for name, value in feeds.items()}
         return [_from_runtime(value) for value in running.run_with_ort_values(None, given)]
-    except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+    except Exception as error:  # the exception classes of ONNX Runtime are undocumented
         raise RLFlowError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
 
 
@@ -167,10 +190,17 @@ def _from_runtime(value: onnxruntime.OrtValue) -> np.ndarray:
 
 
 def compare(expected, result, rtol: float, atol: float, values: bool = True) -> None:
-    """Raise Difference unless two values have one type and shape and, unless `values` is false, are equal.
+    """Raise Difference if two values differ in structure, data type, shape or elements.
 
-    Floats may differ by atol + rtol × the largest finite number of the tensor; with rtol and atol 0 every bit counts.
-    NaN and infinities must stand at the same indices. Everything else must be equal.
+    Floating-point elements may differ by atol + rtol × the largest finite element of the tensor. NaN and infinities
+    must be at the same indices. Other elements must be equal. If rtol and atol are 0, all bits must be equal.
+
+    Args:
+        expected: the expected value.
+        result: the value to check.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        values: False to ignore the elements.
     """
     if isinstance(expected, list) and isinstance(result, list):
         if len(expected) != len(result):
@@ -190,7 +220,7 @@ def compare(expected, result, rtol: float, atol: float, values: bool = True) -> 
 
 
 def flat(values: list) -> list[np.ndarray]:
-    """Return the arrays of a list of values, including the arrays of sequences."""
+    """Return the arrays in a list of values and, recursively, in its sequences; empty optionals are left out."""
     return [a for value in values for a in (flat(value) if isinstance(value, list) else [value]) if a is not None]
 
 
@@ -210,7 +240,7 @@ def _equal(expected: np.ndarray, result: np.ndarray, rtol: float, atol: float) -
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Check that a type is a float of 16 bits or more; narrower ones have no values in between."""
+    """Return True for floating-point types of 16 bits or more; elements of narrower types must be equal."""
     return helper.np_dtype_to_tensor_dtype(dtype) in (
         TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
     )  # fmt: skip

@@ -1,19 +1,19 @@
-"""Every test of the onnx package that ONNX Runtime passes: load, save and run, and again after random rewrites.
+"""Check of loading, saving and rewriting on every backend test of the onnx package that ONNX Runtime passes.
 
     python -m tests.nightly.onnx_suite [--kind KIND]
 
-For each data set of a case, with the symbolic dimensions bound to the sizes of the data:
+For each data set of a test, symbolic dimensions are bound to the sizes of the data. Then three checks follow.
 
-1. ONNX Runtime runs the original. If it refuses to, or gives other values than ONNX expects, the case is counted as
-   not run, with the reason.
-2. The graph is loaded and saved. Every node must be one of the original's, its attributes byte for byte, and every
-   output must have the bits that the original gave.
-3. Up to 20 random valid rewrites are applied. The ONNX checker must accept the result, and its outputs must be equal:
-   integers and texts exactly, floats within a tolerance of the largest number, NaN where NaN was.
+1. ONNX Runtime runs the original model. If it refuses the model or gives other outputs than ONNX expects, the test is
+   counted as not run, with the reason.
+2. The model is loaded and saved. Each saved node must equal a node of the original, including all attributes, and the
+   outputs must equal the original's bit for bit.
+3. Up to 20 random valid rewrites are applied. The ONNX checker must accept the result. Its outputs must be equal;
+   floating-point elements may differ by a tolerance relative to the largest element.
 
-A case whose version ONNX Runtime does not know yet is tried again under the newest version that it knows. Every case is
-tried once more with every input but the first turned into a weight, which gives the rules constants to fold. Where a
-model draws random numbers, only types and shapes of the outputs are compared.
+A test with an IR version or opset that ONNX Runtime does not know is tried again with the newest known version. Each
+test is also tried with all inputs but the first turned into weights, so that rules find constants to fold. If a model
+draws random numbers, only data types and shapes of its outputs are compared.
 """
 
 import hashlib
@@ -37,11 +37,11 @@ from rlflow.rules.language import RuleSet, families, load_rules
 from tests.nightly import parser
 from tests.nightly.onnx_cases import KINDS, Case, Difference, compare, flat, load_cases, outputs_of
 
-REWRITES = 20
-IR_VERSION, OPSET = 13, 26  # the newest that ONNX Runtime 1.31 knows
-TOLERANCE = 1e-4  # after rewrites, relative
+REWRITES = 20  # most random rewrites of a model
+IR_VERSION, OPSET = 13, 26  # the newest versions that ONNX Runtime 1.31 knows
+TOLERANCE = 1e-4  # largest accepted relative error after rewrites, except for the data types of TOLERANCES
 TOLERANCES = {"float16": 4e-3, "bfloat16": 3e-2}
-# What ONNX Runtime says when it does not run a model, and how that is counted.
+# Part of an error message of ONNX Runtime → reason under which the test is counted as not run.
 REASONS = {
     "max supported IR version": "the IR version is newer than ONNX Runtime's",
     "under development": "the opset is newer than ONNX Runtime's",
@@ -56,15 +56,21 @@ REASONS = {
 
 
 class Outcome(NamedTuple):
-    """The verdict on a case ("equal", "equal in type and shape", "not run" or "failed"), a reason and the rewrites."""
+    """The result of a backend test.
+
+    Attributes:
+        verdict: "equal", "equal in type and shape", "not run" or "failed".
+        reason: the reason of "not run" or "failed", otherwise "".
+        applied: names of the rules of all rewrites.
+    """
 
     verdict: str
     reason: str = ""
-    applied: tuple[str, ...] = ()  # names of the rewrites
+    applied: tuple[str, ...] = ()
 
 
 class NotRun(Exception):
-    """Raised when ONNX Runtime does not pass the test with the original model; the message says why."""
+    """Raised if ONNX Runtime does not pass a test with the original model; the message is the reason."""
 
 
 def examine(case: Case, rules: RuleSet, seed: int = 0) -> Outcome:
@@ -74,13 +80,22 @@ def examine(case: Case, rules: RuleSet, seed: int = 0) -> Outcome:
             applied += round_trip(case, rules, seed, inputs, run_original(case, inputs, expected))
     except NotRun as error:
         return Outcome("not run", str(error))
-    except Exception as error:  # whatever it is, it is what the suite looks for
+    except Exception as error:  # any other exception is a failure of RLFlow
         return Outcome("failed", f"{type(error).__name__}: {first_line(error)}")
     return Outcome("equal in type and shape" if case.random else "equal", applied=tuple(applied))
 
 
 def run_original(case: Case, inputs: list, expected: list) -> list:
-    """Return ONNX Runtime's outputs of the original model. Raise NotRun."""
+    """Return ONNX Runtime's outputs of the original model.
+
+    Args:
+        case: the test.
+        inputs: the inputs of a data set.
+        expected: the expected outputs.
+
+    Raises:
+        NotRun: ONNX Runtime does not run the model, or its outputs are not the expected ones.
+    """
     try:
         result = outputs_of(case.model, inputs)
     except RLFlowError as error:
@@ -95,7 +110,21 @@ def run_original(case: Case, inputs: list, expected: list) -> list:
 
 
 def round_trip(case: Case, rules: RuleSet, seed: int, inputs: list, before: list) -> list[str]:
-    """Return the names of the rewrites that left the outputs equal. Raise Difference if a rewrite or saving did not."""
+    """Load and save a model, then apply random rewrites, and compare the outputs after both.
+
+    Args:
+        case: the test.
+        rules: the rule set.
+        seed: seed of the rewrites.
+        inputs: the inputs of a data set.
+        before: the outputs of the original model.
+
+    Returns:
+        The names of the rules of all rewrites.
+
+    Raises:
+        Difference: saving changes a node, or saving or the rewrites change an output.
+    """
     graph = load_graph(case.model, symbolic_sizes(case.model, inputs))
     saved = to_model(graph)
     carried_through(case.model, saved)
@@ -111,7 +140,7 @@ def round_trip(case: Case, rules: RuleSet, seed: int, inputs: list, before: list
 
 
 def symbolic_sizes(model: onnx.ModelProto, inputs: list) -> dict[str, tuple[int, ...]]:
-    """Return sizes of the inputs that have a symbolic dimension, as `load_graph` takes them."""
+    """Return name → shape of each input that has a symbolic dimension, as an argument of `load_graph`."""
     initialised = {tensor.name for tensor in model.graph.initializer}
     values = [value for value in model.graph.input if value.name not in initialised]
     return {
@@ -122,14 +151,14 @@ def symbolic_sizes(model: onnx.ModelProto, inputs: list) -> dict[str, tuple[int,
 
 
 def carried_through(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Raise Difference unless every node is one of the original's."""
+    """Raise Difference if a node of the model `after` equals no node of the model `before`."""
     added = Counter(map(_text, after.graph.node)) - Counter(map(_text, before.graph.node))
     if added:
         raise Difference(f"{onnx.NodeProto.FromString(next(iter(added))).op_type} is not as it was")
 
 
 def _text(node: onnx.NodeProto) -> bytes:
-    """Return the node's bytes, without the order of its attributes and the longer name of the standard domain."""
+    """Return the serialised node with sorted attributes and with the domain "ai.onnx" written as ""."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.domain = "" if node.domain == "ai.onnx" else node.domain
@@ -138,7 +167,13 @@ def _text(node: onnx.NodeProto) -> bytes:
 
 
 def substituted(graph: Graph, rules: RuleSet, seed: str) -> tuple[Graph, list[str]]:
-    """Return the graph after random rewrites, and the names of their rules."""
+    """Apply up to REWRITES random rewrites and return (the graph after them, the names of their rules).
+
+    Args:
+        graph: the graph.
+        rules: the rule set.
+        seed: a text that determines the rewrites.
+    """
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))
     state, applied = Task(graph, rules, AnalyticCost()).initial, []
     for _ in range(REWRITES):
@@ -155,7 +190,7 @@ def substituted(graph: Graph, rules: RuleSet, seed: str) -> tuple[Graph, list[st
 
 
 def forms(case: Case) -> Iterator[tuple[str, Case]]:
-    """Yield the case and the cases that are made from it, each with a name."""
+    """Yield (name of the form, case) for the case itself and for its changed forms (see the module docstring)."""
     yield "as it is", case
     known = stamped_older(case)
     if known is not None:
@@ -166,7 +201,7 @@ def forms(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def stamped_older(case: Case) -> Case | None:
-    """Return the case under a version that ONNX Runtime knows, or None if it has such a version already."""
+    """Return the case with IR version and opset lowered to IR_VERSION and OPSET; None if both are not higher."""
     if case.model.ir_version <= IR_VERSION and all(o.domain or o.version <= OPSET for o in case.model.opset_import):
         return None
     model = onnx.ModelProto()
@@ -178,7 +213,10 @@ def stamped_older(case: Case) -> Case | None:
 
 
 def with_weights(case: Case) -> Case | None:
-    """Return the case with every tensor input but the first as an initialiser, or None if it has no such input."""
+    """Return the case with all tensor inputs but the first turned into initialisers; None if there is no such input.
+
+    The initialisers have the values of the first data set.
+    """
     inputs, expected = case.data_sets[0]
     model = onnx.ModelProto()
     model.CopyFrom(case.model)

@@ -1,8 +1,8 @@
-"""Faults to plant in a model, one function for each kind, and the change of the function that the model computes.
+"""Faults that can be planted in a model, and the measurement of their effect on the outputs.
 
-A kind takes a copy of a model and a random generator, plants one fault and returns its place, or None if the model has
-no node for it. `Function.change` compares two models in float64 with ONNX's own reference implementation, so that the
-definition of a fault does not depend on the code under test.
+The function of a kind of fault gets a copy of a model and a random generator, plants one fault in the copy and returns
+the place of the fault in words. It returns None if the model has no place for the fault. `Function.change` compares the
+outputs of two models in float64 with ONNX's own reference implementation, so it does not depend on the code under test.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,23 +16,19 @@ from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.optimisation.validate import relative_error
 from tests.nightly.fuzzing import interface
 
-OPSET = 17  # the reference implementation follows older operators less faithfully
-# (factor, shift) of the drawn inputs that decide whether a fault changes anything
+OPSET = 17  # older models are converted to this opset: the reference implementation follows older operators less well
+# The random inputs are used several times, each time multiplied by a factor and then increased by a shift.
 SCALES = ((1.0, 0.0), (1.0, 2.0), (1.0, -2.0), (30.0, 0.0), (0.03, 0.0), (0.0, 0.0), (-10.0, 10.0))
-Kind = Callable[[onnx.ModelProto, np.random.Generator], str | None]
+Kind = Callable[[onnx.ModelProto, np.random.Generator], str | None]  # see the module docstring
 
 
 # -- weights ---------------------------------------------------------------------------------------
 
 
 def one_element(model, rng):
-    """Change one element of a weight by a standard deviation."""
+    """Increase one element of a weight by the standard deviation of its elements."""
 
     def change(array):
-        """Return the largest relative error of an output, or an error above `enough`.
-
-        The error is infinite if the interface differs or the broken model does not run.
-        """
         array.reshape(-1)[rng.integers(array.size)] += array.std() or 1.0
 
     return _edit_weight(model, rng, change)
@@ -57,7 +53,7 @@ def transposed(model, rng):
 
 
 def swapped_weights(model, rng):
-    """Exchange two weights of one shape."""
+    """Exchange two weights of equal shape."""
     weights = _weights(model, lambda shape: True)
     pairs = [(a, b) for i, a in enumerate(weights) for b in weights[i + 1 :] if a.dims == b.dims]
     if not pairs:
@@ -86,7 +82,7 @@ def to_float16(model, rng):
 
 
 def noise(model, rng):
-    """Add noise of a thousandth to every element of a weight."""
+    """Multiply every element of a weight by 1 + noise with the standard deviation 0.001."""
 
     def change(array):
         array *= (1 + 1e-3 * rng.standard_normal(array.shape)).astype(array.dtype)
@@ -95,7 +91,7 @@ def noise(model, rng):
 
 
 def scalar(model, rng):
-    """Multiply a constant of one element by 1.5: a bound, a scale, an epsilon."""
+    """Multiply a float32 constant of one element by 1.5, or replace it by 0.5 if it is 0."""
     result = [t for t in _constants(model) if t.data_type == TensorProto.FLOAT and np.prod(t.dims, dtype=int) == 1]
     if not result:
         return None
@@ -117,7 +113,7 @@ def _edit_weight(model, rng, change, fits=lambda shape: True) -> str | None:
 
 
 def _weights(model, fits) -> list[onnx.TensorProto]:
-    """Return float initialisers that are read and have more than one element."""
+    """Return the float32 initialisers with more than one element that a node reads and whose shape passes `fits`."""
     read = {name for node in model.graph.node for name in node.input}
     return [
         t for t in model.graph.initializer
@@ -141,7 +137,7 @@ def _put(tensor, array) -> None:
 
 
 def dropped_node(model, rng):
-    """Let the readers of an operator read its first input instead, where the types are the same."""
+    """Remove a node whose output has the type of its first input, and let its readers read this input instead."""
     types = _types(model)
     given = {value.name for value in model.graph.output}
     nodes = [
@@ -160,7 +156,7 @@ def dropped_node(model, rng):
 
 
 def swapped_inputs(model, rng):
-    """Exchange the first two operands of an operator for which their order matters."""
+    """Exchange the first two operands of a Sub, Div, Pow, MatMul or Concat."""
     nodes = [
         n for n in model.graph.node if n.op_type in ("Sub", "Div", "Pow", "MatMul", "Concat") and len(set(n.input)) > 1
     ]
@@ -172,7 +168,7 @@ def swapped_inputs(model, rng):
 
 
 def rewired(model, rng):
-    """Let an operator read an earlier tensor of the same type instead."""
+    """Replace one input of a node by another earlier tensor of the same type."""
     types, earlier, positions = _types(model), [value.name for value in model.graph.input], []
     for node in model.graph.node:
         positions += [
@@ -188,7 +184,7 @@ def rewired(model, rng):
 
 
 def _types(model) -> dict[str, bytes]:
-    """Return the known serialised types by name."""
+    """Return tensor name → serialised type, for all tensors whose type shape inference finds."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     return {v.name: v.type.SerializeToString() for v in (*graph.input, *graph.value_info, *graph.output)}
 
@@ -205,7 +201,7 @@ def stride(model, rng):
 
 
 def pad(model, rng):
-    """Move one row of padding from the end to the beginning, so that no size changes."""
+    """Increase the padding at the beginning of the first axis by 1 and decrease it at the end, if it is not 0."""
 
     def change(attribute):
         half = len(attribute.ints) // 2
@@ -230,7 +226,7 @@ def perm(model, rng):
 
 
 def other_attribute(model, rng):
-    """Change a factor, a window, a group or a flag."""
+    """Change one other attribute: a factor, a window, the number of groups or a flag."""
     names = (
         "alpha", "beta", "bias", "size", "kernel_shape", "dilations", "group", "transB", "keepdims", "approximate",
         "count_include_pad",
@@ -298,14 +294,14 @@ def output_shape(model, rng):
 
 
 def declared_shape(model, rng):
-    """Increase a declared size of an output by one."""
+    """Increase the declared size of the last axis of an output by one."""
     value = model.graph.output[rng.integers(len(model.graph.output))]
     value.type.tensor_type.shape.dim[-1].dim_value += 1
     return value.name
 
 
 def order(model, rng):
-    """Reverse the inputs or the outputs."""
+    """Reverse the order of the outputs, or of the inputs if there is only one output."""
     values = model.graph.output if len(model.graph.output) > 1 else model.graph.input
     reverse = [*values][::-1]
     if len(reverse) < 2 or model.ir_version < 4:
@@ -316,7 +312,7 @@ def order(model, rng):
 
 
 def _rerouted(model, rng) -> tuple[str, str]:
-    """Return the name of an output that no node gives any more, and the new name of its tensor."""
+    """Rename the tensor of a random output, so that a new node can compute the output; return (old, new name)."""
     old = model.graph.output[rng.integers(len(model.graph.output))].name
     new = f"{old}_before"
     for node in model.graph.node:
@@ -325,7 +321,7 @@ def _rerouted(model, rng) -> tuple[str, str]:
     return old, new
 
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[Kind, ...] = (  # all kinds of faults
     one_element, scaled, transposed, swapped_weights, to_bfloat16, to_float16, noise, scalar, dropped_node,
     swapped_inputs,
     rewired, stride, pad, axis, epsilon, perm, other_attribute, renamed_output, output_type, output_values,
@@ -335,7 +331,14 @@ KINDS: tuple[Kind, ...] = (
 
 
 def planted(model: onnx.ModelProto, kind: Kind, rng: np.random.Generator) -> tuple[onnx.ModelProto, str] | None:
-    """Return a copy of the model with one fault of a kind and its place, or None if the model can have no such fault.
+    """Return (copy of the model with one fault, place of the fault in words).
+
+    Return None if the model has no place for the fault.
+
+    Args:
+        model: the model.
+        kind: one of KINDS.
+        rng: the random generator.
     """
     broken = onnx.ModelProto()
     broken.CopyFrom(model)
@@ -347,7 +350,12 @@ def planted(model: onnx.ModelProto, kind: Kind, rng: np.random.Generator) -> tup
 
 
 class Function:
-    """The function of a model in float64, on inputs of its own."""
+    """The outputs of a model in float64 on random inputs, as computed by ONNX's reference implementation.
+
+    Args:
+        model: the model.
+        seed: seed of the inputs.
+    """
 
     def __init__(self, model: onnx.ModelProto, seed: int):
         self.model, drawn = model, _in_double(random_inputs(model, seed))
@@ -358,8 +366,14 @@ class Function:
         self.values = [*_values(model, self.feeds)]
 
     def change(self, broken: onnx.ModelProto, enough: float) -> float:
-        """The largest relative error of an output, or one above `enough`; infinity where the interface differs or
-        nothing comes out."""
+        """Return the largest relative error of an output of the broken model.
+
+        The error is infinite if the interface or a shape differs, or if the broken model does not run.
+
+        Args:
+            broken: the broken model.
+            enough: the comparison stops at the first error above this value, and returns this error.
+        """
         if interface(broken) != interface(self.model):
             return float("inf")
         largest = 0.0
@@ -371,7 +385,7 @@ class Function:
                 largest = max(largest, *errors)
                 if largest > enough:
                     break
-        except Exception:  # of onnx's reference, whatever it is: the original went through
+        except Exception:  # any error of the reference implementation, which has run the original
             return float("inf")
         return largest
 
@@ -384,7 +398,7 @@ def _values(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> Itera
 
 
 def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with float64 in place of float32; older operators take their newer form."""
+    """Return a copy of the model in which float64 replaces float32, converted to OPSET if its opset is older."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     if next(o.version for o in made.opset_import if o.domain in ("", "ai.onnx")) < OPSET:

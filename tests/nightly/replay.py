@@ -1,10 +1,10 @@
-"""Episodes replayed in another process: the same states, masks and costs, bit for bit, whatever the hash seed.
+"""Check that episodes give the same states, action masks and costs in processes with different hash seeds.
 
     python -m tests.nightly.replay [--seconds S]
 
-One process plays random episodes and prints rule names and locations, as a receipt holds them, with a digest of every
-step: the graph's hash, the counts that decide all masks, and the cost. Another process with another hash seed repeats
-the episodes and compares the digests.
+One process plays random episodes and prints the actions as rule names and locations, as in a receipt. For each step it
+also prints a digest of the graph's hash, the location counts, which determine the action masks, and the cost. A process
+with another hash seed repeats the episodes and compares the digests.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ MODELS = (
     "tiny_resnet50", "tiny_bert_base", "tiny_inception_v3", "tiny_vit_base", "tiny_bert_base_fused",
     "light_squeezenet", "light_shufflenet", "light_inception_v1", "resnet50", "bert_base",
 )  # fmt: skip
-EPISODE, STEPS = 100, 2000  # steps of an episode; of a sample
+EPISODE, STEPS = 100, 2000  # most steps of an episode; steps of a sample
 
 
 def task_of(model: str) -> Task:
@@ -40,7 +40,12 @@ def digest(state: RewriteState) -> str:
 
 
 def play(model: str, seed: int) -> None:
-    """Print one line of JSON for each episode."""
+    """Play random episodes of STEPS steps together and print each as one line of JSON.
+
+    Args:
+        model: name of a model of the zoo.
+        seed: seed of the actions.
+    """
     task, rng, steps = task_of(model), np.random.default_rng(seed), STEPS
     while steps > 0:
         state, actions, digests = task.initial, [], []
@@ -57,7 +62,10 @@ def play(model: str, seed: int) -> None:
 
 
 def repeat(model: str) -> None:
-    """Repeat the episodes of standard input; print the number of steps and the first step that differs."""
+    """Repeat the episodes that standard input describes, on the model of this name.
+
+    Print {"steps": number of repeated steps, "differs": description of the first step with another digest or null}.
+    """
     task, steps = task_of(model), 0
     for line in sys.stdin:
         episode, state = json.loads(line), task.initial
@@ -70,7 +78,11 @@ def repeat(model: str) -> None:
 
 
 def both(sample: tuple[str, int]) -> dict:
-    """Play a sample in one process and repeat it in another; return {"steps", "differs"}."""
+    """Play a sample in one process, repeat it in another process and return the output of `repeat`.
+
+    Args:
+        sample: (name of the model, seed).
+    """
     model, seed = sample
 
     def process(hash_seed: int, source, *arguments: str) -> subprocess.Popen:

@@ -1,7 +1,8 @@
-"""Rules that are wrong on purpose: each differs from a shipped rule in one thing.
+"""Variants of shipped rules: rules with one change that mostly makes them wrong.
 
-A condition is dropped or weakened; operands or outputs are swapped; an operator, an attribute or a factor is lost; an
-axis, a permutation, a list, a number or the order of a concatenation is changed. Some variants are still right.
+A condition is dropped or weakened; operands or outputs are exchanged; an operator, an attribute or a factor is left
+out; an axis, a permutation, a list, a number or the order of a concatenation is changed. Some variants are still
+correct rules.
 """
 
 import ast
@@ -20,7 +21,13 @@ ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
 
 class Variant(NamedTuple):
-    """A changed rule with the name of the shipped one, the kind of the change and the change in words."""
+    """A changed rule.
+
+    Attributes:
+        rule: the changed rule; it has the name of the shipped rule.
+        kind: kind of the change, a key of KINDS.
+        change: the change in words.
+    """
 
     rule: Rule
     kind: str
@@ -28,14 +35,23 @@ class Variant(NamedTuple):
 
 
 def spread(rules: Iterable[Rule], count: int | None = None) -> list[Variant]:
-    """Return all variants of the rules, or `count` of them: one of each rule, then another of each, in a fixed order.
+    """Return variants of the rules: first one variant of each rule, then a second one of each, and so on.
+
+    Args:
+        rules: the rules.
+        count: largest number of variants; None for all variants.
     """
     each = [variants(rule, first) for first, rule in enumerate(rules)]
     return list(itertools.islice(in_turn(each), count))
 
 
 def variants(rule: Rule, first: int = 0) -> Iterator[Variant]:
-    """Yield the variants of a rule, the kinds taking turns from kind number `first` on."""
+    """Yield the variants of a rule without repetitions; the kinds of KINDS alternate.
+
+    Args:
+        rule: the rule.
+        first: index of the first kind, modulo the number of kinds.
+    """
     names, known = list(KINDS), {rule.text}
     names = names[first % len(names) :] + names[: first % len(names)]
     for kind, change, variant in in_turn([_of_kind(rule, name) for name in names]):
@@ -49,7 +65,7 @@ def _of_kind(rule: Rule, kind: str) -> Iterator[tuple[str, str, Rule]]:
 
 
 def in_turn(iterators: list[Iterator]) -> Iterator:
-    """Yield the first item of each iterator, then the second of each, and so on."""
+    """Yield the first item of each iterator, then the second item of each, and so on."""
     nothing = object()
     for row in itertools.zip_longest(*iterators, fillvalue=nothing):
         yield from (item for item in row if item is not nothing)
@@ -63,14 +79,23 @@ def clauses_of(rule: Rule) -> list[str]:
 
 
 def with_clause(rule: Rule, position: int, clause: str | None) -> str:
-    """Return the text of the rule with another clause at a position, or without the clause."""
+    """Return the text of the rule with one clause replaced or removed.
+
+    Args:
+        rule: the rule.
+        position: index of the clause in `clauses_of(rule)`.
+        clause: the new clause; None to remove the clause.
+    """
     lines = rule.text.split("\n  ")
     lines[position + 2 : position + 3] = [] if clause is None else [clause]
     return "\n  ".join(lines)
 
 
 def conditions_of(rule: Rule) -> Iterator[tuple[int, int, str, str]]:
-    """Yield (number of the condition, position among the clauses, its expression, ` else ` and its reason)."""
+    """Yield (number, position, expression, reason) of each condition of a rule.
+
+    `position` is the index of the condition in `clauses_of(rule)`, and `reason` is its end, ` else "…"` or "".
+    """
     positions = [position for position, clause in enumerate(clauses_of(rule)) if clause.startswith("if ")]
     for number, position in enumerate(positions):
         body = clauses_of(rule)[position].removeprefix("if ")
@@ -114,7 +139,12 @@ def weaker(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def changed(text: str, change: Callable[[ast.expr], Iterable[ast.expr]]) -> Iterator[ast.expr]:
-    """Yield the expression with one of its parts changed, for every part and every change of it."""
+    """Yield the syntax trees of an expression in which one node is replaced, for every node and every replacement.
+
+    Args:
+        text: the expression.
+        change: function from a node of the syntax tree to its replacements.
+    """
     tree = ast.parse(text, mode="eval").body
     for position, node in enumerate(ast.walk(tree)):
         for other in change(node):
@@ -123,7 +153,7 @@ def changed(text: str, change: Callable[[ast.expr], Iterable[ast.expr]]) -> Iter
 
 
 class _Put(ast.NodeTransformer):
-    """Transformer that replaces one node by another."""
+    """A transformer of syntax trees that replaces the node `old` by the node `new`."""
 
     def __init__(self, old: ast.AST, new: ast.AST):
         self.old, self.new = old, new
@@ -151,7 +181,13 @@ def another_order(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def of_expressions(change: Callable[[ast.expr], Iterable[ast.expr]]) -> Callable[[Rule], Iterator[tuple[str, Rule]]]:
-    """Yield changes of computed values of the right side: its literals, and numbers that a `let` defines."""
+    """Return a function that yields (change in words, changed rule) for changes of expressions in a rule.
+
+    The expressions are the literals on the right side of the rule and the definitions of its `let` clauses.
+
+    Args:
+        change: function from a node of an expression to its replacements.
+    """
 
     def result(rule: Rule) -> Iterator[tuple[str, Rule]]:
         yield from of_operators(lambda op: _literals(op, change))(rule)
@@ -190,7 +226,12 @@ def literal(tree: ast.expr) -> Literal:
 
 
 def of_operators(change: Callable[[Op], Iterable[tuple[str, object]]]) -> Callable[[Rule], Iterator[tuple[str, Rule]]]:
-    """Yield changes of one operator of the right side: into another operator, or into one of its inputs."""
+    """Return a function that yields (change in words, changed rule) for changes of operators on the right side.
+
+    Args:
+        change: function from an operator to pairs (change in words, replacement). The replacement is an operator, or
+            the pattern of a tensor that takes the place of the operator's result.
+    """
 
     def result(rule: Rule) -> Iterator[tuple[str, Rule]]:
         for op in rule.target_ops:
@@ -201,7 +242,13 @@ def of_operators(change: Callable[[Op], Iterable[tuple[str, object]]]) -> Callab
 
 
 def rewritten(pattern, key: int, other):
-    """Return the pattern with the operator of that key replaced by another operator or by a tensor."""
+    """Return a pattern in which one operator is replaced.
+
+    Args:
+        pattern: the pattern.
+        key: key of the operator.
+        other: the new operator, or the pattern of a tensor.
+    """
     if not isinstance(pattern, Output):
         return pattern
     if pattern.op.key == key:
@@ -215,7 +262,7 @@ def with_target(rule: Rule, target: tuple) -> Rule:
 
 
 def made(rule: Rule, **changes) -> Rule:
-    return replace(rule, symmetric=False, **changes)  # its two roots may no longer be alike
+    return replace(rule, symmetric=False, **changes)  # after the change its two roots may differ
 
 
 def with_attribute(op: Op, name: str, value: Literal) -> Op:
@@ -282,6 +329,7 @@ def _attributes(op: Op, wanted: str, changed_to: str) -> Iterator[tuple[str, Op]
             yield f"{name} of {op.op} is {ast.unparse(tree)}", with_attribute(op, name, literal(tree))
 
 
+# Kind → function that yields (change in words, changed rule).
 KINDS: dict[str, Callable[[Rule], Iterator[tuple[str, Rule]]]] = {
     "condition dropped": dropped_conditions,
     "operands exchanged": of_operators(exchanged_operands),
