@@ -204,7 +204,7 @@ class Interface:
 
     @cached_property
     def semantics(self) -> bytes:
-        """The declared opsets and the model's own functions, serialised: they define the meaning of the operators."""
+        """The imported opsets and the model's own functions, serialised; together they define what operators mean."""
         functions = [f.SerializeToString(deterministic=True) for f in self.template.functions]
         declared = self.opsets.items() - RUNTIME_OPSET.items()
         return repr((sorted(declared), functions)).encode()
@@ -279,7 +279,7 @@ class Graph:
         return producer is not None and self.nodes[producer].constant
 
     def opset(self, domain: str) -> int:
-        """Return the version of an operator domain; 0 if neither the model imports it nor a rule may use it."""
+        """Return the version of an operator domain; 0 if the model does not import it and rules may not use it."""
         return self.interface.opsets.get(domain, RUNTIME_OPSET.get(domain, 0))
 
     @cached_property

@@ -69,11 +69,11 @@ def walk(roots: Iterable[int], sources) -> Order:
 
 
 class _WalkChanged(Exception):
-    """Raised if the walk through the old nodes changes, or if a gap has no numbers left."""
+    """Raised if an edit changes the walk through the old nodes, or if a gap between old numbers is used up."""
 
 
 def after(edit: Edit) -> Order | None:
-    """Return the order after the edit, or None if `walk` must compute it again."""
+    """Return the order of the graph after an edit, or None if only `walk` can compute it."""
     try:
         new = list(_number_new_nodes(_Walk(edit).events()))
     except _WalkChanged:

@@ -218,7 +218,7 @@ def shape_value(graph_or_constants, tensor: int) -> np.ndarray | None:
 
 
 def steers(kind: TensorType) -> bool:
-    """Return True if rules and shape inference may read the content of a constant of this type."""
+    """Return True if a constant of this type is so small that rules and shape inference may read its content."""
     return kind.size <= SHAPE_VALUE_LIMIT or (kind.dtype == onnx.TensorProto.BOOL and kind.size <= FLAGS_LIMIT)
 
 
@@ -264,7 +264,7 @@ def tensor_type(proto: onnx.TypeProto | None) -> TensorType | None:
 
 
 def type_proto(kind: TensorType) -> onnx.TypeProto:
-    """Return the type for ONNX's inference, in which symbolic sizes have unique names (see symbolic.py)."""
+    """Return the ONNX type of a TensorType; a symbolic size appears under its name from `symbolic.name_of`."""
     shape = kind.shape
     if shape is not None:
         shape = [symbolic.name_of(size) if type(size) is Dim else size for size in shape]

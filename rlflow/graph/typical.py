@@ -109,7 +109,7 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
 
 
 def _check_memory(graph: Graph, sizes: Sizes) -> None:
-    """Raise RLFlowError if a tensor is too large or has a negative size at these sizes."""
+    """Raise RLFlowError if a tensor is too large or has a negative size when the symbols have the given sizes."""
     types = graph.at(sizes).types
     try:
         check_types({name: types[tensor] for tensor, name in graph.interface.names.items() if tensor in types})

@@ -483,7 +483,7 @@ class _Planner:
 
     @cached_property
     def replaced_nodes_run(self) -> bool:
-        """True if ONNX Runtime has kernels for all replaced nodes."""
+        """True if ONNX Runtime has kernels for all matched nodes."""
         from rlflow.graph.onnx_runtime import has_kernel
 
         graph = self.graph
@@ -540,6 +540,6 @@ class _Planner:
 
 
 def _fits_float32(attribute) -> bool:
-    """Return whether all floats in an attribute's value are exact in float32."""
+    """Return True if float32 can hold all floats in an attribute's value exactly."""
     numbers = attribute if isinstance(attribute, tuple) else (attribute,)
     return all(float(np.float32(number)) == number for number in numbers if isinstance(number, float))

@@ -196,7 +196,7 @@ def compose(first: tuple, second: tuple) -> tuple[int, ...]:
 
 
 def inverse(perm: tuple) -> tuple[int, ...]:
-    """Return the inverse of a permutation."""
+    """Return the permutation that undoes `perm`, so that Transpose by both leaves a tensor unchanged."""
     return tuple(int(k) for k in np.argsort(perm))
 
 

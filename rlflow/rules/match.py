@@ -148,7 +148,7 @@ class Attempt:
         return type(self)(self.graph, self.bindings.copy(), self.matched.copy())
 
     def makers(self, tensor: int) -> Iterable[int]:
-        """Return the ids of the nodes that give the tensor: at most one in a graph, several in an e-graph."""
+        """Return the ids of the nodes that compute a tensor: at most one in a graph, possibly several in an e-graph."""
         producer = self.graph.producers.get(tensor)
         return () if producer is None else (producer,)
 

@@ -1,4 +1,4 @@
-"""The patterns that make up the two sides of a rule (tensors, operators, literals), and their printed form."""
+"""The classes of patterns of which the two sides of a rule consist (tensors, operators, literals), and their text."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from rlflow.rules.expressions import Expression
 
 
 class Var(NamedTuple):
-    """A tensor variable."""
+    """A variable that stands for one tensor."""
 
     name: str
 
@@ -18,7 +18,7 @@ class Star(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """An optional input that is left out although a later input is given."""
+    """An optional input that is omitted although a later input is present, written `None` in rule files."""
 
 
 class Literal(NamedTuple):

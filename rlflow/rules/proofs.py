@@ -36,7 +36,7 @@ class Proof:
     how: str
 
     def record(self) -> dict:
-        """Return the proof as a dictionary for JSON."""
+        """Return attribute name → value, for JSON."""
         return asdict(self)
 
 

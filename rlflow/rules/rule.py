@@ -1,4 +1,4 @@
-"""A rewrite rule and a set of rules, as the other packages see them."""
+"""The classes of a rewrite rule, its conditions and a set of rules; language.py creates their instances."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,7 +59,7 @@ class Rule:
 
     @cached_property
     def target_ops(self) -> tuple[Op, ...]:
-        """Distinct operators of the target."""
+        """Distinct operators of the target, in depth-first order from the outputs."""
         return tuple(ops_of(self.target).values())
 
     @cached_property
@@ -69,7 +69,7 @@ class Rule:
 
     @cached_property
     def root_positions(self) -> tuple[int, ...]:
-        """Positions of the roots in `ops`."""
+        """Positions in `ops` of the operators that give the outputs of the source."""
         return tuple(self.ops.index(root) for root in self.roots)
 
     @cached_property
@@ -100,7 +100,7 @@ class Rule:
 
     @cached_property
     def depth(self) -> int:
-        """Number of operators on the longest path from a root to an operand."""
+        """Number of operators on the longest path from a root of the source to a variable or literal."""
         return max(depth_of(output.op) for _, output in self.source)
 
     @cached_property
