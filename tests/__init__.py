@@ -1,1 +1,1 @@
-"""Tests, in folders like those of the packages that they are of. toys/ has the small stand-ins that several share."""
+"""Tests; each folder tests the package of the same name. toys/ has small models and tasks that several tests use."""

@@ -1,6 +1,8 @@
-"""Loads hostile files, each in a process of its own, and says what it cost: `python -m tests.hostile FILE...`
+"""Program that loads hostile ONNX files, each in its own process, and prints the result and the resources used.
 
-A file that is accepted is also shown to the agent and written again.
+    python -m tests.hostile FILE...
+
+For an accepted file, the observation arrays are computed and the model is written, too.
 """
 
 import json
@@ -16,12 +18,21 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules
 
-SECONDS, BYTES = 60, 8 << 30  # of computing, of memory: where a process is ended, so that nothing else suffers
-LONG = 100_000  # operators; whoever asks for so many waits for the agent too
+SECONDS, BYTES = 60, 8 << 30  # limits of processor time and of memory, at which a process is ended
+LONG = 100_000  # number of nodes from which on a model is only loaded
 
 
 def tried(path: str, rules) -> dict:
-    """What the file did: error and kind (None if it was accepted), seconds of the load, peak bytes."""
+    """Load a file in a forked process with limited time and memory.
+
+    Args:
+        path: the file.
+        rules: the rule set.
+
+    Returns:
+        "error" and "kind": message and class name of the exception, or None if the file was accepted; the kind is
+            "death" if the process died. "seconds": processor time of loading. "peak": peak memory in bytes.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -39,7 +50,7 @@ def tried(path: str, rules) -> dict:
 
 
 def outcome(path: str, rules) -> dict:
-    started, seconds = time.process_time(), None  # which goes on only while this process computes
+    started, seconds = time.process_time(), None  # processor time, so that other processes do not count
     try:
         graph = load_graph(path)
         seconds = time.process_time() - started

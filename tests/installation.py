@@ -1,4 +1,4 @@
-"""The wheel, installed into an environment outside the checkout that has what setup.py declares and nothing else."""
+"""Installation of the wheel in a virtual environment that has only the packages that setup.py requires."""
 
 import shutil
 import subprocess
@@ -15,7 +15,11 @@ OFFLINE = ["--no-deps", "--no-index"]
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel of the checkout, made of a copy, in which no earlier build has left anything."""
+    """Build the wheel and return its path; a copy of the sources is built, without files of earlier builds.
+
+    Args:
+        folder: folder of the copy and of the wheel.
+    """
     sources = folder / "sources"
     sources.mkdir()
     for name in SOURCES:
@@ -29,12 +33,17 @@ def build_wheel(folder: Path) -> Path:
 
 
 def install(wheel: Path, environment: Path) -> Path:
-    """Makes an environment with the wheel and what it requires without extras; its folder site-packages.
+    """Make a virtual environment with the wheel and the packages that it requires, and return its site-packages.
 
-    The required packages are links to those of this environment, so that nothing is fetched.
+    Packages of extras are not installed. The required packages are symbolic links to the packages of this process, so
+    nothing is downloaded.
+
+    Args:
+        wheel: the wheel.
+        environment: folder of the new virtual environment.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    into = [*PIP, "--python", environment / "bin" / "python", "install", "--ignore-installed"]  # in a checkout, say
+    into = [*PIP, "--python", environment / "bin" / "python", "install", "--ignore-installed"]  # even if importable
     subprocess.run([*into, *OFFLINE, wheel], check=True)
     site_packages = next(environment.glob("lib/python*/site-packages"))
     for name in required(site_packages):
@@ -46,7 +55,7 @@ def install(wheel: Path, environment: Path) -> Path:
 
 
 def required(site_packages: Path) -> set[str]:
-    """Names of all distributions that those in the folder require, and that these require in turn."""
+    """Return the names of all distributions that the distributions in a folder require, directly or indirectly."""
     waiting = [line for one in distributions(path=[str(site_packages)]) for line in one.requires or ()]
     names: set[str] = set()
     while waiting:

@@ -1,5 +1,7 @@
-"""What workers may run into. Tests put these in the place of `rlflow.collect.rollouts._play_shard`, and any process
-finds them.
+"""Functions that fail in the ways in which workers of `collect` can fail.
+
+Tests replace `rlflow.collect.rollouts._play_shard` by one of these functions. They are in a module, so that every
+process can import them.
 """
 
 import os
@@ -23,7 +25,7 @@ def is_first_try(path: str) -> bool:
 
 
 def dies_first(spec, seed, indices, by_rule, path):
-    """Is killed once for every shard: for even ones before it is written, for odd ones when it is."""
+    """Kill this process at the first try of every shard: before an even shard is written, after an odd one."""
     odd = indices[0] // rollouts.SHARD_EPISODES % 2
     if is_first_try(path):
         if odd:
@@ -41,17 +43,20 @@ def dies_of_shard_1(spec, seed, indices, by_rule, path):
 
 
 def takes_its_node_down(spec, seed, indices, by_rule, path):
-    """The first shard that comes to the node named in `doomed` ends that node. Shards take long enough to go to all."""
+    """Kill the Ray node that the file `doomed` names, once, when it plays a shard.
+
+    Every shard takes at least 0.2 s, so that all nodes get some.
+    """
     doomed = Path(path).parent.parent / "doomed"
     if node() == doomed.read_text() and is_first_try(doomed):
-        os.kill(os.getppid(), signal.SIGKILL)  # the process that stands for the node
+        os.kill(os.getppid(), signal.SIGKILL)  # the Ray process of the node
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.2)
     return play_shard(spec, seed, indices, by_rule, path)
 
 
 def writes_elsewhere(spec, seed, indices, by_rule, path):
-    """What a node does whose disk is its own."""
+    """Write the shard to another path, like a node without the shared file system."""
     return play_shard(spec, seed, indices, by_rule, f"{path}.elsewhere")
 
 

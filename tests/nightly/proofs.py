@@ -15,7 +15,7 @@ def differences(rules: list[Rule], proofs: list[Proof], records: dict[str, dict]
     Args:
         rules: the rules.
         proofs: the new proof of each rule.
-        records: the proof records by hash, as `load_proofs` returns them.
+        records: rule name → proof record, as `load_proofs` returns them.
     """
     result = []
     for rule, proof in zip(rules, proofs, strict=True):
