@@ -1,4 +1,4 @@
-"""What machines call: `.ci/run` remembers nothing, and the Makefile takes the newest Python that works."""
+"""Tests of `.ci/run`, which keeps no state between runs, and of the Makefile's choice of the newest working Python."""
 
 import os
 import re
@@ -19,7 +19,14 @@ PYTHONS = ("python3.13", "python3.12", "python3.11", "python3")
 
 
 def called(*command, programs: dict[str, str], folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    """A command in a folder and with no other environment; programs: scripts that are found first."""
+    """Run a command in a folder.
+
+    Args:
+        command: program and arguments.
+        programs: name → text of scripts that come first on PATH.
+        folder: the working folder.
+        environment: all environment variables except PATH.
+    """
     (folder / "bin").mkdir()
     for name, text in programs.items():
         (folder / "bin" / name).write_text(text)
@@ -51,7 +58,14 @@ def test_the_tests_run_with_nothing_that_the_machine_remembers(tmp_path, pip):
 def made(
     folder: Path, *arguments: str, working: tuple[str, ...], target: str = ".venv/bin/pip"
 ) -> subprocess.CompletedProcess:
-    """`make` of the environment where these Pythons work and the others do not."""
+    """Run `make` with fake Python interpreters; only some of them work.
+
+    Args:
+        folder: the working folder.
+        arguments: arguments of make.
+        working: names of the interpreters that succeed; the other ones in PYTHONS exit with status 1.
+        target: the target.
+    """
     shutil.copy(ROOT / "Makefile", folder)
     programs = {name: f"#!/bin/sh\nexit {int(name not in working)}\n" for name in PYTHONS}
     return called("make", *arguments, target, programs=programs, folder=folder)

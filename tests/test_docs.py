@@ -1,6 +1,4 @@
-"""What the documents name is there: paths, attributes of modules, options. So with the docstrings of modules, where
-decisions stand.
-"""
+"""Tests that paths, module attributes and options exist if documents name them, and files if module docstrings do."""
 
 import ast
 import builtins
@@ -27,7 +25,7 @@ SUFFIXES = (".py", ".md", ".yaml", ".json", ".rules")
 
 
 def prose(page: str) -> list[str]:
-    """The lines outside blocks of code and outside what benchmarks.record writes."""
+    """Return the lines of a page without code blocks and without the blocks that benchmarks.record writes."""
     text = (ROOT / page).read_text()
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"<!-- begin.*?<!-- end -->", "", text, flags=re.DOTALL).splitlines()
@@ -42,8 +40,9 @@ def links(line: str) -> list[str]:
 
 
 def missing_paths(page: str) -> list[str]:
-    """Quoted paths of which nothing has the name. A bare name is in the folder of the path that stands before it in its
-    line.
+    """Return the links and the paths in backquotes of a page that do not exist.
+
+    A file name without a folder belongs to the folder of the preceding path in its line.
     """
     missing, own = [], (ROOT / page).parent
     for line in prose(page):
@@ -70,7 +69,7 @@ def missing_paths(page: str) -> list[str]:
 
 
 def missing_names(page: str) -> list[str]:
-    """Quoted dotted names, such as rlflow.common.task.State, that no module has."""
+    """Return the dotted names in backquotes, such as rlflow.common.task.State, that do not occur in their module."""
     missing = []
     for name in [name for line in prose(page) for name in quoted(line)]:
         parts = name.split(".")
@@ -88,7 +87,7 @@ def missing_names(page: str) -> list[str]:
 
 
 def missing_options(page: str) -> list[str]:
-    """Quoted names such as dream.max_steps that begin with a group of options and are none."""
+    """Return the names in backquotes, such as dream.max_step, that begin with a group of options but are no option."""
     known, missing = {"env.step", *all_options()}, []
     groups = {name[: end.start()] for name in known for end in re.finditer(r"\.", name)}
     for name in [name.partition("=")[0].rstrip(".*") for line in prose(page) for name in quoted(line)]:
@@ -116,7 +115,12 @@ def docstring(path: Path) -> str:
 
 
 def missing_files(path: Path, text: str) -> list[str]:
-    """Files of Python that the text, a docstring of `path`, names, and that are neither beside it nor of the root."""
+    """Return the names of .py files in a text that exist neither beside `path` nor relative to the repository's root.
+
+    Args:
+        path: the Python file whose docstring is checked.
+        text: the docstring.
+    """
     names = re.findall(r"[\w./]*\w\.py\b", text)
     return [name for name in names if not (path.parent / name).exists() and not (ROOT / name).exists()]
 

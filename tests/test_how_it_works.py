@@ -1,4 +1,4 @@
-"""The estimates that docs/HOW_IT_WORKS.md states are computed again and compared."""
+"""Tests that recompute the estimates in docs/HOW_IT_WORKS.md and in its pictures."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which way imports go (docs/ARCHITECTURE.md), lazily imported modules included."""
+"""Tests of the direction of imports between packages (docs/ARCHITECTURE.md), including imports inside functions."""
 
 import ast
 import subprocess
@@ -17,11 +17,11 @@ from worldmodel import WORLD_MODELS
 ROOT = Path(__file__).parent.parent
 LEARNING = {"tensorflow", "sonnet", "graph_nets", "tensorboard", "keras", "torch", "cma"}
 HEAVY = LEARNING | {"numpy", "tqdm", "gymnasium", "onnx", "onnxruntime", "matplotlib", "scipy", "omegaconf", "optuna"}
-ROOF = "rlflow.cli"  # the only one that sees all packages, and that none of them imports
+ROOF = "rlflow.cli"  # the only package that may import all packages; no package imports it
 STAGES = "controllers.stages"  # trains controllers in the dream; no controller imports it
 FRONT_DOOR = [ROOT / "rlflow" / name for name in ("__init__.py", "library.py")]
 ABOVE = {ROOF, "rlflow.library", "run", "benchmarks", "tests"}
-FORBIDDEN = {  # package: what none of its files may import, at the top or inside a function
+FORBIDDEN = {  # package → modules that none of its files may import, at the top or inside a function
     "rlflow": {"worldmodel", "controllers", *ABOVE, *LEARNING},
     "worldmodel": {"controllers", *ABOVE},
     "controllers": {"worldmodel.dream", STAGES, *ABOVE},
@@ -31,7 +31,7 @@ FORBIDDEN = {  # package: what none of its files may import, at the top or insid
 
 
 def imported(path: Path) -> set[str]:
-    """Full names of everything that a file imports, wherever the statement stands."""
+    """Return the full names of all modules and attributes that a file imports, also inside functions."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -49,9 +49,9 @@ def imported(path: Path) -> set[str]:
 
 
 def files_of(package: str) -> list[Path]:
-    """Return the files of a package, without those of the roof, the front door and the stages.
+    """Return the files of a package, without the files of ROOF, FRONT_DOOR and STAGES.
 
-    The front door counts as part of the roof.
+    The files of FRONT_DOOR count as files of ROOF.
     """
     inner = [ROOT.joinpath(*name.split(".")) for name in (ROOF, STAGES) if name != package]
     paths = sorted(ROOT.joinpath(*package.split(".")).rglob("*.py"))
@@ -68,8 +68,7 @@ def test_imports_go_one_way(package):
                 assert name != forbidden and not name.startswith(f"{forbidden}."), f"{path.relative_to(ROOT)}: {name}"
 
 
-# The floors inside rlflow: a package imports what stands before it, never what comes after. On one floor nobody imports
-# another.
+# The floors (layers) inside rlflow, lowest first. A package imports only packages of lower floors.
 FLOORS = (
     ("common",), ("graph", "zoo"), ("rules",), ("costs", "proving"), ("env",), ("search", "collect"), ("optimisation",),
     ("memory",), ("reports",), ("tasks",), ("runs",), ("cli",),
@@ -77,7 +76,7 @@ FLOORS = (
 
 
 def floor_of(module: str) -> tuple[int, str] | None:
-    """(the number of the floor, the room) of a module of rlflow; None for one of other packages."""
+    """Return (index in FLOORS, full name of the package) for a module of rlflow, or None for any other module."""
     rooms = {f"rlflow.{room}": (number, room) for number, rooms in enumerate(FLOORS) for room in rooms}
     inside = [name for name in rooms if module == name or module.startswith(f"{name}.")]
     return rooms[max(inside, key=len)] if inside else None
@@ -128,7 +127,7 @@ def test_no_module_imports_in_a_circle():
 
 
 def names_of(path: Path, package: str) -> set[str]:
-    """Full names of what a file imports from a package."""
+    """Return the full names of the attributes and submodules that a file imports from a package."""
     return {name for name in imported(path) if name.rpartition(".")[0] == package}
 
 
@@ -145,11 +144,11 @@ def test_run_py_only_calls_the_roof():
     assert imported(ROOT / "run.py") == {"sys", f"{ROOF}.main", f"{ROOF}.main.main"} and len(text.splitlines()) <= 15
 
 
-IMPORTS = "import sys\n{}\nprint(*sorted(sys.modules))"  # a program that says what was imported
+IMPORTS = "import sys\n{}\nprint(*sorted(sys.modules))"  # a program that prints the names of all imported modules
 
 
 def imported_by(statement: str) -> set[str]:
-    """Names of the modules that a fresh process has after the statement."""
+    """Return the names of all modules that a new process has imported after executing the statement."""
     command = [sys.executable, "-c", IMPORTS.format(statement)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

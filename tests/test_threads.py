@@ -1,5 +1,6 @@
-"""Threads as the user runs the model: how many there are by default, how kernels are timed with several, and that these
-decide what is delivered, whatever one thread would say.
+"""Tests of the number of threads: its default, timings of kernels with several threads, and its effect on delivery.
+
+A candidate is delivered only if it is faster with the chosen number of threads.
 """
 
 import json
@@ -25,7 +26,7 @@ RATIOS = {"faster": (0.9, 0.88, 0.92), "slower": (1.1, 1.08, 1.12), "no differen
 
 @pytest.fixture
 def cores(monkeypatch):
-    """cores(N): this process may use so many, and nobody wishes for another number."""
+    """Return a function of N that sets the default number of threads to N."""
     return lambda count: monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", str(count))
 
 
@@ -62,7 +63,7 @@ def test_all_commands_mean_the_same_by_threads(command, capsys):
 
 
 def test_several_threads_are_awake_when_a_kernel_is_timed_and_no_run_has_that_on_it(monkeypatch):
-    """Of the empty model, too: that is what is taken off."""
+    """The empty model, whose time is subtracted from the time of a kernel, is timed in the same way."""
     timed = []
     monkeypatch.setattr(timing, "session", lambda model, *given: timed.append(model) or session(model, *given))
     for threads in (1, 2):
@@ -94,7 +95,17 @@ def measured(verdict: str, threads: int) -> dict:
 
 
 def delivered(monkeypatch, folder, threads: int, verdicts: dict[int, str]) -> tuple[dict, list[int]]:
-    """A delivery where the candidate does so with so many threads; the numbers of threads that it was measured with."""
+    """Deliver a candidate with faked measurements.
+
+    Args:
+        monkeypatch: the fixture of pytest.
+        folder: folder of all files.
+        threads: the chosen number of threads.
+        verdicts: number of threads → verdict of the faked measurement.
+
+    Returns:
+        (outcome of the delivery, the numbers of threads with which the candidate was measured).
+    """
     asked = []
 
     def measure(source, path, threads, *_, **__) -> dict:
