@@ -1,4 +1,4 @@
-"""The command line of RLFlow, from a checkout: `python run.py --help` teaches it."""
+"""The command line of RLFlow in a checkout; `python run.py --help` lists the commands."""
 
 import sys
 

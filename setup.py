@@ -2,7 +2,7 @@ from setuptools import find_packages, setup
 
 TENSORFLOW = [
     "tensorflow-cpu>=2.20,<3; sys_platform == 'linux' and platform_machine == 'x86_64'",
-    "tensorflow>=2.20,<3; sys_platform != 'linux' or platform_machine != 'x86_64'",  # the other has no wheel
+    "tensorflow>=2.20,<3; sys_platform != 'linux' or platform_machine != 'x86_64'",  # tensorflow-cpu has no wheel here
 ]
 
 setup(
@@ -11,7 +11,7 @@ setup(
     description="Makes ONNX models faster by proved rules, and learns how in a dream.",
     license="MIT",
     python_requires=">=3.11,<3.14",
-    # In a checkout the shipped configs lie in configs/; installed, they are the package rlflow.configs.
+    # The folder configs/ of a checkout is installed as the package rlflow.configs.
     packages=[*find_packages(include=["rlflow*", "worldmodel*", "controllers*"]), "rlflow.configs"],
     package_dir={"rlflow.configs": "configs"},
     package_data={
@@ -19,7 +19,7 @@ setup(
         "rlflow.configs": ["*.yaml", "sweeps/*.yaml"], "controllers.topoformer": ["shipped/*"],
     },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},
-    # Bounds; constraints.txt holds the exact set that was tested together.
+    # Ranges of versions; constraints.txt holds the exact versions that were tested together.
     install_requires=[
         "numpy>=2.0,<3",
         "onnx>=1.20,<2",
@@ -31,10 +31,10 @@ setup(
         "psutil>=6,<8",
         "matplotlib>=3.9,<4",
         "scipy>=1.15,<2",
-        "tensorboard>=2.20,<3",  # every run keeps its curves as event files
+        "tensorboard>=2.20,<3",  # every run writes its curves as event files
     ],
     extras_require={
-        # the learners that are neural networks or evolve, and sweeps
+        # world models, controllers that learn, and sweeps
         "learn": [
             *TENSORFLOW,
             "dm-sonnet>=2.0.2,<3", "graph_nets>=1.1,<2", "cma>=4.0,<5", "optuna>=5,<6",
@@ -43,19 +43,19 @@ setup(
             "pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "pytest-timeout>=2.3,<3",
             "ruff>=0.9,<1", "ray>=2.40,<3",
             "z3-solver>=4.13,<6",
-            "setuptools>=77",  # builds the wheel
-            "playwright>=1.49,<2",  # looks at the reports with a browser
+            "setuptools>=77",  # for building the wheel
+            "playwright>=1.49,<2",  # for tests of the reports in a browser
         ],
-        "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
-        "distributed": ["ray>=2.40,<3"],  # collecting on several machines
-        # exporters and the tools that RLFlow is compared with, for benchmarks.exports;
-        # benchmarks/exports/constraints.txt holds the exact set
+        "prove": ["z3-solver>=4.13,<6"],  # for proving rules; applying proved rules does not need it
+        "distributed": ["ray>=2.40,<3"],  # for collecting on several machines
+        # for benchmarks.exports: exporters, and the tools with which RLFlow is compared;
+        # benchmarks/exports/constraints.txt holds the exact versions
         "exports": [
             *TENSORFLOW,
             "keras>=3.10,<4", "tf2onnx>=1.17,<2",
             "torch>=2.13,<3", "torchvision>=0.28,<1", "timm>=1.0,<2", "transformers>=5,<6", "onnxscript>=0.7,<1",
             "onnxsim>=0.8,<1", "onnxslim>=0.1.90,<1", "openvino>=2026,<2027",
         ],
-        "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/TRAIN_AN_AGENT.md
+        "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents of docs/TRAIN_AN_AGENT.md
     },
 )  # fmt: skip
