@@ -1,5 +1,7 @@
-"""The command line as the tests call it: in this process or in its own, with budgets that take seconds; with the
-MDN-RNN but for EDITS.
+"""Calls of the command line for tests, in the process of the test or in a new process, and checks of its output.
+
+With the options TINY a command takes seconds; the world model is the MDN-RNN. The options EDITS choose the world model
+`edits` instead.
 """
 
 import os
@@ -15,15 +17,16 @@ ROOT = Path(__file__).parent.parent
 ENDING = re.compile(r"(?P<name>\w+): +(?P<text>.+)")
 TINY = ("--config", str(ROOT / "tests" / "tiny.yaml"))
 EDITS = (*TINY, "world_model.name=edits")
-MOST_LINES, LAST_LINES = 25, 5  # of `optimise`, progress left out: all, and those that state the result
-WANTED = {  # what each of the last lines says
+# Lines of `optimise` without progress bars: the largest number of all lines; the number of lines that state the result.
+MOST_LINES, LAST_LINES = 25, 5
+WANTED = {  # name of each line that states the result → pattern of its text
     "result": r"Measured .* of the original's latency, 95 % interval .*; estimated .* % faster.*|No gain: .*",
     "sure": r".+",
     "model": r".+\.onnx",
     "report": r".+\.html",
     "next": r".*run\.py (validate|bound) .*",
 }
-PROGRESS = re.compile(r"\[\d+:\d\d(:\d\d)?[<,]")  # of a progress bar: "[00:16<00:14"
+PROGRESS = re.compile(r"\[\d+:\d\d(:\d\d)?[<,]")  # part of a progress bar, such as "[00:16<00:14"
 
 
 class Done(NamedTuple):
@@ -33,7 +36,7 @@ class Done(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The one line of the error; fails if the command did not fail as it should."""
+        """The message of the error; AssertionError unless the command printed one error line last and exited with 1."""
         lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
         assert self.code == 1 and len(lines) == 1, self
         assert "Traceback" not in self.err and "unexpected" not in lines[0], self.err
@@ -42,9 +45,9 @@ class Done(NamedTuple):
 
     @property
     def ending(self) -> dict[str, str]:
-        """The last lines, by name (`rlflow.cli.command`); fails if the command did not end as each should, with one
-        that
-        the program understands.
+        """Name → text of the last lines, from the line "result" on (see `rlflow.cli.command`).
+
+        Raises AssertionError or SystemExit unless the last line is "next" with a command that the parser accepts.
         """
         from rlflow.cli.main import parse
 
@@ -56,7 +59,7 @@ class Done(NamedTuple):
         assert list(result)[-1] == "next", self.err
         following = shlex.split(result["next"])
         begins = [Path(word).name in ("run.py", "rlflow.cli", "rlflow") for word in following].index(True) + 1
-        parse(following[begins:])  # which leaves the program where it does not understand
+        parse(following[begins:])  # exits if it does not accept the command
         return result
 
 
@@ -67,14 +70,19 @@ def lines_without_progress(text: str) -> list[str]:
 
 
 def last_lines_hold(lines: list[str]) -> bool:
-    """Check that the last lines state the gain, its certainty, the file, the report and the next command."""
+    """Return True if the last LAST_LINES lines match the patterns of WANTED in their order."""
     patterns = [rf"{name}: +({text})" for name, text in WANTED.items()]
     last = lines[-LAST_LINES:]
     return len(last) == LAST_LINES and all(map(re.fullmatch, patterns, last))
 
 
 def in_process(capsys, *arguments) -> Done:
-    """main() in this process, so that TensorFlow is imported only once."""
+    """Run the command line in this process, in which TensorFlow is imported only once.
+
+    Args:
+        capsys: the fixture of pytest.
+        arguments: the arguments; each is converted to a string.
+    """
     from rlflow.cli.main import main
 
     capsys.readouterr()
@@ -86,7 +94,14 @@ def in_process(capsys, *arguments) -> Done:
 
 
 def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -> Done:
-    """without: a package that this process cannot import."""
+    """Run the command line in a new process.
+
+    Args:
+        arguments: the arguments; each is converted to a string.
+        cwd: the working folder.
+        without: name of a package that the process cannot import; "" for none.
+        environment: environment variables in addition to the variables of this process.
+    """
     program = [str(ROOT / "run.py")]
     if without:
         program = [
@@ -100,7 +115,12 @@ def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -
 
 
 def printed(program: str, hash_seed: str) -> str:
-    """What a Python program prints in a process of its own, where texts hash by that seed."""
+    """Run a Python program in a new process and return its standard output.
+
+    Args:
+        program: text of the program.
+        hash_seed: value of PYTHONHASHSEED.
+    """
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", program]
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout

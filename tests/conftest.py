@@ -1,4 +1,4 @@
-"""Runs that several test files look at; each is made once, even when pytest-xdist has several processes."""
+"""Fixtures for several test files: shared runs and models, each made once for all processes of pytest-xdist."""
 
 import json
 import os
@@ -16,23 +16,23 @@ from worldmodel.boards import StageWriter
 from worldmodel.train_and_load import load, train
 from worldmodel.world_model_options import MDNRNNConfig
 
-# Tests run side by side, on machines of any size: by default one thread of ONNX Runtime each, their processes' too.
+# Several tests run at the same time, so ONNX Runtime has one thread by default, also in processes that tests start.
 os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"
 
-# How many examples hypothesis draws for each property; no deadline, since a test must not go by the clock.
+# Number of examples of each property; no deadline, because the result of a test must not depend on its speed.
 settings.register_profile("rlflow", max_examples=at_night(300, 40), deadline=None)
 settings.load_profile("rlflow")
 
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory) -> Path:
-    """One folder for all processes of this test session."""
+    """Return a folder that all processes of this test session share."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 def once(folder: Path, name: str, make) -> Path:
-    """Folder `name`, filled by make(folder) in the first process that asks."""
+    """Return the folder `folder / name`; the first call in any process creates it and calls `make` with its path."""
     path = folder / name
     with locked(folder / f"{name}.lock"):
         if not (path / "done").exists():
@@ -54,7 +54,10 @@ def optimise(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def optimised(shared_folder) -> Path:
-    """faster.onnx, run/, results.json and stderr.txt of one `optimise` (PPO). To be copied before it is changed."""
+    """Return a folder with faster.onnx, run/, results.json and stderr.txt of one `optimise` with PPO.
+
+    Tests that change the files must copy the folder first.
+    """
     return once(shared_folder, "optimised", optimise)
 
 
@@ -72,12 +75,12 @@ def learn_letters(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def trained(shared_folder):
-    """(an MDN-RNN trained on the letters, results of its training): for all tests that look at a trained one."""
+    """Return (an MDN-RNN trained on the toy task `letters`, results of its training)."""
     path = once(shared_folder, "trained", learn_letters)
     return load(path / "model", letters.SPEC), json.loads((path / "results.json").read_text())
 
 
 @pytest.fixture
 def start(trained):
-    """(the trained model, the start of the letters)."""
+    """Return (the model of `trained`, the initial state of the toy task `letters`)."""
     return trained[0], letters.ToyState(letters.START)

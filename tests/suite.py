@@ -1,4 +1,4 @@
-"""How much the tests try: `make test` a part of the cases, `make nightly` (RLFLOW_NIGHTLY=1) all of them.
+"""Number of cases of tests: `make test` runs a part of the cases, `make nightly` (RLFLOW_NIGHTLY=1) all of them.
 
 A test that is too slow for every change has the marker `nightly`, which pyproject.toml deselects. All other tests run
 in both, and `at_night` gives them more cases there.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 NIGHTLY = os.environ.get("RLFLOW_NIGHTLY") == "1"
-SHOWN = 20  # failures in one message
+SHOWN = 20  # largest number of failures in one message
 
 
 def at_night(nightly, otherwise):
@@ -19,7 +19,11 @@ def at_night(nightly, otherwise):
 
 
 def slow(*values) -> list:
-    """Return the values as parameters of a test that only `make nightly` runs."""
+    """Return parameters for `pytest.mark.parametrize` that only `make nightly` runs.
+
+    Args:
+        values: one value, or a tuple of values, for each parameter.
+    """
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.nightly) for value in values
     ]
@@ -28,16 +32,16 @@ def slow(*values) -> list:
 def check_each(check: Callable, cases: Iterable, name: Callable = str) -> None:
     """Call `check` with every case, and raise one AssertionError that names all cases that fail, with the reasons.
 
-    A loop in place of one pytest item for each case saves pytest's own work, some milliseconds an item in every
-    process of pytest-xdist.
+    One test with a loop is faster than one pytest item per case, which costs some milliseconds in every process of
+    pytest-xdist.
 
     Args:
-        check: raises an error when a case does not hold.
-        cases: the arguments, one for each call.
-        name: returns what a case is called in the message.
+        check: function of a case that raises an exception if the case fails.
+        cases: the cases.
+        name: function from a case to its name in the message.
 
     Raises:
-        AssertionError: if a case fails or if there is no case.
+        AssertionError: a case fails, or there is no case.
     """
     failures, count = [], 0
     for count, case in enumerate(cases, 1):  # noqa: B007 - count is read after the loop

@@ -1,8 +1,8 @@
-"""What people get who install RLFlow: the wheel is built, installed outside the checkout, and called there.
+"""Tests of the wheel, installed in a virtual environment outside the checkout.
 
-The environment (tests/installation.py) has the wheel and, as links, the packages that setup.py requires without extras,
-of the versions that these tests run with: no TensorFlow, no cma, no Optuna, and nothing that nobody declared. What this
-does not show is that pip finds those packages anywhere; `python -m tests.nightly.installation` installs them for real.
+The environment (tests/installation.py) has the wheel and links to the packages that setup.py requires without extras.
+It has no TensorFlow, no cma, no Optuna and no undeclared package. These tests do not show that pip finds the required
+packages; `python -m tests.nightly.installation` installs them by pip.
 """
 
 import json
@@ -18,7 +18,7 @@ from rlflow.zoo import load
 from tests.conftest import once
 from tests.installation import ROOT, build_wheel, install
 
-PACKAGES = {  # folder of the checkout: what it is installed as
+PACKAGES = {  # folder of the checkout → its folder in site-packages
     "rlflow": "rlflow", "worldmodel": "worldmodel", "controllers": "controllers", "configs": "rlflow/configs",
 }  # fmt: skip
 QUICK = (
@@ -45,7 +45,14 @@ print(json.dumps({
 
 
 class Installed:
-    """program: the console command.  python: of the environment.  site_packages, wheel: its folder; the file."""
+    """An installation of the wheel.
+
+    Attributes:
+        program: path of the console command `rlflow`.
+        python: path of the Python interpreter.
+        site_packages: the folder with the packages.
+        wheel: path of the wheel.
+    """
 
     def __init__(self, folder: Path):
         self.program, self.python = (folder / "environment" / "bin" / name for name in ("rlflow", "python"))
@@ -59,7 +66,7 @@ def installed(shared_folder) -> Installed:
 
 
 def called(*command, folder: Path) -> subprocess.CompletedProcess:
-    """In a folder outside of the checkout, with no variable that would lead back to it."""
+    """Run a command in a folder outside the checkout, without environment variables that refer to the checkout."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
     done = subprocess.run([*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True)
     assert "Traceback" not in done.stderr, done.stderr

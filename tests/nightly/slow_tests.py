@@ -1,4 +1,4 @@
-"""All test files that `make test` shortens pass with all of their cases.
+"""Check that all test files that `make test` shortens pass with all of their cases.
 
     python -m tests.nightly.slow_tests
 
@@ -20,7 +20,7 @@ KILLS = ROOT / "tests" / "cli" / "test_kill.py"
 
 
 def shortened_files() -> list[str]:
-    """Return the paths of all test files that leave something out in `make test`."""
+    """Return the paths of all test files, except KILLS, that `make test` shortens (see the module docstring)."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [str(path) for path in files if path != KILLS and SHORTENED.search(path.read_text(encoding="utf-8"))]
 
