@@ -258,7 +258,7 @@ def _parse_block(lines: list[str], family: str) -> list[Rule]:
 
 def _make_rule(name, family, why, source, target, clauses) -> Rule:
     where = f"rule {name}"
-    lets, tensors, conditions, shaped, constants = [], {}, [], False, set()
+    lets, tensors, conditions, constants = [], {}, [], set()
     for clause in clauses:
         keyword, _, body = clause.partition(" ")
         try:
@@ -279,23 +279,25 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
         except SyntaxError as error:
             raise RLFlowError(f"{where}: cannot read '{clause}'") from error
     trees = [tree for _, tree in lets] + [tree for tree, _ in conditions]
-    for tree in trees:
-        shaped |= any(
-            isinstance(call, ast.Call) and call.func.id in SHAPE_FUNCTIONS and not names_in(call) <= constants
-            for call in ast.walk(tree)
-            if not isinstance(call, ast.Call) or isinstance(call.func, ast.Name)
-        )
     target = tuple((n, substituted(output, tensors)) for n, output in target)
     if {n for n, _ in source} != {n for n, _ in target}:
         raise RLFlowError(f"{where}: the two sides do not give the same outputs")
     target = tuple((n, dict(target)[n]) for n, _ in source)
     if any(not isinstance(output, Output) for _, output in source):
         raise RLFlowError(f"{where}: the side to match is a bare tensor; write '=>' instead of '<=>'")
+    patterns = [part for op in ops_of(target).values() for part in (*op.inputs, *(value for _, value in op.attributes))]
+    written = [ast.parse(part.text, mode="eval").body for part in patterns if isinstance(part, Literal)]
+    relies_on_shapes = any(
+        isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in SHAPE_FUNCTIONS
+        and not names_in(call) <= constants
+        for tree in trees + written
+        for call in ast.walk(tree)
+    )  # fmt: skip
     rule = Rule(
         name, family, why, source, target,
         tuple((n, compile_expression(tree, where)) for n, tree in lets),
         tuple(Condition(compile_expression(tree, where), reason) for tree, reason in conditions),
-        shaped, any("unshared" in _called(tree) for tree in trees), _is_symmetric(source, target, trees),
+        relies_on_shapes, any("unshared" in _called(tree) for tree in trees), _is_symmetric(source, target, trees),
         print_rule(name, source, target, clauses),
     )  # fmt: skip
     _check_names(rule, constants, {n for n, _ in lets})

@@ -31,7 +31,8 @@ class Rule:
       lets: (name, expression) pairs of the `let` clauses that define numbers. A `let` that defines a tensor is
         substituted into `target`.
       conditions: all conditions of the rule, each with its reason.
-      relies_on_shapes: True if a condition or a `let` depends on sizes of tensors that are not constant.
+      relies_on_shapes: True if a condition, a `let` or a value in `target` depends on sizes of tensors that are not
+        constant.
       counts_readers: True if a condition or a `let` depends on how many nodes read a tensor.
       symmetric: True if the source has two roots of equal structure that the target merges into one operator. Swapping
         the roots of a match then gives an equivalent match.

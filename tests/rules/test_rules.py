@@ -2,9 +2,15 @@
 
 from collections import Counter, defaultdict
 
+import onnx
 import pytest
+from onnx import helper
 
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.apply import Plans, apply
 from rlflow.rules.language import families, load_rules
+from rlflow.rules.locations import matches_at
 from tests.rules.cases import CASES
 from tests.rules.instances import check, watched
 from tests.suite import check_each
@@ -52,3 +58,17 @@ def test_every_rule_and_every_condition_has_a_case():
 def test_every_case_is_of_a_rule_and_there_once():
     assert {case.rule for case in CASES} == {rule.name for rule in RULES}
     assert len({str(case) for case in CASES}) == len(CASES)
+
+
+def test_a_size_that_the_target_states_fixes_the_inputs():
+    """A Reshape to [2, 5, ..] holds for N = 2 alone, so the model that is written must not accept another N."""
+    batch = helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, ["N", 5, 8])
+    node = helper.make_node("MultiHeadAttention", ["a"] * 3, ["y"], domain="com.microsoft", num_heads=2, scale=0.5)
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 5, 8])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", [batch], [result]), opset_imports=opsets, ir_version=8)
+    graph = load_graph(model, {"N": 2})
+    xfer_id = RULES.index("attention-apart")
+    (match,) = matches_at(graph, xfer_id, RULES[xfer_id], next(iter(graph.nodes.values())), Plans())
+    written = to_model(apply(graph, RULES[xfer_id], match))
+    assert [size.dim_value for size in written.graph.input[0].type.tensor_type.shape.dim] == [2, 5, 8]
