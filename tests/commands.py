@@ -114,6 +114,18 @@ def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def in_its_own_eagerly(*arguments) -> Done:
+    """Run the command line in its own process, where TensorFlow compiles nothing (tests/suite.py)."""
+    program = f"""import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = {str(ROOT / "run.py")!r}
+from tests.suite import eager
+with eager():
+    from rlflow.cli.main import main
+    sys.exit(main())"""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=dict(os.environ))
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
 def printed(program: str, hash_seed: str) -> str:
     """Run a Python program in a new process and return its standard output.
 

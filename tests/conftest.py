@@ -9,8 +9,8 @@ from hypothesis import settings
 
 import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which must not depend on the order of tests
 from rlflow.common.system import locked
-from tests.commands import TINY, in_its_own
-from tests.suite import at_night
+from tests.commands import TINY, in_its_own_eagerly
+from tests.suite import at_night, eager
 from tests.toys import letters
 from worldmodel.boards import StageWriter
 from worldmodel.train_and_load import load, train
@@ -42,8 +42,15 @@ def once(folder: Path, name: str, make) -> Path:
     return path
 
 
+@pytest.fixture(name="eager", scope="module")
+def run_eagerly():
+    """Run TensorFlow's functions eagerly in `make test` (tests/suite.py)."""
+    with eager():
+        yield
+
+
 def optimise(path: Path) -> None:
-    done = in_its_own(
+    done = in_its_own_eagerly(
         "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run",
         "--json", path / "results.json", "--seed", "7", *TINY,
     )  # fmt: skip

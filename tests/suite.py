@@ -1,12 +1,17 @@
 """Number of cases of tests: `make test` runs a part of the cases, `make nightly` (RLFLOW_NIGHTLY=1) all of them.
 
+TensorFlow compiles every function anew in every training, which takes seconds. Tests of what surrounds a training of
+few steps therefore run those functions eagerly in `make test`: see `eager`.
+
 A test that is too slow for every change has the marker `nightly`, which pyproject.toml deselects. All other tests run
 in both, and `at_night` gives them more cases there.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
 NIGHTLY = os.environ.get("RLFLOW_NIGHTLY") == "1"
@@ -16,6 +21,33 @@ SHOWN = 20  # largest number of failures in one message
 def at_night(nightly, otherwise):
     """Return `nightly` if the nightly checks run, `otherwise` in `make test`."""
     return nightly if NIGHTLY else otherwise
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Run TensorFlow's functions in the block eagerly, without compiling them; at night nothing changes."""
+    if NIGHTLY:
+        yield
+        return
+    import tensorflow as tf
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+    compiled = Function.__call__
+
+    def tensor(value):
+        return tf.convert_to_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
+
+    def call(function, *arguments, **options):  # with tensors, as when the function is compiled
+        arguments, options = tf.nest.map_structure(tensor, (arguments, options))
+        return compiled(function, *arguments, **options)
+
+    tf.config.run_functions_eagerly(True)
+    Function.__call__ = call
+    try:
+        yield
+    finally:
+        Function.__call__ = compiled
+        tf.config.run_functions_eagerly(False)
 
 
 def slow(*values) -> list:

@@ -103,6 +103,7 @@ def test_the_command_optimises_a_model_and_says_its_own_name(installed, tmp_path
     assert text.startswith("usage: rlflow ") and "rlflow optimise MODEL.onnx" in text and "run.py" not in text
 
 
+@pytest.mark.nightly
 def test_search_validate_replay_bound_and_the_lists_need_no_tensorflow(installed, tmp_path):
     def succeeds(*arguments) -> str:
         done = called(installed.program, *arguments, folder=tmp_path)

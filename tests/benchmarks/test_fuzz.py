@@ -15,8 +15,9 @@ from rlflow.graph.onnx_runtime import run, session
 from rlflow.rules.language import RuleSet, families, load_rules, parse
 from rlflow.rules.locations import PREPARING_FAMILY
 from tests.nightly.fuzzing import Original, fuzz, random_walk
+from tests.suite import at_night
 
-GRAPHS, GROUP = 300, 50
+GRAPHS, GROUP = at_night(300, 50), 50
 SKETCHES = 100  # of every motif, at most
 RULES = load_rules(families())
 
@@ -93,6 +94,7 @@ def drawn(motif, seed: int) -> onnx.ModelProto | None:
     return sketch.model() if sketch.nodes else None
 
 
+@pytest.mark.nightly
 def test_for_every_rule_there_is_a_motif():
     """What motifs draw, and what a few rewrites make of that, holds a match of every rule.
 

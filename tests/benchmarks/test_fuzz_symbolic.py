@@ -11,8 +11,9 @@ from rlflow.graph import dims
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.rules.language import families, load_rules
 from tests.nightly.fuzzing import fuzz
+from tests.suite import at_night
 
-GRAPHS, GROUP = 60, 20
+GRAPHS, GROUP = at_night(60, 20), 20
 RULES = load_rules(families())
 
 

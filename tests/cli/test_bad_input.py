@@ -20,6 +20,8 @@ from rlflow.zoo import load
 from tests.commands import ROOT, TINY, in_its_own, in_process
 from tests.suite import slow
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 
 @pytest.fixture
 def folder(optimised, tmp_path) -> Path:

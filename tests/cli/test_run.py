@@ -18,6 +18,8 @@ from tests.commands import TINY, in_its_own, in_process
 from tests.suite import slow
 from worldmodel.train_and_load import split_episodes
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 
 

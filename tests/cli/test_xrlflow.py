@@ -6,6 +6,8 @@ import pytest
 
 from tests.commands import ROOT, TINY, in_process
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 FAITHFUL = ("--config", ROOT / "configs" / "xrlflow.yaml")
 SHORT = (
     "env.max_steps=3", "env.measure_every=2", "env.measure_seconds=0.02", "cost.threads=1", "controller.max_steps=3",

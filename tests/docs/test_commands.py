@@ -33,6 +33,8 @@ from tests.toys import template
 from tests.toys.weights import with_other_weights
 from worldmodel.boards import read_curves
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 ELSEWHERE = {  # a command → the file that runs it, and what of the command stands there
     r"make( PYTHON=\S+)?( demo)?": ("benchmarks/first_use.py", '"demo"'),
     r"make demo-learn": ("Makefile", "run.py train-controller $(LEARN)"),

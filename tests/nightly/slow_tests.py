@@ -2,8 +2,8 @@
 
     python -m tests.nightly.slow_tests
 
-A file is shortened if it marks a test `nightly` or takes the number of its cases from tests/suite.py. The kill tests of
-the command line have a check of their own, tests/nightly/kills.py.
+A file is shortened if it marks a test `nightly`, takes the number of its cases from tests/suite.py or runs TensorFlow
+eagerly. The kill tests of the command line have a check of their own, tests/nightly/kills.py.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.nightly import parser
 
 ROOT = Path(__file__).parents[2]
-SHORTENED = re.compile(r"\bmark\.nightly\b|\bat_night\(|\bslow\(")
+SHORTENED = re.compile(r"\bmark\.nightly\b|\bat_night\(|\bslow\(|\beager\b|\boptimised\b")
 KILLS = ROOT / "tests" / "cli" / "test_kill.py"
 
 

@@ -38,12 +38,14 @@ def test_the_engine_and_the_prover_see_the_same_change():
         assert changed.conditions[0].reason in changed.text
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rule", shipped(*SAMPLE), ids=lambda rule: rule.name)
 def test_a_shipped_rule_is_not_refuted(rule):
     equal, difference = judged(rule)
     assert equal > 0 and difference is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "text",
     [
@@ -59,6 +61,7 @@ def test_a_wrong_rule_is_refuted(text):
     assert judged(rule)[1] is not None
 
 
+@pytest.mark.nightly
 def test_wrong_variants_are_not_proved():
     groups = [group_of(variant) for variant in spread(shipped(*SAMPLE), 15)]
     assert "wrong and proved" not in groups and groups.count("wrong") >= 9, groups

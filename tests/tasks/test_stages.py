@@ -1,5 +1,7 @@
 """Both templates of docs/EXTENDING.md go through all their stages, by the commands that stand there."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,11 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.tasks import TASKS
 from tests.commands import TINY, in_process
+from tests.conftest import once
 from tests.events import always, tags_of
 from tests.toys.template import register
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 WORD = ("--model", "abbacabba", *TINY, "task.name=word")
 JOBS = ("--model", "9-2-7-3-8-1-6-4-5", "task.name=jobs", "controller.name=linear-scores")
@@ -29,10 +34,17 @@ def stages(capsys, folder, names, options) -> dict:
     return read_json(folder / f"{names[-1]}.json")
 
 
+@pytest.fixture
+def learnt_word(tmp_path, capsys, shared_folder):
+    """A copy of the run folder of a word after train-wm."""
+    path = once(shared_folder, "word", lambda path: stages(capsys, path / "run", ("collect", "train-wm"), WORD))
+    return shutil.copytree(path / "run", tmp_path / "run")
+
+
 @pytest.mark.parametrize("controller", ["ppo", "planner"])
-def test_a_word_goes_through_all_stages(tmp_path, capsys, controller):
-    folder, names = tmp_path / "run", ("collect", "train-wm", "train-controller", "eval")
-    outcome = stages(capsys, folder, names, (*WORD, f"controller.name={controller}"))
+def test_a_word_goes_through_all_stages(learnt_word, capsys, controller):
+    folder = learnt_word
+    outcome = stages(capsys, folder, ("train-controller", "eval"), (*WORD, f"controller.name={controller}"))
     assert set(outcome["candidates"]) == {"controller", "greedy", "random"}
     assert all(one["equal"] for one in outcome["candidates"].values())
     best = min(one["objective"] for one in outcome["candidates"].values())
@@ -44,6 +56,7 @@ def test_a_word_goes_through_all_stages(tmp_path, capsys, controller):
     assert state.objective == receipt["objective"]["result"] == best and state.hash == receipt["result_hash"]
 
 
+@pytest.mark.nightly
 def test_a_world_model_of_words_learns_in_iterations(tmp_path, capsys):
     folder, options = tmp_path / "run", (*WORD, "iterations.interactions=200")
     stages(capsys, folder, ("collect",), options)
@@ -108,10 +121,8 @@ def test_what_delivers_onnx_files_refuses_other_tasks(tmp_path, capsys):
         assert "task.name=rewriting, not word" in done.error and not (tmp_path / "x.onnx").exists()
 
 
-def test_a_controller_of_graphs_is_refused_where_states_are_latent(tmp_path, capsys):
-    folder = tmp_path / "run"
-    stages(capsys, folder, ("collect", "train-wm"), WORD)
-    error = in_process(capsys, "train-controller", "--run", folder, *WORD, "controller.name=linear-scores").error
+def test_a_controller_of_graphs_is_refused_where_states_are_latent(learnt_word, capsys):
+    error = in_process(capsys, "train-controller", "--run", learnt_word, *WORD, "controller.name=linear-scores").error
     assert "'linear-scores' observes graph" in error
 
 

@@ -16,6 +16,7 @@ from rlflow.common.files import read_json
 from tests.commands import in_process
 from tests.controllers.topoformer.graphs import TINY, instance, renumbered
 from tests.events import tags_of
+from tests.suite import eager, slow
 
 SMALL = ",".join(["epochs=1", "steps=2", "nodes=[10]", "evaluation_graphs=2", "width=8", "layers=1", "head_size=4"])
 
@@ -58,7 +59,7 @@ def test_units_do_not_matter():
     assert np.array_equal(controller.priorities(one), controller.priorities(type(one)(larger, one.usual)))
 
 
-@pytest.mark.parametrize("baseline", ["mean", "greedy"])
+@pytest.mark.parametrize("baseline", ["mean", *slow("greedy")])
 def test_it_learns(tmp_path, baseline):
     """On graphs that it has never seen it needs less than it did untrained. So short a training may come to nothing,
     and which does depends on how a processor rounds; one of three comes to something."""
@@ -102,6 +103,7 @@ def saved(folder):
     return (folder / "controller.npz").read_bytes(), (folder / "controller.json").read_bytes()
 
 
+@eager()
 def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path):
     config = replace(TINY, epochs=3, steps=3, evaluation_graphs=10)
     whole = new(config).train(instance(12, 0), 0, tmp_path / "whole")
@@ -117,6 +119,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path):
     assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
 
 
+@eager()
 def test_it_begins_where_another_ended_and_refuses_another_network(tmp_path):
     config = replace(TINY, epochs=1, steps=3, evaluation_graphs=10)
     first = new(config, seed=1)
@@ -129,6 +132,7 @@ def test_it_begins_where_another_ended_and_refuses_another_network(tmp_path):
         other.train(instance(12, 0), 0, tmp_path / "third")
 
 
+@eager()
 def test_what_is_shipped_orders_as_the_one_that_it_was_made_of(tmp_path, monkeypatch):
     monkeypatch.setattr("controllers.topoformer.controller.SHIPPED", tmp_path / "shipped")
     config = replace(TINY, epochs=1, steps=3, evaluation_graphs=10)
@@ -164,6 +168,7 @@ def test_what_is_no_order_is_refused(tmp_path, capsys, monkeypatch):
     assert "'topoformer' puts nodes into an order: task.name=ordering" in error
 
 
+@eager()
 def test_a_model_is_ordered_by_what_was_learnt_on_other_graphs(tmp_path, capsys):
     options = ["task.name=ordering", "controller.name=topoformer"]
     options += [f"controller.topoformer.{one}" for one in SMALL.split(",")]

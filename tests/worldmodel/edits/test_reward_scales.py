@@ -10,6 +10,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import REWARDS, incremental, make_reward, new_runtime, relative
 from tests.commands import EDITS, in_process
+from tests.suite import slow
 from tests.toys.latencies import planted_reward
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
@@ -105,7 +106,7 @@ def test_a_reward_that_pays_no_op_is_refused_whatever_the_other_steps_earn(task,
 
 
 @pytest.mark.parametrize("name", PREDICTED)
-@pytest.mark.parametrize("before", [0, 4])
+@pytest.mark.parametrize("before", [0, *slow(4)])
 def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name, before):
     model, start = learnt(name), task.initial
     for action in walked(task, shipped(name), start, before, 1)[0]:
@@ -162,7 +163,7 @@ def test_a_reward_of_ones_own_that_is_no_multiple_of_a_gain_is_refused(task, nam
 
 @pytest.mark.parametrize(
     "reward, level",
-    [(lambda b, a, i: -3.0 * relative(b, a, i), False), (lambda b, a, i: 2.0 * new_runtime(b, a, i), True)],
+    [*slow((lambda b, a, i: -3.0 * relative(b, a, i), False)), (lambda b, a, i: 2.0 * new_runtime(b, a, i), True)],
 )
 def test_one_that_is_a_multiple_is_predicted_whatever_its_name(task, reward, level):
     episodes = episodes_of(task, reward)

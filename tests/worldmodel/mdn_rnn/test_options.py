@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays
+from tests.suite import slow
 from tests.toys import letters as toy
 from worldmodel.boards import StageWriter
 from worldmodel.latent_env import LatentEnv
@@ -22,9 +23,11 @@ from worldmodel.mdn_rnn.training import train  # without the fidelity on held-ou
 from worldmodel.train_and_load import load, prepare_tensorflow
 from worldmodel.world_model_options import MDNRNNConfig
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 TINY = MDNRNNConfig(  # an encoder that is not trained costs no trace of its training
     latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder="untrained",
-    encoder_steps=4, steps=6, batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
+    encoder_steps=2, steps=4, batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
 )
 
 
@@ -67,7 +70,7 @@ def learnt(folder, episodes=None, **options) -> Learnt:
     return Learnt(load(folder), results, made[0], folder)
 
 
-# What several tests look at: each costs seconds, for TensorFlow traces its updates anew.
+# What several tests look at.
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +281,8 @@ def test_the_first_member_dreams_as_a_single_one_does(tmp_path):
 
 
 @pytest.mark.parametrize("options", [
-    {"encoder": "joint"}, IMPATIENT | {"action": "meaning", "members": 2, "mask_heads": False, "reward_network": True},
+    {"encoder": "joint"},
+    *slow(IMPATIENT | {"action": "meaning", "members": 2, "mask_heads": False, "reward_network": True}),
 ], ids=["joint", "others"])  # fmt: skip
 def test_a_killed_and_resumed_run_equals_an_undisturbed_one(joint, tmp_path, options):
     class Killed(Exception):
@@ -302,7 +306,7 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(joint, tmp_path, opt
     episodes = toy.episodes(12)
     undisturbed = joint if options == {"encoder": "joint"} else learnt(tmp_path / "whole", episodes, **options)
     config = dataclasses.replace(TINY, **options, checkpoint_seconds=1e-9)
-    for kill_at in (5, 10**9):
+    for kill_at in (3, 10**9):
         try:
             train(config, toy.SPEC, episodes, tmp_path / "killed", seed=0, progress=Progress(kill_at))
         except Killed:
@@ -313,6 +317,7 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(joint, tmp_path, opt
         np.testing.assert_array_equal(whole[name], killed[name], err_msg=name)
 
 
+@pytest.mark.nightly
 def test_every_update_is_traced_once(three, joint):
     updates = [three.trainer.update_encoder, *three.trainer.update_members, joint.trainer.update_jointly]
     assert [update.experimental_get_tracing_count() for update in updates] == [1] * 5

@@ -5,6 +5,7 @@ from typing import ClassVar, NamedTuple
 import pytest
 
 from rlflow.common.errors import RLFlowError
+from tests.suite import eager, slow
 from tests.toys import letters as toy
 from worldmodel.mdn_rnn import training
 from worldmodel.mdn_rnn.training import learning_rate
@@ -73,7 +74,7 @@ class Run(NamedTuple):
     trainer: Watched
 
 
-@pytest.fixture(scope="module", params=["offline", "online"])
+@pytest.fixture(scope="module", params=["offline", *slow("online")])
 def run(request, tmp_path_factory) -> Run:
     config = dataclasses.replace(TINY, mode=request.param)
     folder, progress = tmp_path_factory.mktemp("run"), Progress()
@@ -87,22 +88,22 @@ def test_the_progress_counts_every_step(run):
     assert run.progress.n == run.config.total_steps
 
 
-def test_another_seed_gives_other_bytes(run, tmp_path):
-    train(run.config, toy.SPEC, source(run.config), tmp_path, seed=4)
-    assert weights(tmp_path) != weights(run.folder)
-
-
-def test_the_same_seed_gives_the_same_bytes_in_a_run_that_is_killed_and_resumed(run, tmp_path):
-    config = dataclasses.replace(run.config, checkpoint_seconds=1e-9)
+@eager()
+@pytest.mark.parametrize("mode", ["offline", *slow("online")])
+def test_the_same_seed_gives_the_same_bytes_in_a_run_that_is_killed_and_resumed(mode, tmp_path):
+    config = dataclasses.replace(TINY, mode=mode, encoder_steps=3, steps=3, checkpoint_seconds=1e-9)
+    for seed in (3, 4):
+        train(config, toy.SPEC, source(config), tmp_path / str(seed), seed)
+    assert weights(tmp_path / "3") != weights(tmp_path / "4")
     steps = config.total_steps
-    for kill_at in (3, steps - 3):  # in the encoder's phase and in the dynamics' phase, if there are two
+    for kill_at in (2, steps - 1):  # in the encoder's phase and in the dynamics' phase, if there are two
         with pytest.raises(Killed):
-            train(config, toy.SPEC, source(config), tmp_path, seed=3, progress=Progress(kill_at))
+            train(config, toy.SPEC, source(config), tmp_path / "killed", seed=3, progress=Progress(kill_at))
     progress = Progress()
-    results = train(config, toy.SPEC, source(config), tmp_path, seed=3, progress=progress)
-    assert results["resumed_from"] == steps - 3
+    results = train(config, toy.SPEC, source(config), tmp_path / "killed", seed=3, progress=progress)
+    assert results["resumed_from"] == steps - 1
     assert progress.n == steps
-    assert weights(tmp_path) == weights(run.folder)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "3")
 
 
 @pytest.mark.parametrize("run", ["offline"], indirect=True)
@@ -127,6 +128,7 @@ def test_episodes_of_another_version_of_the_observation_are_refused_in_one_line(
         train(TINY, toy.SPEC, episodes, tmp_path, seed=0)
 
 
+@eager()
 def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
     episodes = toy.episodes(12)
     for episode in episodes:
@@ -135,6 +137,7 @@ def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
         train(dataclasses.replace(TINY, encoder="untrained"), toy.SPEC, episodes, tmp_path, seed=0)
 
 
+@eager()
 def test_what_is_logged(tmp_path):
     """Every loss and its parts, the learning rate and the gradient's norm, of encoder and dynamics."""
     logged = {}
