@@ -67,6 +67,7 @@ def test_wrong_variants_are_not_proved():
     assert "wrong and proved" not in groups and groups.count("wrong") >= 9, groups
 
 
+@pytest.mark.nightly
 def test_a_prover_that_believes_anything_is_caught(monkeypatch):
     monkeypatch.setattr(mutations, "prove_rule", lambda rule: Proof(rule.name, "all-shapes", "", 0.0, "because"))
     assert "wrong and proved" in [group_of(variant) for variant in spread(shipped("mul-factored"), 3)]
