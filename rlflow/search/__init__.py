@@ -101,7 +101,7 @@ class AnnealingOptions:
     steps: int = option(50, "number of draws of a cooling")
     hot: float = option(0.5, "first temperature, in mean absolute gains of a rewrite; 0 accepts no loss", at_least=0)
     cold: float = option(0.01, "last temperature, in the same unit")
-    focus: float = option(0.9, "share of draws near the last accepted rewrite", at_least=0, at_most=1)
+    focus: float = option(0.9, "share of draws near the rewrites that this cooling has accepted", at_least=0, at_most=1)
 
 
 @dataclass(frozen=True)
