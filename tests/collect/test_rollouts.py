@@ -192,6 +192,7 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.nightly
 def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     """SIGKILL in the middle; `collect` again; the shards are those of an uninterrupted run in one process."""
     count, folder = 6 * SHARD_EPISODES, tmp_path / "run"
@@ -222,7 +223,7 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     assert shards(tmp_path / "uninterrupted") == ended
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *slow(2)])
 def test_a_workers_traceback_is_shown_and_finished_shards_stay(tmp_path, workers):
     spec = tiny_spec(tmp_path, max_steps=3)
     with pytest.raises(RLFlowError, match=r"a worker failed:\nTraceback(.|\n)*default_rng") as caught:
@@ -317,7 +318,7 @@ def equal(left, right) -> bool:
     )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *slow(2)])
 def test_online_batches_are_the_offline_episodes_and_can_start_anywhere(collected, workers):
     spec, folder, _ = collected
     offline = read_episodes(folder, 6)

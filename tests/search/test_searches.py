@@ -121,14 +121,14 @@ def test_no_limit_is_passed(method, monkeypatch):
 
 def test_memory_that_was_given_back_before_a_search_is_no_room_for_it():
     def grows(search) -> str:
-        room = np.ones(100_000_000 // 8)
+        room = np.ones(40_000_000 // 8)
         search.follow(search.start, search.start.matches[0])
         return f"{len(room)} numbers"
 
-    np.ones(300_000_000 // 8)
+    np.ones(120_000_000 // 8)
     start = tiny_task("tiny_squeezenet1_1").initial
-    assert run_search(grows, start, Limits(memory=50_000_000)).stop == "memory"
-    assert run_search(grows, start, Limits(memory=200_000_000)).stop == "12500000 numbers"
+    assert run_search(grows, start, Limits(memory=20_000_000)).stop == "memory"
+    assert run_search(grows, start, Limits(memory=80_000_000)).stop == "5000000 numbers"
 
 
 @pytest.mark.parametrize("method", METHODS)

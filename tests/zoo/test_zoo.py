@@ -87,7 +87,7 @@ def digest(model):
 
 def test_every_entry_is_a_documented_function():
     for name in ZOO:
-        assert len(ZOO.get(name).__doc__.splitlines()) == 1, name
+        assert ZOO.get(name).__doc__.startswith("Build "), name
 
 
 @pytest.mark.parametrize("name", TINY)

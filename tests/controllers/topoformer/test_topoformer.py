@@ -188,6 +188,7 @@ def test_a_model_is_ordered_by_what_was_learnt_on_other_graphs(tmp_path, capsys)
     assert names >= {"return", "best_return", "policy_loss", "spread", "learning_rate"}
 
 
+@pytest.mark.nightly
 def test_the_papers_size_is_a_matter_of_options():
     config = TopoformerConfig(width=256, layers=4, heads=10, head_size=64)
     count = sum(int(np.prod(one.shape)) for one in new(config).networks.modules["learner"].trainable_variables)

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from tests.suite import eager, slow
+from tests.suite import at_night, eager, slow
 from tests.toys import letters as toy
 from worldmodel.mdn_rnn import training
 from worldmodel.mdn_rnn.training import learning_rate
@@ -96,7 +96,8 @@ def test_the_same_seed_gives_the_same_bytes_in_a_run_that_is_killed_and_resumed(
         train(config, toy.SPEC, source(config), tmp_path / str(seed), seed)
     assert weights(tmp_path / "3") != weights(tmp_path / "4")
     steps = config.total_steps
-    for kill_at in (2, steps - 1):  # in the encoder's phase and in the dynamics' phase, if there are two
+    # At night also in the first phase, which trains the encoder.
+    for kill_at in at_night((2, steps - 1), (steps - 1,)):
         with pytest.raises(Killed):
             train(config, toy.SPEC, source(config), tmp_path / "killed", seed=3, progress=Progress(kill_at))
     progress = Progress()
