@@ -12,7 +12,6 @@ REPEATS times.
 """
 
 from collections import defaultdict
-from typing import NamedTuple
 
 import numpy as np
 
@@ -134,17 +133,8 @@ MAX_DREAMT_CLASSES = 1000  # largest number of match classes that are added
 SHARPNESS = 5.0  # factor of the logits asinh(reward of the class / median positive reward) of the rollouts
 STATES_AT_ONCE = 64  # states per batch of a simulator
 
-
-class Met(NamedTuple):
-    """A match that appeared in an imagined rollout, with a state that contains the match.
-
-    Attributes:
-      number: the grounding's number of the match.
-      nodes: int64 [n], the grounding's numbers of the nodes of the state.
-    """
-
-    number: int
-    nodes: np.ndarray
+# The grounding's number of a match, and the grounding's numbers of the nodes of a state that contains it, int64 [n].
+Met = tuple[int, np.ndarray]
 
 
 def add_dreamt_classes(model, training: TrainingSet, has_own: np.ndarray) -> None:
@@ -211,7 +201,7 @@ class _Walk:
             match, producers = int(waiting[k]), states.producer[there[:, k].argmax()]
             ground = index.grounding.matches[match]
             named = ground.pattern, index.grounding.match_signature(ground)
-            self.met.setdefault(named, Met(match, producers[producers >= 0].astype(np.int64)))
+            self.met.setdefault(named, (match, producers[producers >= 0].astype(np.int64)))
         self._waiting = waiting[~there.any(axis=0)]
 
     def _step(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -247,7 +237,8 @@ def _gains_of_met_matches(model, index: GroundingIndex, met: dict[DreamtMatch, M
     result, several = {}, list(met.items())
     for first in range(0, len(several), STATES_AT_ONCE):
         part = several[first : first + STATES_AT_ONCE]
-        simulator, numbers = model.simulator(index, [one.nodes for _, one in part]), [one.number for _, one in part]
-        gains = predicted_gains(simulator, np.arange(len(part)), np.array(numbers))
+        simulator = model.simulator(index, [nodes for _, (_, nodes) in part])
+        numbers = np.array([number for _, (number, _) in part])
+        gains = predicted_gains(simulator, np.arange(len(part)), numbers)
         result |= {match: float(gain) for (match, _), gain in zip(part, gains, strict=True)}
     return result

@@ -336,6 +336,14 @@ class RewriteGains:
         gains = others[:, 3] * (size / others[:, 2] if size else 1.0)
         return float(np.median(gains)), float(gains.std())
 
+    def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the median and the standard deviation of all observed gains of rules, both float64 [k] in ps.
+
+        xfer_ids: int [k], the rules.
+        """
+        expected = np.array([self(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
+        return expected[:, 0], expected[:, 1]
+
     def bounds(self, n_rules: int) -> GainBounds:
         """Return the bounds of the gains of the rules 0 … n_rules − 1."""
         least, most, largest = np.full(n_rules, np.inf), np.full(n_rules, -np.inf), np.full(n_rules, np.inf)

@@ -38,22 +38,19 @@ def learn_node_costs(training: TrainingSet) -> tuple[dict[int, NodeCosts], float
       ({hash of typical sizes: runtimes of single nodes}, standard deviation in ps of logged runtimes around these
       runtimes). A standard deviation of 0 means that runtimes do not depend on neighbourhoods.
     """
-    nodes = _node_costs(training)
-    return nodes, float(_residuals(training, nodes).std())
-
-
-def learn_gains(training: TrainingSet) -> RewriteGains:
-    return RewriteGains(np.array(list(_gains(training)), np.float64).reshape(-1, 4))
-
-
-def _node_costs(training: TrainingSet) -> dict[int, NodeCosts]:
-    """Return {hash of typical sizes: mean logged runtimes of single nodes at these sizes}."""
     logged: dict[int, list] = {sizes: [] for sizes in training.sizes}
     for index, nodes, runtimes in _logged_runtimes(training):
         of_sizes = logged[index.grounding.first.sizes]
         for node, runtime in zip(nodes.tolist(), runtimes, strict=True):
             of_sizes.append((*index.grounding.operator_signature(node), runtime))
-    return {sizes: NodeCosts.learn(logged[sizes], of_tensors) for sizes, of_tensors in training.sizes.items()}
+    costs = {sizes: NodeCosts.learn(logged[sizes], of_tensors) for sizes, of_tensors in training.sizes.items()}
+    single = {index: single_node_costs(index, costs[index.grounding.first.sizes]) for index in training.by_grounding}
+    residuals = [runtimes - single[index](nodes) for index, nodes, runtimes in _logged_runtimes(training)]
+    return costs, float(np.concatenate(residuals).std())
+
+
+def learn_gains(training: TrainingSet) -> RewriteGains:
+    return RewriteGains(np.array(list(_gains(training)), np.float64).reshape(-1, 4))
 
 
 def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray]]:
@@ -67,12 +64,6 @@ def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np
         for episode in episodes:
             for nodes, runtimes in episode.runtimes[first_new_state(episode) :]:
                 yield index, nodes, runtimes
-
-
-def _residuals(training: TrainingSet, nodes: dict[int, NodeCosts]) -> np.ndarray:
-    """Return, for every logged node, its logged runtime minus its runtime in `nodes` (ps), float64 [k]."""
-    single = {index: single_node_costs(index, nodes[index.grounding.first.sizes]) for index in training.by_grounding}
-    return np.concatenate([runtimes - single[index](of) for index, of, runtimes in _logged_runtimes(training)])
 
 
 def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
@@ -181,48 +172,31 @@ def solved_costs(training: TrainingSet) -> dict[Costed, float]:
     Returns:
       {(hash of typical sizes, operator, signature): runtime in ps}.
     """
-    equations, known = _Equations(), []
+    unknowns: dict[Costed, int] = {}  # column of each unknown
+    cells, known = [], []
+    for row, (index, positive, negative, value) in enumerate(_equations(training)):
+        known.append(value)
+        for nodes, sign in ((positive, 1.0), (negative, -1.0)):
+            for node in nodes.tolist():
+                cells.append((row, unknowns.setdefault(_cost_key(index, node), len(unknowns)), sign))
+    rows, columns, signs = zip(*cells, strict=True)
+    equations = coo_array((signs, (rows, columns)), shape=(len(known), len(unknowns))).tocsr()
+    unit = max(np.abs(known).max(), 1.0)
+    rewards, costs = np.array(known) / unit, (0.0, np.inf)
+    solved = lsq_linear(equations, rewards, costs, tol=TOLERANCE, lsmr_tol=TOLERANCE)
+    return dict(zip(unknowns, (solved.x * unit).tolist(), strict=True))
+
+
+def _equations(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray, float]]:
+    """Yield (grounding, nodes, other nodes, value in ps): the runtimes of the nodes minus the others sum to the value.
+    """
     for index, episodes in training.groups():
-        equations.add(index, episodes[0].nodes[0], 1.0)
-        known.append(float(training.initial_runtime(index)))
+        nodes = episodes[0].nodes[0]
+        yield index, nodes, nodes[:0], float(training.initial_runtime(index))
         for episode in episodes:
             for t in range(episode.repeated, len(episode.matches)):
                 before, after = episode.nodes[t], episode.nodes[t + 1]
-                equations.add(index, np.setdiff1d(before, after), 1.0)
-                equations.extend(index, np.setdiff1d(after, before), -1.0)
-                known.append(float(episode.gains[t]))
-    unit = max(np.abs(known).max(), 1.0)
-    rewards, costs = np.array(known) / unit, (0.0, np.inf)
-    solved = lsq_linear(equations.matrix(), rewards, costs, tol=TOLERANCE, lsmr_tol=TOLERANCE)
-    return dict(zip(equations.unknowns, (solved.x * unit).tolist(), strict=True))
-
-
-class _Equations:
-    """The left sides of linear equations over the unknown runtimes of nodes.
-
-    Attributes:
-      unknowns: {(hash of typical sizes, operator, signature): column of the unknown}.
-    """
-
-    def __init__(self):
-        self.unknowns: dict[Costed, int] = {}
-        self._rows = 0
-        self._cells: list[tuple[int, int, float]] = []
-
-    def add(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
-        """Start a new equation with the sum of the runtimes of nodes, multiplied by `sign`."""
-        self._rows += 1
-        self.extend(index, nodes, sign)
-
-    def extend(self, index: GroundingIndex, nodes: np.ndarray, sign: float) -> None:
-        """Add the sum of the runtimes of nodes, multiplied by `sign`, to the last equation."""
-        for node in nodes.tolist():
-            column = self.unknowns.setdefault(_cost_key(index, node), len(self.unknowns))
-            self._cells.append((self._rows - 1, column, sign))
-
-    def matrix(self):
-        rows, columns, values = zip(*self._cells, strict=True)
-        return coo_array((values, (rows, columns)), shape=(self._rows, len(self.unknowns))).tocsr()
+                yield index, np.setdiff1d(before, after), np.setdiff1d(after, before), float(episode.gains[t])
 
 
 def _cost_key(index: GroundingIndex, node: int) -> Costed:

@@ -75,8 +75,8 @@ class EditsObserver:
     @property
     def z(self) -> np.ndarray:
         self._index.update()
-        nodes = np.array(list(self.follower.nodes.values()), np.int64)
-        return self.model.bounded(self.model.latents.offset + self._node_latents(nodes).sum(axis=0))
+        values = self._node_latents(self.follower.numbers())
+        return self.model.bounded(self.model.latents.offset + values.sum(axis=0))
 
     @property
     def counts(self) -> np.ndarray:
@@ -161,7 +161,7 @@ class EditsImagination:
         first, unchanged = first_edit(start), start.task.initial.cost.runtime_ps
         model.observe(start, first)
         index, self._scale = model.groundings.of(first), model.rewards.of(unchanged)
-        nodes = np.array(list(EpisodeFollower(index.grounding, first).nodes.values()), np.int64)
+        nodes = EpisodeFollower(index.grounding, first).numbers()
         self.model, self.limit = model, model.spec.max_locations
         self._start_gained = unchanged - start.cost.runtime_ps
         self._gained = np.full(n, self._start_gained, np.float64)  # runtime saved since the task's initial graph (ps)
@@ -279,7 +279,7 @@ class Replayer:
         matches = np.array([index.representative(match) if match >= 0 else match for match in actions[:, 1].tolist()])
         there, moves = matches >= 0, matches != NO_OP
         gain, spread = np.zeros(len(matches)), np.zeros(len(matches))
-        gain[moves], spread[moves] = simulator.expected(actions[moves, 0])
+        gain[moves], spread[moves] = self.model.costs.gains.expected(actions[moves, 0])
         there[there] = states.open[np.flatnonzero(there), matches[there]] == 0
         at = np.flatnonzero(there)
         result.uncertainty[stretches[~there & moves], t] = UNKNOWN_EFFECT

@@ -108,6 +108,10 @@ class EpisodeFollower:
         self._there = set(self.nodes.values())
         self.matches = set(first.appeared)
 
+    def numbers(self) -> np.ndarray:
+        """Return the grounding's numbers of the current nodes, int64 [k]."""
+        return np.array(list(self.nodes.values()), np.int64)
+
     def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
         """Apply the edit of one step to the current state.
 
@@ -215,11 +219,11 @@ def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -
     first = log.edits[0]
     follower = EpisodeFollower(index.grounding, first)
     runtime = {record.id: record.runtime_ps for record in first.nodes}
-    matches, nodes, gains, runtimes = [], [_present_nodes(follower)], [], [_new_runtimes(follower, first)]
+    matches, nodes, gains, runtimes = [], [follower.numbers()], [], [_new_runtimes(follower, first)]
     for edit, taken in zip(log.edits[1:], log.taken, strict=True):
         matches.append(_match_number(follower, taken))
         follower.follow(edit, taken)
-        nodes.append(_present_nodes(follower))
+        nodes.append(follower.numbers())
         gain = sum(runtime.pop(node) for node in edit.removed)
         for record in edit.nodes:
             gain += runtime.get(record.id, 0) - record.runtime_ps
@@ -244,10 +248,6 @@ def _match_number(follower: EpisodeFollower, taken: MatchRecord | None) -> int:
 def _new_runtimes(follower: EpisodeFollower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:
     nodes = np.array([follower.nodes[record.id] for record in edit.nodes], np.int64)
     return nodes, np.array([record.runtime_ps for record in edit.nodes], np.float64)
-
-
-def _present_nodes(follower: EpisodeFollower) -> np.ndarray:
-    return np.array(list(follower.nodes.values()), np.int64)
 
 
 def by_grounding(groundings: Groundings, logs: Sequence[LoggedEdits]) -> dict[GroundingIndex, list[int]]:

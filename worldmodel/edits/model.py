@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -174,7 +174,11 @@ class EditsWorldModel:
         config, saved = read_description(folder, spec)
         path = Path(folder)
         try:
-            return cls._restored(config, saved, read_arrays(path / cls.arrays_file), read_json(path / "learnt.json"))
+            model = cls._restored(config, saved, read_arrays(path / cls.arrays_file), read_json(path / "learnt.json"))
+            rewards = {"usual_rewards": model.usual_rewards}
+            if not np.isfinite(checked_array(rewards, "usual_rewards", np.float32, len(model.match_classes))).all():
+                raise ValueError("'usual_rewards' is not finite")
+            return model
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
             raise RLFlowError(
                 f"{folder} holds no whole world model of kind '{config.name}': {error}. Train it again"
@@ -182,34 +186,14 @@ class EditsWorldModel:
 
     @classmethod
     def _restored(cls, config: EditsConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
-        parts = restored_parts(config, spec, arrays, learnt, FORMAT)
+        rules, *others = restored_parts(config, spec, arrays, learnt, FORMAT)
         nodes = {int(sizes): NodeCosts.from_json(of_nodes) for sizes, of_nodes in learnt["costs"]}
-        model = cls(spec, config, parts.rules, CostModel.of(nodes, arrays, REACH), *parts[1:])
-        check_class_rewards(model)
-        return model
-
-
-class Parts(NamedTuple):
-    """The attributes of an `EditsWorldModel` that a saved model restores, except `costs`.
-
-    Attributes:
-      rules: the learned rules.
-      latents: the latent vectors of operator signatures.
-      rewards: the conversion of saved runtime to rewards.
-      usual_rewards: float32 [K], the median reward of each match class.
-      best_trajectories: see `EditsWorldModel`.
-    """
-
-    rules: LearnedRules
-    latents: Latents
-    rewards: RewardScales
-    usual_rewards: np.ndarray
-    best_trajectories: dict[int, np.ndarray]
+        return cls(spec, config, rules, CostModel.of(nodes, arrays, REACH), *others)
 
 
 def restored_parts(
     config: WorldModelConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict, files: int
-) -> Parts:
+) -> tuple[LearnedRules, Latents, RewardScales, np.ndarray, dict[int, np.ndarray]]:
     """Restore what `EditsWorldModel.arrays` and `EditsWorldModel.learnt` return.
 
     Args:
@@ -218,6 +202,10 @@ def restored_parts(
       arrays: {name: array}, the saved arrays.
       learnt: the saved JSON values, with the format of the files.
       files: the expected format of the files.
+
+    Returns:
+      The arguments (rules, latents, rewards, usual_rewards, best_trajectories) of `EditsWorldModel`; `usual_rewards` is
+      not checked.
 
     Raises:
       ValueError, KeyError, TypeError: the values have another format or do not fit together.
@@ -234,14 +222,7 @@ def restored_parts(
     best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
     for edits in best.values():
         unpack(edits)  # raises an error if the edits are damaged
-    return Parts(rules, latents, rewards, arrays["usual_rewards"], best)
-
-
-def check_class_rewards(model: EditsWorldModel) -> None:
-    """Raise ValueError if `model.usual_rewards` is not a finite float32 value for each match class."""
-    known = checked_array({"usual_rewards": model.usual_rewards}, "usual_rewards", np.float32, len(model.match_classes))
-    if not np.isfinite(known).all():
-        raise ValueError("'usual_rewards' is not finite")
+    return rules, latents, rewards, arrays["usual_rewards"], best
 
 
 def _rewards(arrays: dict[str, np.ndarray]) -> RewardScales:

@@ -66,7 +66,7 @@ class SearchableDream:
         model.observe(start, first)
         self.unchanged_ps = start.task.initial.objective
         self.index, self.scale = model.groundings.of(first), model.rewards.of(self.unchanged_ps)
-        nodes = np.array(list(EpisodeFollower(self.index.grounding, first).nodes.values()), np.int64)
+        nodes = EpisodeFollower(self.index.grounding, first).numbers()
         self.max_locations, self.reach = model.spec.max_locations, model.costs.reach
         runtime = initial_runtime(first)
         self.uncertainty_limit, self._best = min(uncertainty_limit, BY_ANALOGY), model.best_trajectories.get(runtime)
@@ -91,16 +91,13 @@ class SearchableDream:
           number: the grounding's number of the match.
         """
         if number not in self._offered:
-            self._offered[number] = self._may_be_sure(number)
+            grounding, sure = self.index.grounding, True
+            for naming in {number, grounding.symmetric_match.get(number, number)}:
+                match = grounding.matches[naming]
+                effect, seen = grounding.rules.effect(match.pattern, grounding.match_signature(match))
+                sure &= seen or (effect is not None and self.uncertainty_limit >= NEW_NEIGHBOURHOOD)
+            self._offered[number] = sure
         return self._offered[number]
-
-    def _may_be_sure(self, number: int) -> bool:
-        grounding, sure = self.index.grounding, True
-        for naming in {number, grounding.symmetric_match.get(number, number)}:
-            match = grounding.matches[naming]
-            effect, seen = grounding.rules.effect(match.pattern, grounding.match_signature(match))
-            sure &= seen or (effect is not None and self.uncertainty_limit >= NEW_NEIGHBOURHOOD)
-        return sure
 
     def step(self, state: "SearchableState", match: SearchableMatch) -> "SearchableState":
         """Return the state after rewriting a match, or `state` itself if the uncertainty exceeds the limit.
@@ -189,12 +186,8 @@ class SearchableState:
         self, dream: SearchableDream, states: DreamStates, objective: int, touched: frozenset[int], key: int,
         gained: float,
     ):  # fmt: skip
-        self.dream, self.states, self.objective = dream, states, objective
+        self.dream, self.states, self.objective, self.reach = dream, states, objective, dream.reach
         self.touched, self.hash, self.gained = touched, key, gained
-
-    @property
-    def reach(self) -> int:
-        return self.dream.reach
 
     @property
     def counts(self) -> np.ndarray:

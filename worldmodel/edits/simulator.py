@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldmodel.edits.cost_model import REACH, RewriteGains, node_costs_at
+from worldmodel.edits.cost_model import REACH, node_costs_at
 from worldmodel.edits.dream_states import DreamStates, StateChange, as_named_by_environment, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
@@ -15,6 +15,8 @@ from worldmodel.edits.node_values import costs_unknown, single_node_costs
 # nodes of unknown runtime; 0.25 if the effect is predicted but all runtimes are known, or if the data contain the
 # effect but not these neighbourhoods or typical sizes. In all other cases it is 0.
 UNKNOWN_EFFECT, BY_ANALOGY, NEW_NEIGHBOURHOOD = 1.0, 0.5, 0.25
+
+Changes = tuple[np.ndarray, np.ndarray, np.ndarray]  # changes of the runtimes of all n states; see `Simulator._pay`
 
 
 class Step(NamedTuple):
@@ -31,20 +33,6 @@ class Step(NamedTuple):
     spread: np.ndarray
     uncertainty: np.ndarray
     change: StateChange | None
-
-
-class _Costs(NamedTuple):
-    """The changes of the runtimes of all n states of a batch by a step.
-
-    Attributes:
-      gain: float64 [n], the decrease of the runtime (ps).
-      spread: float64 [n], the standard deviation of the gain (ps).
-      familiar: bool [n], True if the widest neighbourhoods of all updated nodes are known.
-    """
-
-    gain: np.ndarray
-    spread: np.ndarray
-    familiar: np.ndarray
 
 
 class Simulator:
@@ -107,19 +95,23 @@ class Simulator:
             np.add.at(unknown, at, self.cost_unknown(nodes))
         return unknown == 0
 
-    def _costs_of(self, change: StateChange) -> _Costs:
+    def _costs_of(self, change: StateChange) -> Changes:
         if self.model.costs.neighbourhoods:
             return self._pay(changed_neighbourhoods(change), change.removed)
         more = np.zeros(self.states.n)
         change.add_to(more, self.single_cost)
-        return _Costs(-more, np.zeros(self.states.n), np.ones(self.states.n, bool))
+        return -more, np.zeros(self.states.n), np.ones(self.states.n, bool)
 
-    def _pay(self, concerned: Neighbourhoods, removed: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> _Costs:
+    def _pay(self, concerned: Neighbourhoods, removed: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> Changes:
         """Update the runtimes in `states.paid` after a step, and return the changes.
 
         Args:
           concerned: the nodes whose neighbourhood changed, with their new keys.
           removed: list of (int [m] indices of states, int [m] nodes) that the step removed.
+
+        Returns:
+          (float64 [n] decrease of the runtime in ps, float64 [n] its standard deviation in ps, bool [n]: True if the
+          widest neighbourhoods of all updated nodes are known).
         """
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
@@ -131,24 +123,9 @@ class Simulator:
         paid[at], keys[at] = cost, concerned.keys.T
         gain = np.bincount(cells // width, before - paid[cells], states.n)
         spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
-        return _Costs(gain, spread, np.bincount(concerned.rows, ~known, states.n) == 0)
+        return gain, spread, np.bincount(concerned.rows, ~known, states.n) == 0
 
     def _gain_by_analogy(self, match: int) -> tuple[float, float]:
         ground, costs = self.index.grounding.matches[match], self.model.costs
         size = self.node_costs.sizes.get(self.index.grounding.signatures[ground.operands[-1]])
         return costs.gains(int(self.index.rule.values[match]), ground.pattern, size)
-
-    def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return `expected_gains` of rules from the model's observed gains."""
-        return expected_gains(self.model.costs.gains, xfer_ids)
-
-
-def expected_gains(gains: RewriteGains, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the median and the standard deviation of all observed gains of rules, both float64 [k] in ps.
-
-    Args:
-      gains: the observed gains.
-      xfer_ids: int [k], the rules.
-    """
-    expected = np.array([gains(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
-    return expected[:, 0], expected[:, 1]

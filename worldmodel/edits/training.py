@@ -61,7 +61,9 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
       episodes: the training episodes; all of them have edits.
     """
     rewards = RewardScales.learn(episodes, spec.n_rules)  # first, because unsupported rewards raise an error
-    training = supervised(TrainingSet.of(episodes, spec.n_rules), config.supervision)
+    training = TrainingSet.of(episodes, spec.n_rules)
+    if config.supervision == "scalar":
+        training = with_solved_costs(training)
     costs = learn_costs(training, spec.n_rules)
     latents = learn_latents(training, config.latent)
     usual_rewards, rewritten = learn_class_rewards(training, rewards)
@@ -72,16 +74,6 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     return model
 
 
-def supervised(training: TrainingSet, supervision: str) -> TrainingSet:
-    """Return a training set with the node runtimes that the supervision allows.
-
-    Args:
-      training: the training set with logged node runtimes.
-      supervision: "nodes" for the logged runtimes, "scalar" for runtimes that are solved from the gains of steps.
-    """
-    return with_solved_costs(training) if supervision == "scalar" else training
-
-
 def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
     """Return, for each initial graph, the edits that lead to its cheapest state in the training set.
 
@@ -90,20 +82,10 @@ def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
     """
     result = {}
     for index, numbers in training.by_grounding.items():
-        result[training.initial_runtime(index)] = _best_trajectory(training, numbers)
+        best = min(numbers, key=lambda k: training.episodes[k].costs.min())
+        steps, log = int(training.episodes[best].costs.argmin()), training.logs[best]
+        result[training.initial_runtime(index)] = pack(log.edits[: steps + 1], log.taken[:steps])
     return result
-
-
-def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
-    """Return the packed edits that led to the cheapest state of some episodes.
-
-    Args:
-      training: the training set.
-      numbers: the indices of the episodes in `training.episodes`.
-    """
-    best = min(numbers, key=lambda k: training.episodes[k].costs.min())
-    steps, log = int(training.episodes[best].costs.argmin()), training.logs[best]
-    return pack(log.edits[: steps + 1], log.taken[:steps])
 
 
 def learn_latents(training: TrainingSet, latent: int) -> Latents:

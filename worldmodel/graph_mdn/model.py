@@ -16,7 +16,7 @@ from worldmodel.base import Replay
 from worldmodel.edits.cost_model import REACH, RewriteGains
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.model import EditsWorldModel, check_class_rewards, restored_parts
+from worldmodel.edits.model import EditsWorldModel, restored_parts
 from worldmodel.edits.node_values import Latents
 from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.graph_mdn.effects import Menu
@@ -111,13 +111,12 @@ class GraphMDNWorldModel(EditsWorldModel):
 
     @classmethod
     def _restored(cls, config: GraphMDNConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
-        parts = restored_parts(config, spec, arrays, learnt, FORMAT)
+        rules, *others = restored_parts(config, spec, arrays, learnt, FORMAT)
         if learnt["reach"] not in (0, REACH):
             raise ValueError(f"its costs have a reach of {learnt['reach']} edges, not 0 or {REACH}")
         gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
         table = SignatureTable.of(arrays)
-        model = cls(spec, config, parts.rules, table, learnt["reach"], gains, CostLaws.of(arrays), *parts[1:])
-        check_class_rewards(model)
+        model = cls(spec, config, rules, table, learnt["reach"], gains, CostLaws.of(arrays), *others)
         for number, network in enumerate(model.match_networks):
             restore_arrays(network, arrays, cls.arrays_file, MATCH.format(number))
         restore_arrays(model.node_network, arrays, cls.arrays_file, NODE)

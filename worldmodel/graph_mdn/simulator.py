@@ -1,31 +1,16 @@
 """The simulator of dreams of "graph-mdn": batches of states, and steps whose outcomes the networks predict."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from worldmodel.edits.dream_states import DreamStates, StateChange, as_named_by_environment, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, around, changed_neighbourhoods, neighbourhoods
-from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Step, expected_gains
+from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Changes, Step
 from worldmodel.graph_mdn.neural_costs import NodeRows
 
 Cells = tuple[np.ndarray, np.ndarray]  # (states, nodes), int [k]
-
-
-class _Paid(NamedTuple):
-    """The changes of cost of all n states by one update of the costs of nodes.
-
-    Attributes:
-      gain: float64 [n], reduction of the runtime (ps).
-      spread: float64 [n], standard deviation of the gain (ps).
-      unsure: float64 [n], number of updated nodes with uncertain costs.
-    """
-
-    gain: np.ndarray
-    spread: np.ndarray
-    unsure: np.ndarray
 
 
 class NeuralSimulator:
@@ -68,7 +53,7 @@ class NeuralSimulator:
         effects = self.index.effects(matches)
         known = effects >= 0
         gain, spread = np.zeros(len(rows)), np.zeros(len(rows))
-        gain[~known], spread[~known] = self.expected(self.index.rule.values[matches[~known]])
+        gain[~known], spread[~known] = self.model.costs.gains.expected(self.index.rule.values[matches[~known]])
         uncertainty, change = np.full(len(rows), UNKNOWN_EFFECT, np.float32), None
         if known.any():
             change = rewrite(self.states, rows[known], matches[known])
@@ -111,13 +96,6 @@ class NeuralSimulator:
                 paid[rows[k], outputs] *= max(cost + gain[k] - bounded[k], 0.0) / cost
         return bounded
 
-    def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the median and the standard deviation of the observed gains (ps) of each rule, float64 [k] each.
-
-        xfer_ids: int [k], the rules.
-        """
-        return expected_gains(self.model.costs.gains, xfer_ids)
-
     def _concerned(self, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
         if self.model.costs.reach:
             return neighbourhoods(self.states, rows, nodes)
@@ -130,12 +108,16 @@ class NeuralSimulator:
         there = self.states.producer[rows, self.index.primary_output.values[nodes]] == nodes  # may be removed again
         return self._concerned(rows[there], nodes[there])
 
-    def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> _Paid:
+    def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> Changes:
         """Predict the costs of nodes, set the costs of removed nodes to 0, and return the changes of cost per state.
 
         Args:
           concerned: the nodes whose cost is predicted, with the keys of their neighbourhoods.
           removed: the removed nodes, as pairs (states, nodes).
+
+        Returns:
+          (reduction of the runtime in ps, its standard deviation in ps, number of updated nodes with uncertain costs),
+          float64 [n] each, for all n states.
         """
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
@@ -147,7 +129,7 @@ class NeuralSimulator:
         paid[at] = cost
         gain = np.bincount(cells // width, before - paid[cells], states.n)
         spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
-        return _Paid(gain, spread, np.bincount(concerned.rows, unsure, states.n))
+        return gain, spread, np.bincount(concerned.rows, unsure, states.n)
 
     def _costs_of(self, concerned: Neighbourhoods) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (costs in ps, standard deviations in ps, True where uncertain) of k nodes, [k] each.

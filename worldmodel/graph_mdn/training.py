@@ -10,10 +10,10 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EncodingSpec
 from worldmodel.edits.class_rewards import add_dreamt_classes, learn_class_rewards, with_predicted_rewards
 from worldmodel.edits.cost_model import REACH
-from worldmodel.edits.cost_training import learn_gains, learn_node_costs
+from worldmodel.edits.cost_training import learn_gains, learn_node_costs, with_solved_costs
 from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.rule_learning import TrainingSet
-from worldmodel.edits.training import best_trajectories, learn_latents, supervised
+from worldmodel.edits.training import best_trajectories, learn_latents
 from worldmodel.graph_mdn import training_batches
 from worldmodel.graph_mdn.model import GraphMDNWorldModel
 from worldmodel.graph_mdn.network_inputs import SignatureTable
@@ -49,7 +49,9 @@ def train(
     prepare_tensorflow(seed, config.threads)
     training, held_out = split_episodes(source, config.holdout, seed)
     rewards = RewardScales.learn(training, spec.n_rules)  # first, because unsupported rewards raise an error
-    learnt = supervised(TrainingSet.of(training, spec.n_rules), config.supervision)
+    learnt = TrainingSet.of(training, spec.n_rules)
+    if config.supervision == "scalar":
+        learnt = with_solved_costs(learnt)
     if not Examples.of(learnt.groundings.rules).rewritten:
         raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing. Collect more")
     table = observed(training)
