@@ -54,7 +54,6 @@ def read_curves(folder: Path) -> dict[str, dict[str, Curve]]:
 
 def _scalars(path: Path):
     """Yield (step, tag, value) of every scalar in an event file, in the order of the file."""
-    from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.tensorflow_stub.errors import DataLossError, OutOfRangeError
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
 
@@ -380,9 +379,15 @@ def explain(folder: Path | str) -> None:
     about = Path(folder) / PAGE_FOLDER
     if about.exists():
         return
+    charts = []  # one category per stage
+    for stage, board in BOARDS.items():
+        shown = []
+        for name, meaning in board.first.items():
+            shown.append((f"{name} ({meaning.unit})", f"^{re.escape(tag_of(stage, name))}$"))
+        charts.append((f"{board.group}: {stage}", shown))
     with EventWriter(about) as writer:
         writer.text(PAGE, page())
-        writer.layout(charts())
+        writer.layout(charts)
 
 
 def page() -> str:
@@ -405,14 +410,3 @@ def page() -> str:
             lines = [f"- `{name}`: {text}" for name, text in board.diagnostics.items()]
             parts += [f"## diagnostics of {stage}", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
-
-
-def charts() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the charts of the Custom Scalars dashboard, one category per stage, as `EventWriter.layout` expects."""
-    result = []
-    for stage, board in BOARDS.items():
-        shown = []
-        for name, meaning in board.first.items():
-            shown.append((f"{name} ({meaning.unit})", f"^{re.escape(tag_of(stage, name))}$"))
-        result.append((f"{board.group}: {stage}", shown))
-    return result

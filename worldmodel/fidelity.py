@@ -46,6 +46,10 @@ class Stretches(NamedTuple):
     starts: np.ndarray
     left: np.ndarray
 
+    def subset(self, which: np.ndarray) -> "Stretches":
+        """Return the stretches with the indices `which`, int [k], or those where `which`, bool [S], is True."""
+        return Stretches(*(part[which] for part in self))
+
 
 def fidelity(
     model: WorldModel, episodes: Sequence[Episode], training: Sequence[Episode] | None = None,
@@ -95,8 +99,12 @@ def fidelity(
     `WorldModel.calibration`.
     """
     every = _all_stretches(episodes, copies)
-    anywhere, first = _evenly_spaced(every), _first_stretches(every)
-    ranked = _random_sample(_with_steps_left(every, rank_steps), seed), _with_steps_left(first, rank_steps)
+    size = len(every.rows)
+    anywhere = every.subset(np.unique(np.linspace(0, size - 1, min(MOST_STARTS, size)).astype(int)))
+    first = every.subset(every.starts == 0)
+    long = every.subset(every.left >= rank_steps)  # long enough to be ranked
+    drawn = np.random.default_rng(seed).permutation(len(long.rows))[:RANKED]
+    ranked = long.subset(np.sort(drawn)), first.subset(first.left >= rank_steps)
     longest = max(map(len, episodes))
     means = _rule_means(training or episodes)
     parts = _compare(model, episodes, means, (anywhere, first, *ranked), min(longest, max(*horizons, rank_steps)))
@@ -125,7 +133,8 @@ def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
       "relative_error": mean absolute difference divided by the mean absolute real return}. The relative error is None
       if all real returns are 0.
     """
-    stretches = _first_stretches(_all_stretches(episodes, copies=True))
+    every = _all_stretches(episodes, copies=True)
+    stretches = every.subset(every.starts == 0)
     longest = int(stretches.left.max())
     replays = happened(episodes, stretches, longest), model.replay(episodes, stretches.rows, stretches.starts, longest)
     within = np.arange(longest) < stretches.left[:, None]
@@ -154,21 +163,22 @@ def happened(episodes: Sequence[Episode], stretches: Stretches, horizon: int) ->
 
 
 def _stacked(episodes: Sequence[Episode], stretches: Stretches, horizon: int, field: str) -> np.ndarray:
-    """Return a field of `Episode` for every step of every stretch, [S, horizon, …]; see `_steps`."""
+    """Return a field of `Episode` for every step of every stretch, [S, horizon, …].
+
+    The field "counts" has the location counts after each step. After the end of an episode its last step is repeated;
+    the evaluation ignores the repeated steps.
+
+    Args:
+      episodes: the recorded episodes.
+      stretches: S stretches of these episodes.
+      horizon: number of steps per stretch.
+      field: the name of the field.
+    """
     parts = []
     for row, start, _ in zip(*stretches, strict=True):
-        parts.append(_steps(episodes[row], start, horizon, field))
+        steps = np.minimum(start + np.arange(horizon), len(episodes[row]) - 1)
+        parts.append(getattr(episodes[row], field)[steps + 1 if field == "counts" else steps])
     return np.stack(parts)
-
-
-def _steps(episode: Episode, start: int, horizon: int, field: str) -> np.ndarray:
-    """Return a field of `Episode` for `horizon` steps from the step `start` on, [horizon, …].
-
-    The field "counts" has the location counts after each step. After the end of the episode the last step is repeated;
-    the evaluation ignores the repeated steps.
-    """
-    steps = np.minimum(start + np.arange(horizon), len(episode) - 1)
-    return getattr(episode, field)[steps + 1 if field == "counts" else steps]
 
 
 # -- stretches -------------------------------------------------------------------------------------
@@ -179,30 +189,6 @@ def _all_stretches(episodes: Sequence[Episode], copies: bool) -> Stretches:
     starts = [np.arange(0 if copies else episode.copied, len(episode)) for episode in episodes]
     rows, starts = np.repeat(np.arange(len(length)), list(map(len, starts))), np.concatenate(starts)
     return Stretches(rows, starts, length[rows] - starts)
-
-
-def _evenly_spaced(every: Stretches) -> Stretches:
-    size = len(every.rows)
-    return _subset(every, np.unique(np.linspace(0, size - 1, min(MOST_STARTS, size)).astype(int)))
-
-
-def _first_stretches(every: Stretches) -> Stretches:
-    return _subset(every, np.flatnonzero(every.starts == 0))
-
-
-def _with_steps_left(stretches: Stretches, steps: int) -> Stretches:
-    """Return the stretches with at least `steps` steps left in their episode."""
-    return _subset(stretches, np.flatnonzero(stretches.left >= steps))
-
-
-def _random_sample(stretches: Stretches, seed: int) -> Stretches:
-    """Return at most RANKED stretches, drawn at random without replacement and kept in order."""
-    order = np.random.default_rng(seed).permutation(len(stretches.rows))
-    return _subset(stretches, np.sort(order[:RANKED]))
-
-
-def _subset(stretches: Stretches, which: np.ndarray) -> Stretches:
-    return Stretches(*(part[which] for part in stretches))
 
 
 # -- predictors ------------------------------------------------------------------------------------

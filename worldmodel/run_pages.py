@@ -64,18 +64,6 @@ def draw_dream_and_reality(run, temperature: float, dreamt: Sequence[float], rea
         _draw(run, f"eval-{name}-{temperature:g}", "eval", {"return": list(enumerate(returns))})
 
 
-def draw_candidates(run, candidates: Mapping[str, Mapping]) -> None:
-    """Write the estimated runtime (ms) after each rewrite of a candidate's path to TensorBoard.
-
-    Args:
-      run: the run folder.
-      candidates: {name: result}; a candidate without "path_ms" has no curve.
-    """
-    for name, result in candidates.items():
-        if "path_ms" in result:
-            _draw(run, f"eval-{name}", "eval", {"runtime_estimated_ms": list(enumerate(result["path_ms"]))})
-
-
 def _draw(run, folder: str, stage: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:
     from worldmodel.boards import draw, explain
 
@@ -110,7 +98,9 @@ def write_up(run, outcome: dict) -> dict[str, str]:
     from worldmodel.boards import training_curves
 
     config, folder = run.config, run.path / "eval"
-    draw_candidates(run, outcome["candidates"])
+    for name, result in outcome["candidates"].items():
+        if "path_ms" in result:  # the estimated runtime after each rewrite of the candidate's path
+            _draw(run, f"eval-{name}", "eval", {"runtime_estimated_ms": list(enumerate(result["path_ms"]))})
     stages = {name: result for name in STAGES if (result := run.results(name))}
     results = {
         "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),

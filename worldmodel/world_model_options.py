@@ -27,6 +27,7 @@ class WorldModelConfig:
 
     needs: ClassVar[tuple[str, ...]] = ()  # packages of the extra `learn` that the world model imports
     groups: ClassVar[Registry] = CONFIGS
+    modes: ClassVar[tuple[str, ...]] = ("offline", "online")  # values of `mode` that the world model supports
 
     name: str = option(
         "edits",
@@ -44,6 +45,10 @@ class WorldModelConfig:
 
     def __post_init__(self):
         check(self, f"the world model {self.name}")
+        if self.mode not in self.modes:
+            raise RLFlowError(
+                f"the world model '{self.name}' learns from collected episodes. Set world_model.mode=offline"
+            )
 
     @property
     def total_steps(self) -> int:
@@ -148,14 +153,11 @@ class EditsConfig(WorldModelConfig):
     The world model `edits` (worldmodel/edits) learns tables and needs no gradient steps.
     """
 
+    modes: ClassVar[tuple[str, ...]] = ("offline",)
+
     name: str = "edits"
     latent: int = option(32, "dimensions of the latent state z")
     supervision: str = option("nodes", SUPERVISION, choices=("nodes", "scalar"))
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.mode != "offline":
-            raise RLFlowError("the world model 'edits' learns from collected episodes. Set world_model.mode=offline")
 
     @property
     def total_steps(self) -> int:
@@ -170,6 +172,7 @@ class GraphMDNConfig(WorldModelConfig):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet", "graph_nets")
+    modes: ClassVar[tuple[str, ...]] = ("offline",)
 
     name: str = "graph-mdn"
     latent: int = option(32, "dimensions of the latent state z")
@@ -185,13 +188,6 @@ class GraphMDNConfig(WorldModelConfig):
     node_steps: int = option(2500, "gradient steps of the network that predicts costs of nodes")
     learning_rate: float = option(0.002, "initial learning rate of each network; it decays along a cosine")
     supervision: str = option("nodes", SUPERVISION, choices=("nodes", "scalar"))
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.mode != "offline":
-            raise RLFlowError(
-                "the world model 'graph-mdn' learns from collected episodes. Set world_model.mode=offline"
-            )
 
     @property
     def total_steps(self) -> int:

@@ -1,11 +1,11 @@
 """The MDN-RNN as a dream (`MDNRNNImagination`) and as an observer of real episodes (`MDNRNNObserver`)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.common.task import GraphArrays, State
+from rlflow.common.task import State
 from worldmodel.base import Imagined
 
 
@@ -41,23 +41,6 @@ class DreamtLatents(NamedTuple):
     c: np.ndarray
 
 
-class Recurrent(Protocol):
-    """The attributes and methods of a model that dreams and observers use; MDNRNNWorldModel implements them."""
-
-    hidden: int
-    dynamics: object
-
-    def encode(self, graphs: Sequence[GraphArrays]) -> np.ndarray: ...
-
-    def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray: ...
-
-    def initial_state(self, batch_size: int) -> RecurrentState: ...
-
-    def step(self, z, counts, actions, state: RecurrentState, temperature: float, seed: tuple[int, int]): ...
-
-    def recur(self, z, counts, actions, meaning, state: RecurrentState) -> RecurrentState: ...
-
-
 class MDNRNNImagination:
     """A batch of n imagined rollouts; see `worldmodel.base.Imagination`.
 
@@ -68,7 +51,7 @@ class MDNRNNImagination:
       state: the recurrent states at the start.
     """
 
-    def __init__(self, model: Recurrent, z: np.ndarray, counts: np.ndarray, state: RecurrentState):
+    def __init__(self, model, z: np.ndarray, counts: np.ndarray, state: RecurrentState):
         self._model = model
         self._start = self._now = DreamtLatents(z, counts, counts, *state)
 
@@ -102,7 +85,7 @@ class MDNRNNObserver:
     z encodes the real graph. h comes from the same LSTM as in dreams. Locations are numbered as in the environment.
     """
 
-    def __init__(self, model: Recurrent):
+    def __init__(self, model):
         self._model = model
 
     @property

@@ -69,7 +69,8 @@ def train(
     train_all = _train_offline if config.mode == "offline" else _train_online
     held_out = train_all(updates, run, source, seed)
     if config.patience:
-        restore_best(updates.model, folder)
+        best = Path(folder) / BEST
+        restore_arrays(updates.model, read_arrays(best), str(best))
     updates.model.save(folder)
     steps = run.step - config.encoder_updates
     return Trained(updates.model, held_out, {
@@ -80,11 +81,6 @@ def train(
         "losses": run.trainer.metrics,
         "holdout": updates.evaluate(held_out) if held_out else None,
     })
-
-
-def restore_best(model: MDNRNNWorldModel, folder: Path | str) -> None:
-    path = Path(folder) / BEST
-    restore_arrays(model, read_arrays(path), str(path))
 
 
 def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
