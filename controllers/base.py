@@ -117,7 +117,7 @@ class Learner:
 
     Attributes:
       config: the options, an instance of `Config`.
-      shapes: a dataclass of the sizes that the learned arrays depend on.
+      sizes: {name: value} of all sizes that the shapes of the learned arrays depend on.
       seed: the seed of the initial weights and of `rng`.
       training_seed: the seed of the training; None before a training.
     """
@@ -126,8 +126,8 @@ class Learner:
     Config: type[LearnerConfig]  # the dataclass of its options
     BUDGET: tuple[str, ...] = ()  # options that may change when a training resumes
 
-    def __init__(self, config, shapes, seed: int = 0):
-        self.config, self.shapes, self.seed = config, shapes, seed
+    def __init__(self, config, sizes: dict[str, int | str], seed: int = 0):
+        self.config, self.sizes, self.seed = config, sizes, seed
         self.rng = np.random.default_rng(seed)  # used by `act` if the caller passes no generator
         self.training_seed: int | None = None
 
@@ -142,6 +142,20 @@ class Learner:
         checkpoint counts as trained.
         """
         return 0
+
+    def results(self, stop_reason: StopReason, detail: str) -> dict:
+        """Return the results of a training, as `Controller.train` describes them.
+
+        The attributes `best_return`, `iterations` and `env_steps` of this controller give the other results.
+
+        Args:
+          stop_reason: the reason why the training ended.
+          detail: a text that explains the reason.
+        """
+        return {
+            "stop_reason": stop_reason, "detail": detail, "best_return": self.best_return,
+            "iterations": self.iterations, "env_steps": self.env_steps,
+        }  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the learned arrays, and all counters and statistics that a resumed training needs, by name."""
@@ -159,7 +173,7 @@ class Learner:
         files.write_arrays(Path(folder) / "controller.npz", self.arrays())
         description = {
             "controller": self.name,
-            "shapes": asdict(self.shapes),
+            "shapes": self.sizes,
             "config": asdict(self.config),
             "training_seed": self.training_seed,
         }
@@ -175,10 +189,9 @@ class Learner:
         description = read_description(folder)
         if description.get("controller") != self.name:
             raise RLFlowError(f"{folder} holds the controller '{description.get('controller')}', not '{self.name}'")
-        if description["shapes"] != asdict(self.shapes):
+        if description["shapes"] != self.sizes:
             raise RLFlowError(
-                f"the controller in {folder} is of another shape: "
-                f"{differences(description['shapes'], asdict(self.shapes))}"
+                f"the controller in {folder} is of another shape: {differences(description['shapes'], self.sizes)}"
             )
         return files.read_arrays(Path(folder) / "controller.npz")
 
@@ -247,7 +260,8 @@ class Controller(Learner):
     """The base class of controllers that act step by step on latent observations."""
 
     def __init__(self, config, observation_space, action_space, seed: int = 0):
-        super().__init__(config, LatentShapes.of(observation_space, action_space), seed)
+        self.shapes = LatentShapes.of(observation_space, action_space)
+        super().__init__(config, asdict(self.shapes), seed)
         counted = observation_space["class_counts"]
         self.match_classes, self.usual_rewards = counted.match_classes, counted.usual_rewards  # [K] each
 
@@ -299,9 +313,7 @@ class Controller(Learner):
         env = make_env(n)
         shapes = LatentShapes.of(env.single_observation_space, env.single_action_space)
         if shapes != self.shapes:
-            raise RLFlowError(
-                f"the environment is not the controller's: {differences(asdict(shapes), asdict(self.shapes))}"
-            )
+            raise RLFlowError(f"the environment is not the controller's: {differences(asdict(shapes), self.sizes)}")
         if env.num_envs != n or env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
             raise RLFlowError(f"make_env({n}) must give {n} copies with metadata autoreset_mode SAME_STEP")
         return env

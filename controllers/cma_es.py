@@ -228,13 +228,9 @@ class CMAES(Controller):
             trainer.run(update, position, config.generations, at=lambda: self.env_steps)
         finally:
             env.close()
-        return {
-            "stop_reason": StopReason.CONVERGED if search.stop else StopReason.BUDGET,
-            "detail": ", ".join(search.stop) or f"{config.generations} generations",
-            "best_return": self.best_return,
-            "iterations": self.iterations,
-            "env_steps": self.env_steps,
-        }
+        if search.stop:
+            return self.results(StopReason.CONVERGED, ", ".join(search.stop))
+        return self.results(StopReason.BUDGET, f"{config.generations} generations")
 
     @property
     def iterations(self) -> int:

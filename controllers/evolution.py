@@ -70,11 +70,8 @@ class Evolution:
         self.stop = list(self.strategy.stop())  # called once per generation, since each call counts flat generations
 
 
-class Widened:
-    """A search that first varies only the last few weights, then all weights from the mean that it has reached.
-
-    It has the same methods and properties as `Evolution`.
-    """
+class Widened(Evolution):
+    """A search that first varies only the last few weights, then all weights from the mean that it has reached."""
 
     def __init__(self, start: np.ndarray, few: int, individuals: int, **options):
         """Begin at a mean.
@@ -85,41 +82,29 @@ class Widened:
           individuals: the number of individuals of the first search; 0 to search all weights at once.
           **options: the arguments of `Evolution` besides `start`.
         """
-        self.start, self.left, self.options = start, individuals, options
-        self.search = Evolution(start[-few:] if individuals else start, **options)
-
-    @property
-    def size(self) -> int:
-        return self.search.size
-
-    @property
-    def stop(self) -> list[str]:
-        return self.search.stop
-
-    @property
-    def scalars(self) -> dict[str, float]:
-        return self.search.scalars
+        self.all, self.left, self.arguments = start, individuals, options
+        super().__init__(start[-few:] if individuals else start, **options)
 
     @property
     def mean(self) -> np.ndarray:
         """The mean of the search distribution, float64 [D]."""
-        return self.completed(self.search.mean[None])[0]
+        return self.completed(super().mean[None])[0]
 
     def completed(self, last: np.ndarray) -> np.ndarray:
         """Put the initial values of the weights that are not searched yet before `last`; return float64 [P, D].
 
         last: float64 [P, d], values of the last d weights.
         """
-        others = self.start[: len(self.start) - last.shape[1]]
+        others = self.all[: len(self.all) - last.shape[1]]
         return np.concatenate([np.broadcast_to(others, (len(last), len(others))), last], axis=1)
 
     def ask(self) -> np.ndarray:
         """Return the individuals of the next generation, float64 [size, D]."""
-        return self.completed(self.search.ask())
+        return self.completed(super().ask())
 
     def tell(self, fitness: np.ndarray) -> None:
         """Report the fitness, float64 [size], of the individuals that the last call of `ask` returned."""
-        self.search.tell(fitness)
+        super().tell(fitness)
         self.left -= len(fitness)
-        if self.left <= 0 and len(self.search.start) < len(self.start):
-            self.search = Evolution(self.mean, **self.options)
+        if self.left <= 0 and len(self.start) < len(self.all):
+            super().__init__(self.mean, **self.arguments)  # begins the search of all weights

@@ -5,8 +5,6 @@ CMA-ES (evolution.py) evolves the weights towards the lowest objective. Each ind
 instance.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from controllers.base import Learner, StopReason, same_shapes
@@ -17,22 +15,15 @@ from rlflow.common.task import GraphArrays, Instance
 FULL_COVARIANCE = 100  # largest number of weights with all covariances; above it only variances are learned
 
 
-@dataclass(frozen=True)
-class GraphShapes:
-    """The numbers of features and of options of a node, which determine the shape of the weights."""
-
-    node_features: int
-    options: int
-
-
 class LinearScores(Learner):
     name = "linear-scores"
     Config = LinearScoresConfig
     BUDGET = ("generations",)
 
     def __init__(self, config, instance: Instance, seed: int = 0):
-        super().__init__(config, GraphShapes(instance.spec.node_features, instance.spec.n_rules), seed)
-        self.weights = np.zeros((2 * self.shapes.node_features + 1, self.shapes.options))  # the best so far
+        inputs, options = instance.spec.node_features, instance.spec.n_rules
+        super().__init__(config, {"node_features": inputs, "options": options}, seed)
+        self.weights = np.zeros((2 * inputs + 1, options))  # the best so far
         self.best = np.iinfo(np.int64).max  # its objective
         self.history = np.zeros(0)  # fitness of all individuals so far
 

@@ -15,7 +15,7 @@ random steps. The world model then learns from states near the plan, where the n
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,10 +44,6 @@ class SearchProgress:
         self.done += steps
         if self._progress is not None:
             self._progress(min(self.done, self.steps), self.steps)
-
-    def finish(self) -> None:
-        """Report all steps of the training as done, since a search may end before it has used its share of them."""
-        self.update(self.steps)
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
         """Do nothing. A search calls this method with a text for the bar, and `log` receives the same figures."""
@@ -146,13 +142,6 @@ LEAVE = 2.0  # a sampled episode departs from a plan of T actions with the proba
 EXCURSION = 20  # expected number of random steps between the departure and the end of the episode
 
 
-@runtime_checkable
-class DreamOfOneStart(Protocol):
-    """An environment of dreams, such as `DreamVectorEnv`, whose start can be searched if the world model allows it."""
-
-    def searchable(self, uncertainty_limit: float) -> DreamtState | None: ...
-
-
 class Candidate(NamedTuple):
     """A sequence of actions from the start, the objective of its last state, and its origin in words."""
 
@@ -214,19 +203,17 @@ class Planner(Controller):
         reported = SearchProgress(self.config.steps, log, progress)
         env = self.open(make_env, SHOTS)
         try:
-            start = env.searchable(self.config.uncertainty_limit) if isinstance(env, DreamOfOneStart) else None
+            # `searchable` is a method of dreams (`DreamVectorEnv`) and not of other environments.
+            start = env.searchable(self.config.uncertainty_limit) if hasattr(env, "searchable") else None
             if start is None:
                 detail = self.shoot(env, seed, trainer)
             else:
                 detail = self.search(start, seed, reported)
         finally:
             env.close()
-        reported.finish()
+        reported.update(self.config.steps)  # all steps, since a search may end before it has used its share of them
         trainer.write()
-        return {
-            "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.best_return,
-            "iterations": self.iterations, "env_steps": self.env_steps, "dreamt_steps": len(self.plan.actions),
-        }  # fmt: skip
+        return self.results(StopReason.BUDGET, detail) | {"dreamt_steps": len(self.plan.actions)}
 
     @property
     def best_return(self) -> float:

@@ -57,10 +57,18 @@ class ActorCritic(Learner):
             trainer.run(update, lambda: self.iterations, self.config.updates, at=lambda: self.env_steps)
         except Diverged:
             stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.iterations + 1}"
-        return {
-            "stop_reason": stop, "detail": detail, "best_return": self.best_return, "iterations": self.iterations,
-            "env_steps": self.env_steps,
-        }  # fmt: skip
+        return self.results(stop, detail)
+
+    def keep_best(self, mean_return: float) -> dict[str, float]:
+        """Copy the learner to the actor if the learner's mean return is the highest of all evaluations so far.
+
+        Returns:
+          The scalars to log: "return" and "best_return".
+        """
+        if mean_return > self.best_return:
+            self.best_return = float(mean_return)
+            copy(self.learner, self.actor)
+        return {"return": mean_return, "best_return": self.best_return}
 
     def count(self, scalars: dict[str, float]) -> None:
         """Increment the number of updates. Raise Diverged instead if the entry "gradient_norm" is not finite."""
@@ -308,10 +316,7 @@ class PPO(ActorCritic, Controller):
             self.config.max_steps,
         )
         self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended early play on
-        if returns.mean() > self.best_return:
-            self.best_return = float(returns.mean())
-            copy(self.learner, self.actor)
-        return {"return": returns.mean(), "best_return": self.best_return}
+        return self.keep_best(returns.mean())
 
     def start(self, env, seed):
         """Reset all copies of the vector environment, and the sums of rewards of their episodes."""

@@ -30,7 +30,7 @@ def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 class RandomController(Controller):
     name = "random"
     Config = RandomConfig
-    iterations = 0  # it never learns
+    iterations = env_steps = 0  # it never learns, so a checkpoint has none
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)
@@ -53,19 +53,15 @@ class RandomController(Controller):
         finally:
             env.close()
         self.best_return = float(returns.mean())
+        steps = int(lengths.sum())
         if log:
             mean = self.best_return
-            log(int(lengths.sum()), {"return": mean, "best_return": mean, "episode_length": lengths.mean()})
+            log(steps, {"return": mean, "best_return": mean, "episode_length": lengths.mean()})
         if progress:
             progress(1, 1)
         self.save(folder)
-        return {
-            "stop_reason": StopReason.NOTHING_TO_TRAIN,
-            "detail": f"mean return of {len(returns)} random episodes",
-            "best_return": self.best_return,
-            "iterations": self.iterations,
-            "env_steps": int(lengths.sum()),
-        }
+        detail = f"mean return of {len(returns)} random episodes"
+        return self.results(StopReason.NOTHING_TO_TRAIN, detail) | {"env_steps": steps}
 
     def arrays(self):
         return {"best_return": np.float64(self.best_return)}

@@ -184,7 +184,7 @@ def train_for_real(
       RLFlowError: a limit is reached before the first checkpoint with trained weights.
     """
     controller.resume(folder, seed)
-    interactions = Interactions(limit, getattr(controller, "env_steps", 0))
+    interactions = Interactions(limit, controller.env_steps)
 
     def copies(n: int) -> CountedVectorEnv:
         return CountedVectorEnv(make, n, interactions)
@@ -207,10 +207,7 @@ def train_for_real(
                 f"{reached.limit} do not last until the first checkpoint of {controller.name}; raise {reached.option}"
                 + (f" (it takes {needed} interactions, and those of evaluations)" if needed else "")
             ) from None
-        return {
-            "stop_reason": StopReason.BUDGET, "detail": reached.limit, "best_return": controller.best_return,
-            "iterations": controller.iterations, "env_steps": interactions.used,
-        }  # fmt: skip
+        return controller.results(StopReason.BUDGET, reached.limit) | {"env_steps": interactions.used}
 
 
 def _has_learned_checkpoint(controller: Learner, folder: Path) -> bool:

@@ -8,15 +8,12 @@ import time
 
 import numpy as np
 
-from controllers import CONTROLLERS
-from controllers.base import check_observes
-from controllers.controller_options import controller_config
+from controllers.stages.parts import controller_and_config
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import bar_updater, progress_bar
 from rlflow.common.task import ONE_SHOT, Instance, Observes
 from rlflow.optimisation.candidates import Decision
 from worldmodel.run_pages import events
-from worldmodel.train_and_load import prepare_tensorflow
 
 
 def refuse(run, stage: str) -> None:
@@ -66,11 +63,7 @@ def evaluate(run) -> dict:
 
 
 def _controller(run):
-    kind = CONTROLLERS.get(run.config.controller.name)
-    check_observes(kind, Observes.GRAPH, ONE_SHOT)
-    config = controller_config(run.config)
-    if "tensorflow" in config.needs:
-        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+    kind, config = controller_and_config(run, Observes.GRAPH, ONE_SHOT)
     return kind(config, run.task.initial, run.config.seed)
 
 

@@ -145,6 +145,30 @@ def with_candidates(env, config):
     return CandidateEnv(env, config.layers if config.encoding == "local" else None, config.gains)
 
 
+def controller_and_config(run, observes, shape: str) -> tuple:
+    """Return the class and the options of the run's controller, and prepare TensorFlow if the controller needs it.
+
+    Args:
+      run: the run folder.
+      observes: the kind of observation (`rlflow.common.task.Observes`) that the task provides.
+      shape: the shape of the task for error messages, "step by step" or "one-shot".
+
+    Raises:
+      RLFlowError: the controller needs another kind of observation.
+    """
+    from controllers import CONTROLLERS
+    from controllers.base import check_observes
+    from controllers.controller_options import controller_config
+    from worldmodel.train_and_load import prepare_tensorflow
+
+    kind = CONTROLLERS.get(run.config.controller.name)
+    check_observes(kind, observes, shape)
+    config = controller_config(run.config)
+    if "tensorflow" in config.needs:
+        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+    return kind, config
+
+
 def make_controller(run, model):
     """Return a new, untrained controller with the options of the run.
 
@@ -152,18 +176,10 @@ def make_controller(run, model):
       run: the run folder.
       model: the world model that defines the latent spaces, or None for a controller that observes successor graphs.
     """
-    from controllers import CONTROLLERS
-    from controllers.base import check_observes
-    from controllers.controller_options import controller_config
     from rlflow.common.task import Observes
     from worldmodel import spaces
-    from worldmodel.train_and_load import prepare_tensorflow
 
-    kind = CONTROLLERS.get(run.config.controller.name)
-    check_observes(kind, Observes.CANDIDATES if model is None else Observes.LATENT, "step by step")
-    config = controller_config(run.config)
-    if "tensorflow" in config.needs:
-        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+    kind, config = controller_and_config(run, Observes.CANDIDATES if model is None else Observes.LATENT, "step by step")
     if model is None:
         return kind(config, run.config.seed)
     return kind(config, spaces.observation_space(model), spaces.action_space(model.spec), run.config.seed)

@@ -4,7 +4,6 @@ The random numbers of an epoch depend on (seed, epoch) alone, and a checkpoint i
 training therefore produces the same weights, bit for bit, as an uninterrupted one.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -28,18 +27,6 @@ BEST = "modules/best/"  # prefix of the best network's arrays in a checkpoint
 SIGNIFICANT = 0.05  # largest p-value of the paired t-test at which the learner replaces the best network
 
 
-@dataclass(frozen=True)
-class NetworkShapes:
-    """The options and sizes that determine the shape of the weights; see `TopoformerConfig`."""
-
-    node_features: int
-    width: int
-    layers: int
-    heads: int
-    head_size: int
-    attends: str
-
-
 class Topoformer(Learner):
     name = "topoformer"
     Config = TopoformerConfig
@@ -50,10 +37,10 @@ class Topoformer(Learner):
         """Create the learner and the best network. Raise RLFlowError if `instance` is not a `Sequencing`."""
         if not isinstance(instance, Sequencing):
             raise RLFlowError("the controller 'topoformer' puts nodes into an order: task.name=ordering")
-        sizes = config.width, config.layers, config.heads, config.head_size
+        sizes = {name: getattr(config, name) for name in ("width", "layers", "heads", "head_size")}
         features = instance.spec.node_features
-        super().__init__(config, NetworkShapes(features, *sizes, config.attends), seed)
-        inputs = Sizes(features + POSITIONS, *sizes), config.attends
+        super().__init__(config, {"node_features": features, **sizes, "attends": config.attends}, seed)
+        inputs = Sizes(features + POSITIONS, **sizes), config.attends
         self.networks = Reinforce(*(self.Network(*inputs, np.random.default_rng(seed)) for _ in range(2)))
         self.epoch, self.orders = 0, 0  # numbers of epochs completed and of orders evaluated so far
         self.costs = np.zeros(0)  # the best network's costs on the evaluation graphs, relative to the controls

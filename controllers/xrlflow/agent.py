@@ -9,7 +9,7 @@ therefore produces the same weights, bit for bit, as an uninterrupted one. With 
 (`rlflow.env.step.MultiModelEnv`) sampled episodes take the models in turn, and the greedy return is the mean over all.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import NamedTuple
 
 import gymnasium
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from controllers.controller_options import XRLflowConfig
-from controllers.ppo import ActorCritic, RewardScale, clipped, copy, gae, standardised
+from controllers.ppo import ActorCritic, RewardScale, clipped, gae, standardised
 from controllers.xrlflow.network import FEATURES, SPEC, Network, joined
 from rlflow.common.messages import progress_bar
 from rlflow.env.features import N_OPS
@@ -59,14 +59,6 @@ def may_stop(observation: dict[str, np.ndarray]) -> bool:
     return not (observation.get("gains", np.zeros(1)) > 0).any()
 
 
-@dataclass(frozen=True)
-class CandidateShapes:
-    """The numbers of operator ids and of node features, which determine the shape of the network's weights."""
-
-    operators: int = N_OPS
-    features: int = FEATURES
-
-
 class Step(NamedTuple):
     """One step of an episode.
 
@@ -89,7 +81,7 @@ class XRLflow(ActorCritic):
     BUDGET = ("updates",)
 
     def __init__(self, config: XRLflowConfig, seed: int = 0):
-        super().__init__(config, CandidateShapes(), seed)
+        super().__init__(config, {"operators": N_OPS, "features": FEATURES}, seed)
         # The actor is the best network so far; `act` uses it.
         self.learner, self.actor = (Network(config, np.random.default_rng(seed)) for _ in range(2))
         self.begin(config.learning_rate)
@@ -197,11 +189,7 @@ class XRLflow(ActorCritic):
         """
         models = env.get_wrapper_attr("models") if env.has_wrapper_attr("models") else 1
         episodes = [self.play(env, None, number)[0] for number in range(models)]
-        result = sum(step.reward for steps in episodes for step in steps) / models
-        if result > self.best_return:
-            self.best_return = float(result)
-            copy(self.learner, self.actor)
-        return {"return": result, "best_return": self.best_return}
+        return self.keep_best(sum(step.reward for steps in episodes for step in steps) / models)
 
     def imitate(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
         """Make `config.imitate` passes over the demonstrations of beam search, in minibatches of `config.batch`.

@@ -159,7 +159,7 @@ class Wanderer(Learner):
     name, Config = "wanderer", WandererConfig
 
     def __init__(self):
-        super().__init__(WandererConfig(dreams=8), CONFIG)
+        super().__init__(WandererConfig(dreams=8), {})
         self.iterations, self.env_steps, self.best_return = 0, 0, 0.0
 
     def train(self, make_env, seed, folder, log=None, progress=None):

@@ -131,6 +131,6 @@ def test_a_checkpoint_of_another_instance_is_refused(tmp_path):
     instance = kind(str(kind.fetch("9-2-7", 0, tmp_path)), 9).make_task().initial
     learner = LinearScores(LinearScoresConfig(), instance, 0)
     learner.save(tmp_path / "saved")
-    learner.shapes = type(learner.shapes)(7, 2)
+    learner.sizes = {"node_features": 7, "options": 2}
     with pytest.raises(RLFlowError, match="of another shape"):
         learner.load(tmp_path / "saved")
