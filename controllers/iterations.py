@@ -6,9 +6,9 @@ that are too optimistic; its real episodes then correct the predictions.
 
 The results contain the fidelity of the world model on the controller's new episodes, `before` and `after` training on
 them. The model of `before` has not seen these episodes, so its fidelity over the iterations shows whether false
-predictions become rarer. The interactions that the existing episodes leave of `iterations.interactions` are divided
-equally among the further iterations. No episode begins that might exceed the share of its iteration. Every step can be
-resumed or repeated with identical bytes.
+predictions become rarer. The budget `iterations.interactions` minus the interactions of the existing episodes is
+divided equally among the further iterations. No episode begins that might exceed the share of its iteration. Every
+step can be resumed or repeated with identical bytes.
 
 A run optimises one ONNX model. `collect.also` names runs of other ONNX models whose random episodes are added. The
 episodes are sorted by the hashes of the ONNX models, so all these runs learn the same world model.

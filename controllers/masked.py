@@ -96,7 +96,8 @@ class TwoStage:
         return MaskedCategorical(logits, tf.sequence_mask(count, logits.shape[1]))
 
     def sample(self, seeds: tf.Tensor) -> tf.Tensor:
-        """Draw one action per row, int32 [B, 2] (xfer_id, location); `seeds` int [2, 2] holds one seed per stage."""
+        """Draw one action per row, int32 [B, 2] (xfer_id, location); `seeds`, int [2, 2], holds one seed for the
+        draw of the xfer_id and one for the draw of the location."""
         xfer_id = self.xfer_ids.sample(seeds[0])
         return tf.stack([xfer_id, self.locations(xfer_id).sample(seeds[1])], axis=1)
 

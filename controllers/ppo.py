@@ -364,7 +364,7 @@ class PPO(ActorCritic, Controller):
         """Make `config.epochs` passes of `config.minibatches` gradient steps each over a batch.
 
         Args:
-          batch: the batch of `collect`; some entries are removed.
+          batch: the batch of `collect`; this method removes entries from the dictionary.
           rng: the generator that shuffles the transitions.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Motifs of attention: decomposed as by exporters, as the ONNX operator and as operators of ONNX Runtime."""
+"""Motifs of attention in three forms: as exporters write it, as ONNX's Attention, and as ONNX Runtime's operators."""
 
 import numpy as np
 

@@ -242,7 +242,7 @@ def perm_of(s: Sketch, rank: int) -> list[int] | None:
 
 
 def between(s: Sketch, x: Tensor) -> Tensor:
-    """Return x, or draw an element-wise operator of x that commutes with Transpose and Reshape."""
+    """Return x or, at random, the output of an element-wise operator on x that commutes with Transpose and Reshape."""
     activations = ["Relu", "Relu", "Sigmoid", "Tanh"] if x.shape else ["Relu"]
     return s.pick([
         lambda: x, lambda: x,

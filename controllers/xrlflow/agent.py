@@ -167,7 +167,7 @@ class XRLflow(ActorCritic):
         Args:
           env: the environment.
           rng: the generator to sample actions with, or None for greedy actions.
-          number: the number of the episode; of several models, the model `number` modulo their count is played.
+          number: the number of the episode. If `env` has M models, the episode is played on model `number` mod M.
 
         Returns:
           (the steps, the value of the last state or 0 if the episode terminated).

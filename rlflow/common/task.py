@@ -399,9 +399,9 @@ class TaskSpec(Protocol):
 
     @classmethod
     def depends_on(cls, config: Mapping) -> dict:
-        """Return the settings that determine the episodes together with the problem and the seed.
+        """Return the settings that the episodes depend on, besides the problem and the seed.
 
-        A run folder can only be opened with equal settings.
+        A run folder can only be opened with the same values of these settings.
         """
 
     def absolute(self) -> Self:

@@ -273,7 +273,7 @@ def _stand_in(graph: Graph, tensor: int) -> Constant:
 
 
 def empty_model() -> onnx.ModelProto:
-    """Return a model whose only node ONNX Runtime folds at load, so that a run takes only the overhead of a run."""
+    """Return a model with one node, which ONNX Runtime folds at load, so its latency is the overhead of any run."""
     one = helper.make_tensor("c", TensorProto.FLOAT, [1], [1.0])
     return _model([helper.make_node("Identity", ["c"], ["y"])], [("x", [1])], [("y", [1])], [one])
 

@@ -101,7 +101,7 @@ class EnvSpec(EnvOptions):
         return self.open(load(self.model) if self.model in ZOO else self.model)
 
     def open(self, source: Path | str | onnx.ModelProto) -> Task:
-        """Load a model from a file or in memory (see `load_at`) and return its task with the options of this object."""
+        """Return the task of a model (a path or a ModelProto, see `load_at`) with the options of this object."""
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules

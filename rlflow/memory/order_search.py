@@ -272,7 +272,7 @@ class Optimum(NamedTuple):
 
     @property
     def proved(self) -> bool:
-        """True if the bound proves that no order has a lower peak."""
+        """True if the lower bound equals the peak of the order, so that no order has a lower peak."""
         return self.peak == self.bound
 
 

@@ -367,7 +367,8 @@ def repeat_rewrites(source: Path, path: Path, receipt: dict, shapes: Shapes, fix
       shapes, fix, threads: as for `rewrite`.
 
     Raises:
-      RLFlowError: the receipt does not fit the model or the rules (`replay`), or outputs differ.
+      RLFlowError: the receipt does not fit the model or the rules (`replay`), or the outputs of the written model
+        differ from those of `source`.
     """
     save_graph(replay(receipt, source), path)
     return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads))

@@ -300,7 +300,7 @@ def keep_contest(measurements: Measurements, task: Task, contest: Contest) -> No
 
 
 def keep_delivery(measurements: Measurements, task: Task, outcome: Mapping) -> None:
-    """Store the latency ratios that a delivery measured in the database of measurements.
+    """Store in the database of measurements the latency ratios that a delivery measured.
 
     Args:
       measurements: the database.

@@ -252,8 +252,8 @@ def _chain_end(graph: Graph, node_id: int, ends: frozenset[int]) -> tuple[int | 
     """Follow the readers from a node down an unbranched chain until it reaches a node in `ends`.
 
     Returns:
-      (id of the reached node, number of operators on the chain). If the chain branches, stops or is too long, the
-        result is (None, 0).
+      (id of the reached node, number of steps along the chain). If the chain branches, stops or has
+        FOLDED steps or more, the result is (None, 0).
     """
     for folded in range(1, FOLDED):
         following = readers(graph, node_id)

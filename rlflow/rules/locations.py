@@ -260,7 +260,8 @@ class _Roles:
       all: operator name → the role from which a climb begins at a node with this operator.
       of_readers: the same for rules with `counts_readers` only.
       local: xfer_ids of the local rules.
-      orders: int32 [N]: number of entries that one location of each of the N rules has in a MatchTable.
+      orders: int32 [N]: number of matches that form one location of each of the N rules: 2 for a symmetric rule, whose
+        match and mirror image are one location, else 1.
     """
 
     def __init__(self, rules: RuleSet):

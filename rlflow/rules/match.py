@@ -132,8 +132,8 @@ def _same_attribute(wanted, result) -> bool:
 class Attempt:
     """A partial match: the bindings and nodes found so far.
 
-    A goal is a pair that remains to be matched: a pattern and its subject, which is a Node for an Op, a tuple of tensor
-    ids for a Star, and else a tensor id.
+    The methods match one goal after another. A goal is a pair of a pattern and its subject, which is a Node for an Op,
+    a tuple of tensor ids for a Star, and else a tensor id.
 
     Args:
       graph: the graph to search.

@@ -157,7 +157,7 @@ def page(rules: RuleSet, proofs: Mapping[str, dict]) -> str:
 
     Args:
       rules: the rule set.
-      proofs: rule name → record of the proof of its current text, without entries for other rules.
+      proofs: rule name → record of the proof; rules whose present text is not proved are left out.
     """
     of_family: dict[str, list[Rule]] = {}
     for rule in rules:

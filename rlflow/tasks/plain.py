@@ -121,7 +121,7 @@ def _deliver(spec: TaskSpec, task, result: dict, actions: dict, original: int, f
 class PlainSpec:
     """A base class that implements most methods of `rlflow.common.task.TaskSpec`.
 
-    A subclass adds `shape` and `make_task`, and `make_reward` if the task is step by step.
+    A subclass adds `shape` (STEP_BY_STEP or ONE_SHOT) and `make_task`, and `make_reward` if the task is step by step.
 
     Attributes:
       source: the path of a file with the text that names the problem.

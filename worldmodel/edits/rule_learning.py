@@ -78,8 +78,10 @@ class _Promises:
     def settle(self, learned: LearnedPattern) -> None:
         """Derive the exceptions of the pattern from the statistics.
 
-        A tensor must have exactly one consumer if it had one in every logged match and not in some missing match. A
-        missing match that fulfils this condition refutes its signature, unless the pattern applied with the signature.
+        A missing match is a place where the pattern fits and the rule did not match. The first exception is that a
+        tensor must have exactly one consumer: it had one in every logged match, and not in some missing match. A
+        missing match that fulfils this exception refutes its signature, unless the pattern has matched with the
+        signature elsewhere.
 
         Args:
           learned: the pattern; its `single_consumers` and `refuted` are set.

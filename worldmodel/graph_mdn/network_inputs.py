@@ -179,7 +179,7 @@ class MatchBatch(NamedTuple):
 class _Wiring(NamedTuple):
     """The vertices and edges of a pattern, as in `MatchBatch`; `pairs`, int [p, 2], are all pairs of its tensors.
 
-    `senders`, `receivers` and `edges` hold the edges between nodes and tensors only.
+    `senders`, `receivers` and `edges` describe the edges between a node and a tensor, and no other edges.
     """
 
     roles: np.ndarray

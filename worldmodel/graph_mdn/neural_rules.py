@@ -159,7 +159,7 @@ class NeuralRules(LearnedRules):
 
     @classmethod
     def of(cls, rules: LearnedRules, judge: Judge) -> Self:
-        """Return a copy of `rules` that shares all learned data but asks a judge for conditions and effects."""
+        """Return rules with the learned data of `rules` whose conditions and effects the network `judge` predicts."""
         result = cls.__new__(cls)
         result.__dict__.update(rules.__dict__)
         result.judge = judge

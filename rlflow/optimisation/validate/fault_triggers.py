@@ -371,8 +371,8 @@ def normalised_vector(graph: Graph) -> Iterator[int]:
 def _is_layer_normalisation(graph: Graph, result: _Normalisation) -> bool:
     """Return whether ONNX Runtime fuses the normalisation into a correct LayerNormalization.
 
-    This requires the subtraction of the mean, a constant scale and offset over the last axis, equal axes of both means,
-    and no other reader of a tensor inside.
+    This requires the subtraction of the mean, a constant scale and offset over the last axis, equal axes of the mean
+    and of the variance, and no other reader of a tensor inside the normalisation.
     """
     deviation, quotient = _maker(graph, result.deviation), result.quotient
     mean = _maker(graph, deviation.inputs[1]) if deviation is not None and deviation.op == "Sub" else None

@@ -126,7 +126,8 @@ def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
 
 
 def figures(run: Run) -> dict[str, float | None]:
-    """Return name in `FIGURES` → value for a finished run. A run without a world model has None for OF_DREAMS.
+    """Return name in `FIGURES` → value for a finished run. The figures of dreams (OF_DREAMS) are None for a run
+    without a world model.
 
     Raises:
       RLFlowError: a value is missing in the results of the stages.
