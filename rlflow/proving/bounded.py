@@ -11,11 +11,11 @@ enumerated, so most combinations are never visited.
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlflow.common.errors import first_line
 from rlflow.proving.cases import Case
@@ -210,8 +210,6 @@ class Choices:
 class _TooMany(Exception):
     """Raised if `Choices.solutions` tries more values than allowed."""
 
-    pass
-
 
 def _claim_holds(claim: Deferred, env: dict) -> bool:
     try:
@@ -338,10 +336,6 @@ class World(Picks, Formal):
     def broadcast_size(self, a, b):
         return defer(lambda p, q: q if p == 1 else p, a, b)
 
-    def with_each(self, further: Iterable[dict]) -> Iterator[dict]:
-        """Yield the decisions of this case, extended by each dictionary of further decisions in turn."""
-        return (self.picks | one for one in further)
-
     def with_sizes(self) -> Iterator[dict]:
         """Yield the decisions of this case, extended by each combination of open sizes that satisfies the claims.
 
@@ -386,19 +380,6 @@ def _memoized(tensor: Tensor) -> Tensor:
         return known[index]
 
     return replace(tensor, at=at)
-
-
-class Point(Numeric):
-    """The case of a World in plain numbers: elements are random, except where the case fixes their values.
-
-    Args:
-      world: the case.
-      seed: the seed of the random elements.
-    """
-
-    def __init__(self, world: World, seed: int):
-        super().__init__(world.picks, world.picks, seed)
-        self.elements = {key: self.read(value) for key, value in world.values.items()}
 
 
 # -- one case --------------------------------------------------------------------------------------
@@ -483,7 +464,7 @@ def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None],
             else:
                 visit(world, case, source)
         except Fork as fork:
-            waiting.append(world.with_each(dict([option]) for option in fork.options))
+            waiting.append(iter([world.picks | {key: option} for key, option in fork.options]))
         except (Invalid, NotApplicable, Unknown):
             continue
 
@@ -516,26 +497,27 @@ def prove_within(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int]
                 count += 1
         except Unprovable as reason:
             refute(rule, world, is_float)
-            raise Unprovable(f"{reason} ({in_words(world.picks)})") from reason
+            decisions = ", ".join(f"{key}={value}" for key, value in world.picks.items())
+            raise Unprovable(f"{reason} ({decisions})") from reason
 
     walk(rule, is_float, bound, spend, visit)
     return count
 
 
 def refute(rule: Rule, world: World, is_float: bool) -> None:
-    """Evaluate a case with random plain numbers, and raise Refuted if the two sides of the rule differ."""
+    """Evaluate a case with random plain numbers, and raise Refuted if the two sides of the rule differ.
+
+    Elements are random, except where the case fixes their values.
+    """
     for seed in range(POINTS):
+        point = Numeric(world.picks, world.picks, seed)
+        point.elements = {key: point.read(value) for key, value in world.values.items()}
         try:
-            result = evaluate(rule, Point(world, seed), is_float)
+            result = evaluate(rule, point, is_float)
         except (Invalid, NotApplicable, Unknown, ZeroDivisionError):
             continue
         if result is not None:
             raise Refuted(result)
-
-
-def in_words(picks: dict[Any, Any]) -> str:
-    """Return the decisions of a case as text, for example `rank of x=2, x.0=1`."""
-    return ", ".join(f"{key}={value}" for key, value in picks.items())
 
 
 def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WORK) -> tuple[str, int]:

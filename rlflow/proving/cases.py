@@ -375,7 +375,7 @@ class Case:
     def fires(self) -> bool:
         """Return True if the rule's conditions hold, and fill `scope` with the values that the right side uses."""
         self.scope = self.names_in_scope()
-        return any(self.holds_with(constants) for constants in self.constant_sets())
+        return any(self.holds() for _ in self.constant_sets())
 
     def names_in_scope(self) -> dict[str, Any]:
         """Return the attributes and tensors (as Views) that the left side has read so far, by name."""
@@ -428,11 +428,10 @@ class Case:
             self.asked.append(name)
         return self.constants.get(name, True)
 
-    def holds_with(self, constants: dict[str, bool]) -> bool:
+    def holds(self) -> bool:
         """Evaluate the rule's `let` numbers into `scope`, and return True if all conditions hold.
 
-        Args:
-          constants: the assignment of constant tensors, which `constant_sets` has stored in `self.constants`.
+        The tensors are constant as the current assignment `constants` states.
         """
         self.values = {}
         try:

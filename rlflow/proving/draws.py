@@ -256,7 +256,7 @@ def coverage(rule: Rule) -> str:
         "MultiHeadAttention": "no mask and no bias",
     }
     result += [text for op, text in words.items() if op in ops]
-    if "Gather" in ops and _read_values(rule):
+    if any(("Gather", 1) in uses and reads_values(rule, name) for name, uses in uses_of(rule).items()):
         result.append("lists of at most three places")
     if any(("Where", 0) in uses and reads_values(rule, name) for name, uses in uses_of(rule).items()):
         result.append("lists of at most three flags")
@@ -266,12 +266,6 @@ def coverage(rule: Rule) -> str:
     if kinds & {"axes", "cut axes", "padded axes"}:
         result.append("axes in ascending order (and the last two turned)")
     return ", ".join(result)
-
-
-def _read_values(rule: Rule) -> bool:
-    """Return True if a condition or the right side uses the values of the indices of a Gather."""
-    names = [name for name, uses in uses_of(rule).items() if ("Gather", 1) in uses]
-    return any(reads_values(rule, name) for name in names)
 
 
 def reads_values(rule: Rule, name: str) -> bool:

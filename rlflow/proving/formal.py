@@ -142,7 +142,7 @@ class Formal(Numbers):
         return self.atoms[name]
 
     def single(self, atom: int, exponent=1) -> Formula:
-        """Return a power of the atom with this id as a Formula."""
+        """Return a power of the atom with this id as one monomial that is not multiplied out."""
         return Formula(self, {((atom, exponent),): 1})
 
     def sum_of(self, parts: Iterable[Formula]) -> Formula:
@@ -209,9 +209,6 @@ class Formal(Numbers):
 
     # -- functions --
 
-    def function(self, name: str, *arguments: Formula) -> Formula:
-        return self.single(self.function_atom(name, *arguments))
-
     def function_atom(self, name: str, *arguments: Formula) -> int:
         """Return the id of the atom name(arguments). Equal arguments give the same id."""
         contents = tuple(map(_Content, arguments))
@@ -254,7 +251,7 @@ class Formal(Numbers):
                 self.note("divisor", self.function_atom("sum", arguments[1]))
         if name == "log":
             self.note("log", self.function_atom("sum", arguments[0]))
-        return self.function(name, *arguments)
+        return self.single(self.function_atom(name, *arguments))
 
     def power(self, monomial: Monomial, coefficient: Fraction) -> tuple[int, Fraction]:
         """Return exp(coefficient · monomial) as (atom, exponent).
@@ -378,12 +375,8 @@ class Formal(Numbers):
             if not powers:
                 return self.same_maxima(difference)
             atom = min(powers)
-            difference = difference * self.single_power(atom, -powers[atom])
+            difference = difference * self.single(atom, -powers[atom])
         return True
-
-    def single_power(self, atom: int, exponent: int) -> Formula:
-        """Return a power of an atom as one monomial that is not multiplied out, so that it can cancel in a product."""
-        return Formula(self, {((atom, exponent),): 1})
 
     def same_maxima(self, difference: Formula) -> bool:
         """Return True if a sum with maxima of both signs is proved to be 0.

@@ -7,6 +7,7 @@ uninterpreted function with the laws that proofs need. `Reshapes` converts an in
 same row-major position under another shape.
 """
 
+import itertools
 from typing import NamedTuple
 
 import z3
@@ -536,8 +537,7 @@ class Reshapes(Integers):
         if origin is not None and len(origin[0]) == len(sizes):
             if all(self.same_size(a, b) for a, b in zip(origin[0], sizes, strict=True)):
                 return origin[1]
-        given = [z3.IntVal(plain(v)) if isinstance(v, int) else plain(v) for pair in old for v in pair]
-        given += [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in sizes]
+        given = list(map(term_of, (*itertools.chain(*old), *sizes)))
         made = []
         for k, size in enumerate(sizes):
             part = UNKNOWN[f"place {len(old)} {len(sizes)} {k}", len(given)](*given) if given else z3.IntVal(0)
@@ -583,7 +583,7 @@ class Reshapes(Integers):
           shape: the shape of the input.
           wanted: the elements of the second input.
         """
-        given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*shape, *wanted)]
+        given = list(map(term_of, (*shape, *wanted)))
         made = []
         for k, size in enumerate(wanted):
             if self.entails(size > 0):
@@ -612,11 +612,8 @@ class Reshapes(Integers):
                 sizes.remove(size)
                 del old[same]
         if not sizes:
-            result = 1
-            for size in old:
-                result = result * size
-            return result
-        given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*old, *sizes)]
+            return self.product_of_all(old)
+        given = list(map(term_of, (*old, *sizes)))
         made = Int(self, UNKNOWN[f"rest {len(old)} {len(sizes)}", len(given)](*given))
         self.lemma(made.term >= 1)
         return made

@@ -1,7 +1,6 @@
 """Define operators that move, copy or reshape elements, as functions `f(m, a, *inputs)`; see rlflow.proving.semantics.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -54,13 +53,8 @@ def renamed(m, x: Tensor, shape: tuple) -> Tensor:
       x: the tensor.
       shape: the new shape, which must have as many elements as x.
     """
-    flat = flat_of(m, x)
+    flat = x.flat or (lambda position: x.at(m.index(position, x.shape)))
     return Tensor(shape, lambda i: flat(m.position(shape, i)), x.dtype, flat=flat)
-
-
-def flat_of(m, x: Tensor) -> Callable:
-    """Return the function from a row-major position in x to the element there."""
-    return x.flat or (lambda position: x.at(m.index(position, x.shape)))
 
 
 def reshape(m, a, x, s):

@@ -4,6 +4,7 @@ Two numbers are proved equal if all terms of their difference cancel.
 """
 
 import itertools
+from collections.abc import Iterator
 from fractions import Fraction
 
 import z3
@@ -29,7 +30,6 @@ from rlflow.proving.ranges import regrouped
 from rlflow.proving.unknowns import Int, mentions, monomials
 
 MAX_TERMS = 400  # largest number of terms of one number
-POSITIVE_FUNCTIONS = ("exp",)
 
 
 class NormalForms(Reshapes):
@@ -142,15 +142,16 @@ class NormalForms(Reshapes):
         return self.inverse_of(p)
 
     def inverse_of(self, p: Poly) -> Poly:
-        self.note_divisor(p)
-        return Poly(self, (Term(Fraction(1), (), (Applied("inverse", (p,)),)),))
+        """Return 1/p as one atom, and record p if the left side divides by it.
 
-    def note_divisor(self, p: Poly) -> None:
-        """Record a divisor of the left side. On the right side, raise Unprovable unless the divisor is not 0."""
+        Raises:
+          Unprovable: if the right side divides by p and p may be 0.
+        """
         if not self.closed:
             self.divisors.append(p)
         elif not self.is_divisor(p):
             raise Unprovable("the right side divides by what the left side does not")
+        return Poly(self, (Term(Fraction(1), (), (Applied("inverse", (p,)),)),))
 
     def is_divisor(self, p: Poly) -> bool:
         """Return True if p is known not to be 0, because p is positive or the left side divides by p."""
@@ -170,7 +171,7 @@ class NormalForms(Reshapes):
             return self.nonzero(atom.arguments[0])
         if isinstance(atom, Size):
             return self.entails(atom.term >= 1)
-        return isinstance(atom, Applied) and atom.name in POSITIVE_FUNCTIONS
+        return isinstance(atom, Applied) and atom.name == "exp"
 
     def some_index(self, bound: tuple, claims: list) -> bool:
         """Return True if an index is proved to satisfy all claims.
@@ -321,14 +322,20 @@ class NormalForms(Reshapes):
         """Return True if two numbers are proved equal: all terms of their difference cancel."""
         return not (one - two).terms
 
+    def matchings(self, olds: tuple, news: tuple) -> Iterator[list[tuple]]:
+        """Yield each one-to-one assignment of bound indices to other ones of equal sizes, a list of (old, new) pairs.
+
+        Args:
+          olds, news: (index, size) pairs.
+        """
+        if len(olds) == len(news):
+            for order in itertools.permutations(olds):
+                if all(self.entails(s == t) for (_, s), (_, t) in zip(news, order, strict=True)):
+                    yield [(old, new) for (old, _), (new, _) in zip(order, news, strict=True)]
+
     def same_term(self, one: Term, two: Term) -> bool:
         """Return True if two terms are proved equal, apart from their coefficients."""
-        if len(one.bound) != len(two.bound):
-            return False
-        for order in itertools.permutations(two.bound):
-            if not all(self.entails(s == t) for (_, s), (_, t) in zip(one.bound, order, strict=True)):
-                continue
-            pairs = [(old, new) for (old, _), (new, _) in zip(order, one.bound, strict=True)]
+        for pairs in self.matchings(two.bound, one.bound):
             self.enter(one.bound)
             rest = list(one.factors)
             same = all(self.take(rest, substituted(f, pairs)) for f in two.factors)
@@ -357,15 +364,13 @@ class NormalForms(Reshapes):
         raise TypeError(one)
 
     def same_greatest(self, bound, claim, body, two: Greatest) -> bool:
-        for order in itertools.permutations(two.bound) if len(bound) == len(two.bound) else ():
-            if all(self.entails(s == t) for (_, s), (_, t) in zip(bound, order, strict=True)):
-                pairs = [(old, new) for (old, _), (new, _) in zip(order, bound, strict=True)]
-                self.enter(bound)
-                same = self.entails(claim == z3.substitute(two.claim, *pairs) if pairs else claim == two.claim)
-                same = same and self.same(body, substituted_poly(two.body, pairs))
-                self.leave()
-                if same:
-                    return True
+        for pairs in self.matchings(two.bound, bound):
+            self.enter(bound)
+            same = self.entails(claim == z3.substitute(two.claim, *pairs) if pairs else claim == two.claim)
+            same = same and self.same(body, substituted_poly(two.body, pairs))
+            self.leave()
+            if same:
+                return True
         return False
 
     def same_index(self, one: tuple, two: tuple) -> bool:

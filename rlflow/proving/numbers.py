@@ -172,8 +172,7 @@ class Numeric(Picks, Numbers):
     """
 
     def __init__(self, picks: dict, sizes: dict[str, int], seed: int):
-        base = floats()
-        super().__init__(base.read, base.functions)
+        super().__init__(float, REAL)
         self.picks, self.sizes, self.random, self.elements = dict(picks), sizes, random.Random(seed), {}
         self.positive = seed % 2 == 0
 

@@ -23,13 +23,8 @@ QUESTIONS = 40_000  # largest number of z3 queries per rule, once with opaque wi
 WINDOWED = frozenset(("Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool"))
 
 
-def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:
+def prove_rule(rule: Rule) -> Proof:
     """Prove one rule from scratch.
-
-    Args:
-      rule: the rule to prove.
-      questions: the largest number of z3 queries in the attempt with opaque windows, and again in the attempt with
-        explicit windows.
 
     Returns:
       the proof. Only its field `seconds` differs between machines.
@@ -43,7 +38,7 @@ def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:
     windowed = {op.op for op in (*rule.ops, *rule.target_ops)} & WINDOWED
     outcome = Outcome("unproved", 0, "")
     for kind in (Opaque, Symbolic) if windowed else (Symbolic,):
-        outcome = prove_all_shapes(rule, readings, kind, Budget(questions))
+        outcome = prove_all_shapes(rule, readings, kind, Budget(QUESTIONS))
         if outcome.proof != "unproved":
             return result(outcome.proof, f"{coverage(rule)}: {outcome.cases} cases", outcome.how)
     try:

@@ -4,11 +4,11 @@ An operator is a function `f(m, a, *inputs)`. `m` is the algebra, `a` holds the 
 or None if it is absent. The function returns a Tensor, or a list of Tensors for several outputs. A tensor is a shape
 and a function from an index to a number; `at=lambda i: …` gives the element at index i. The table OPERATORS lists all
 operators. Elementwise operators, attention and the fused operators of com.microsoft are defined here; layout.py and
-reductions.py define all other operators. Masks, past keys and transposed batches are excluded by a requirement or have
-no definition.
+reductions.py define all other operators. Optional inputs of attention for masks and past keys have no definition, so
+no proof covers them.
 
 One definition serves three algebras: plain numbers (rlflow.proving.numbers), formal numbers (rlflow.proving.formal) and
-symbols (rlflow.proving.symbolic). An algebra provides these methods:
+symbols (rlflow.proving.symbolic). These are the main methods of an algebra:
 
     m.total(sizes, body), m.greatest(sizes, body, inside)   sum and maximum of body(k) over all indices k
     m.inside(pairs, value)     value() if 0 ≤ position < size for every (position, size), else 0

@@ -96,14 +96,10 @@ class Symbols(NormalForms):
                         raise
                     position = border.position
             middle = self.integer(plain(low) + position)
-            ranges[:0] = [(low, high)] if not self.between(low, middle, high) else [(low, middle), (middle, high)]
+            if (middle <= low) or (middle >= high):
+                raise Unprovable("a border lies outside of its sum")
+            ranges[:0] = [(low, middle), (middle, high)]
         return result
-
-    def between(self, low, middle, high) -> bool:
-        """Return True if low < middle < high; raise Unprovable if not, and a Fork if the answer is open."""
-        if (middle <= low) or (middle >= high):
-            raise Unprovable("a border lies outside of its sum")
-        return True
 
     def bind(self, body: Poly, variable, length) -> Poly:
         """Return the sum of `body` for 0 ≤ `variable` < `length`. Multiply terms without the variable by the length."""

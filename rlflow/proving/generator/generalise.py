@@ -37,6 +37,7 @@ from rlflow.proving.generator.operators import (
     Term,
     labels_of,
     operators,
+    rename,
     variables,
     with_labels,
 )
@@ -214,7 +215,7 @@ class Case(NamedTuple):
 
 
 def untried_conditions(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return conditions that exclude each attribute of a convolution that no case has tried with another value.
+    """Return the condition that an attribute is absent for each convolution's attribute that is absent in all cases.
 
     Args:
       source: the terms, with named attributes.
@@ -348,7 +349,7 @@ def generalise(
     names = dict(zip(variables(*source), DATA, strict=False))
     if len(names) < len(variables(*source)):
         return None
-    source, target = [_renamed(term, names) for term in source], [_renamed(term, names) for term in target]
+    source, target = [rename(term, names) for term in source], [rename(term, names) for term in target]
     known = name_attributes(source)
     strange = [result for result in labels_of(target) if result.op in WINDOWS and ("rest", result) not in known.of]
     if strange:
@@ -391,12 +392,6 @@ def _promising(candidates: Iterator[tuple[Term, ...]], cases: list[tuple]) -> li
             result.append((sum(case.holds for case in judged), candidate))
     result.sort(key=lambda pair: -pair[0])
     return [candidate for _, candidate in result[:PROMISING]]
-
-
-def _renamed(term: Term, names: dict[str, str]) -> Term:
-    if isinstance(term, str):
-        return names[term]
-    return term._replace(inputs=tuple(_renamed(child, names) for child in term.inputs))
 
 
 def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:

@@ -161,7 +161,7 @@ def rule_text(pattern: Pattern, name: str) -> str:
     Raises:
       RLFlowError: if the parser of the language refuses the text.
     """
-    source, target = _lines_of_side(pattern.source, "source"), _lines_of_side(pattern.target, "target")
+    source, target = _lines_of_side(pattern.source), _lines_of_side(pattern.target)
     if len(source) == len(target) == 1:
         equation = [f"{source[0].removeprefix('result = ')} => {target[0].removeprefix('result = ')}"]
     else:
@@ -175,10 +175,8 @@ def rule_text(pattern: Pattern, name: str) -> str:
 def _clauses(pattern: Pattern):
     """Yield (condition, reason for the refusal if it fails) for each condition of a rule."""
     constants = set(pattern.constants)
-    if len(pattern.source) > 1:  # The language requires it of tensors that are not under every output.
-        constants |= set(variables(*pattern.source)) - set.intersection(
-            *(set(variables(root)) for root in pattern.source)
-        )
+    # The language requires it of tensors that are not under every output.
+    constants |= set(variables(*pattern.source)) - set.intersection(*(set(variables(y)) for y in pattern.source))
     if constants:
         yield f"constant({', '.join(sorted(constants))})", "a weight is not constant"
     sizes = {result.get("parts").text for result in _labels(pattern.source) if result.op == "Split"}
@@ -198,15 +196,11 @@ def _labels(terms: tuple[Term, ...]) -> list[Label]:
     return [result for result, _ in sorted(operators(*terms), key=repr)]
 
 
-def _lines_of_side(roots: tuple[Term, ...], side: str) -> list[str]:
-    """Return lines of the rule language that define the outputs of one side.
+def _lines_of_side(roots: tuple[Term, ...]) -> list[str]:
+    """Return lines of the rule language that define these outputs of one side.
 
     A single output is named `result`, several outputs y1, y2, …. Each Split and each operator with several readers has
     its own line.
-
-    Args:
-      roots: the outputs.
-      side: "source" or "target"; not used.
     """
     outputs = {root: f"y{k + 1}" if len(roots) > 1 else "result" for k, root in enumerate(roots)}
     uses = Counter(child[:2] for op in operators(*roots) for child in set(op[1]) if isinstance(child, Node))
