@@ -112,7 +112,10 @@ class Search:
         """
         self._check()
         after = state.follow(match)
-        self._count_rewrites(len(after.made) if self.compound else 1)
+        rewrites = len(after.made) if hasattr(after, "made") else 1
+        self.interactions += rewrites
+        if self._progress is not None:
+            self._progress.update(rewrites)
         return after
 
     def gain(self, state: LocalState, match: Match) -> int:
@@ -129,22 +132,7 @@ class Search:
         """
         if not self.compound:
             return state.objective - self.follow(state, match).objective
-        return state.objective - self.follow_single(state.single, state.choices(match)[0]).objective
-
-    def follow_single(self, state: LocalState, choice: Match) -> LocalState:
-        """Apply one single choice, count it, and return the single state that it leads to.
-
-        Args:
-          state: a single state.
-          choice: a match of this state.
-
-        Raises:
-          LimitReached: a limit is reached.
-        """
-        self._check()
-        after = state.follow(choice)
-        self._count_rewrites(1)
-        return after
+        return state.objective - self.follow(state.single, state.choices(match)[0]).objective
 
     def _check(self) -> None:
         if self.interactions >= self.limits.interactions:
@@ -155,11 +143,6 @@ class Search:
             self._next_memory_look += MEMORY_EVERY
             if resident_memory() - self._memory_at_start > self.limits.memory:
                 raise LimitReached("memory")
-
-    def _count_rewrites(self, rewrites: int) -> None:
-        self.interactions += rewrites
-        if self._progress is not None:
-            self._progress.update(rewrites)
 
     def saw(self, state: LocalState, path: "Path | None") -> bool:
         """Store a state as `best` if it is cheaper than all states before, and return whether it is cheaper.
@@ -368,7 +351,7 @@ class Position:
         """
         if not self.search.compound:
             return self
-        result = Position(Trial(self.search), self.state.single)
+        result = Position(WithoutResult(self.search, compound=False), self.state.single)
         result._gains = {
             id(choice): (choice, gain) for match, gain in self._gains.values() for choice in self.state.choices(match)
         }
@@ -390,7 +373,7 @@ class Position:
         if not self.search.compound:
             return tried, touched
         position, touched, replay = self, set(), self.state.start_replay()
-        for choice in tried.matches_before():
+        for choice in matches_of(tried.path):
             match = None if replay.is_made(choice) else replay.match(position.state, choice)
             if match is not None:
                 position = position.after(match)
@@ -400,14 +383,6 @@ class Position:
                 break
             replay.record_choice(choice)
         return (position, touched) if position.objective < self.objective else None
-
-    def matches_before(self) -> list[Match]:
-        """Return the matches of `path` as a list, the first match first."""
-        result, path = [], self.path
-        while path is not None:
-            match, path = path
-            result.append(match)
-        return result[::-1]
 
     def near(self, reach: int, node_ids=frozenset()) -> set[int]:
         """Return the ids of all nodes within a distance of the nodes that the last rewrite touched.
@@ -419,19 +394,23 @@ class Position:
         return self.state.near(self.state.touched.union(node_ids), reach)
 
 
-class Trial:
-    """A stand-in for a compound `Search` with which positions of single states are explored.
+class WithoutResult:
+    """A proxy of a search for states that never become the best state of the search.
 
-    Its rewrites count towards the limits of the search. States seen here do not become the result of the search.
+    The rewrites of these states count towards the limits of the search.
+
+    Args:
+      search: the search.
+      compound: True if the states are `CompoundState` objects.
     """
 
-    compound = False
+    def __init__(self, search: Search, compound: bool):
+        self._search, self.compound = search, compound
 
-    def __init__(self, search: Search):
-        self.follow = search.follow_single
+    gain = Search.gain
 
-    def gain(self, state: LocalState, match: Match) -> int:
-        return state.objective - self.follow(state, match).objective
+    def __getattr__(self, name: str):
+        return getattr(self._search, name)
 
     def saw(self, state: LocalState, path: "Path | None") -> bool:
         return False

@@ -18,7 +18,7 @@ from rlflow.common.task import LocalState
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env import BATCHED, SINGLE
 from rlflow.env.batched import start_of
-from rlflow.search.base import Limits, Position, Search, SearchResult, matches_of, run_search
+from rlflow.search.base import Limits, Position, Search, SearchResult, WithoutResult, matches_of, run_search
 
 
 def greedy(state: LocalState, max_steps: int, seconds: float = math.inf) -> SearchResult:
@@ -77,20 +77,7 @@ def start_by_analytic_cost(search: Search) -> Position:
     Rewrites from this position count towards the limits of the search, but the reached states do not become its result.
     """
     task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
-    return Position(_WithoutResult(search), start_of(task, BATCHED if search.compound else SINGLE))
-
-
-class _WithoutResult:
-    """A proxy of a search for states with another cost: they never become the best state of the search."""
-
-    def __init__(self, search: Search):
-        self._search = search
-
-    def __getattr__(self, name: str):
-        return getattr(self._search, name)
-
-    def saw(self, state, path) -> bool:
-        return False
+    return Position(WithoutResult(search, search.compound), start_of(task, BATCHED if search.compound else SINGLE))
 
 
 def first_improvement(search: Search, max_steps: int) -> str:

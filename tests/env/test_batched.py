@@ -23,7 +23,7 @@ from rlflow.optimisation.receipt import make_receipt, replay
 from rlflow.rules.language import load_rules
 from rlflow.rules.locations import MatchTable
 from rlflow.runs.config import load_config
-from rlflow.search.base import Position, Search, numbered, run_search
+from rlflow.search.base import Position, Search, matches_of, numbered, run_search
 from rlflow.search.best_first import _optimistic_cost
 from rlflow.search.descents import steepest_descent
 from rlflow.zoo.transformers import TINY_BERT, bert
@@ -250,14 +250,14 @@ def test_what_was_tried_at_one_match_is_carried_out_at_all_equal_ones():
         rng = np.random.default_rng(seed)
         start = Position(search, search.start)
         tried, touched = start.of_single(), set()
-        while len(tried.matches_before()) < 4:
+        while len(matches_of(tried.path)) < 4:
             near = tried.state.near(touched, 1)
             matches = [match for match in tried.matches if not touched or not near.isdisjoint(match.nodes)]
             if not matches:
                 break
             tried = tried.after(matches[rng.integers(len(matches))])
             touched |= tried.state.touched
-        compound_replay, position, choices = start.state.start_replay(), start, tried.matches_before()
+        compound_replay, position, choices = start.state.start_replay(), start, matches_of(tried.path)
         for choice in choices:
             if not compound_replay.is_made(choice):
                 match = compound_replay.match(position.state, choice)

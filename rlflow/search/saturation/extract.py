@@ -16,7 +16,6 @@ in its solution, it receives a cut.
 
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from rlflow.search.saturation.program import TOLERANCE, Option, Program, cycles_of, in_order, makers_of
 
@@ -126,20 +125,9 @@ def _undominated(options: list[Option]) -> list[Option]:
 MIN_SECONDS = 0.1  # time limit of each integer program that is solved after the deadline
 
 
-class Extraction(NamedTuple):
-    """The result of an extraction.
-
-    Attributes:
-      bound: a lower bound, in ps, on the cost of every choice; at most `known`, the argument of `extract`.
-      choice: the cheapest choice found, each option after the options that make its needs; None if no founded choice
-        was found.
-    """
-
-    bound: int
-    choice: list[Option] | None
-
-
-def extract(options: Iterable[Option], wanted: Iterable[int], known: int, seconds: float) -> Extraction:
+def extract(
+    options: Iterable[Option], wanted: Iterable[int], known: int, seconds: float
+) -> tuple[int, list[Option] | None]:
     """Find the cheapest choice of options that makes all wanted classes, or a lower bound on its cost.
 
     Args:
@@ -147,11 +135,15 @@ def extract(options: Iterable[Option], wanted: Iterable[int], known: int, second
       wanted: the classes to be made.
       known: cost in ps of a valid choice that the caller knows.
       seconds: time limit.
+
+    Returns:
+      (lower bound in ps on the cost of every choice, at most `known`; the cheapest choice found, each option after the
+        options that make its needs). The second value is None if no founded choice was found.
     """
     end, wanted = time.monotonic() + seconds, frozenset(wanted)
     options, relaxed = _narrowed(list(options), wanted, known, end)
     if not wanted <= makers_of(options).keys():
-        return Extraction(known, None)  # every choice costs more
+        return known, None  # every choice costs more
     forced = Requirements(options).of(wanted)
     parts = _components(options, forced)
     solved: dict[tuple, tuple[int, list[int] | None]] = {}
@@ -168,7 +160,7 @@ def extract(options: Iterable[Option], wanted: Iterable[int], known: int, second
         bound = min(max(bound, relaxed), known)
         cycles = [] if choice is None else cycles_of(choice)
         if not cycles or time.monotonic() > end:
-            return Extraction(bound, None if choice is None or cycles else _without_superfluous(choice, wanted))
+            return bound, None if choice is None or cycles else _without_superfluous(choice, wanted)
         for cycle in cycles:  # The parts that a cycle runs through are joined into one part.
             joined = [part for part in parts if any(not cycle.isdisjoint(option.makes) for option in part)]
             parts = [part for part in parts if part not in joined] + [[option for part in joined for option in part]]
@@ -198,12 +190,12 @@ def _narrowed(options: list[Option], wanted: frozenset[int], known: int, end: fl
             if key not in relaxed:
                 relaxed[key] = Program(component, forced).relax(max(end - time.monotonic(), MIN_SECONDS))
             relaxations.append(relaxed[key])
-        value = sum(relaxation.value for relaxation in relaxations)
+        value = sum(component_value for component_value, _ in relaxations)
         bound = max(bound, int(value * (1 - TOLERANCE)))
         spare = known * (1 + TOLERANCE) + 1 - value
         kept = [
-            option for component, relaxation in zip(components, relaxations, strict=True)
-            for option, lift in zip(component, relaxation.reduced, strict=True) if lift <= spare
+            option for component, (_, reduced_costs) in zip(components, relaxations, strict=True)
+            for option, lift in zip(component, reduced_costs, strict=True) if lift <= spare
         ]  # fmt: skip
         if len(kept) == len(options):
             return options, bound
@@ -286,7 +278,7 @@ def _solve(options: list[Option], forced: set[int], seconds: float) -> tuple[int
 
 
 def _without_superfluous(chosen: list[Option], wanted: frozenset[int]) -> list[Option]:
-    """Return the chosen options that the wanted classes depend on, each after the options that make its needs."""
+    """Return the chosen options that the wanted classes depend on, each after the options that compute its operands."""
     ordered = in_order(chosen)
     made: dict[int, Option] = {}
     for option in ordered:

@@ -206,12 +206,12 @@ def _bound_of(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds:
     choices = extraction_options(egraph, task.cost)
     best_ps = graph_cost(task.cost, best).runtime_ps
     wanted = [c for c in egraph.outputs if c not in egraph.inputs and not egraph.is_constant(c)]
-    extraction = extract(choices, wanted, best_ps, seconds)
-    if extraction.choice is not None:
-        built = graph_of(egraph, [option.node for option in extraction.choice], task.graph)
+    bound, choice = extract(choices, wanted, best_ps, seconds)
+    if choice is not None:
+        built = graph_of(egraph, [option.node for option in choice], task.graph)
         best_ps, best = min((best_ps, best), (graph_cost(task.cost, built).runtime_ps, built), key=lambda pair: pair[0])
     classes = len({c for option in choices for c in option.makes})
-    return Bound(extraction.bound, best_ps, best, "", False, iterations, "", classes, len(choices), 0.0)
+    return Bound(bound, best_ps, best, "", False, iterations, "", classes, len(choices), 0.0)
 
 
 def _scope_text(iterations: int, saturated: bool, known: int) -> str:

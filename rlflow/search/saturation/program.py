@@ -61,18 +61,6 @@ TOLERANCE = 1e-6  # relative tolerance of HiGHS
 MAX_PICKS = 4  # largest number of flows from each forced class, see `Program._picks`
 
 
-class Relaxation(NamedTuple):
-    """The solution of a linear relaxation.
-
-    Attributes:
-      value: the optimal value in ps.
-      reduced: float64 [number of options], the reduced cost of each option in ps.
-    """
-
-    value: float
-    reduced: np.ndarray
-
-
 class Program:
     """An integer program over options.
 
@@ -205,8 +193,12 @@ class Program:
         scale = max(costs.max(), 1.0)
         return costs / scale, scale, matrix, np.array([least for _, least in self.rows])
 
-    def relax(self, seconds: float) -> Relaxation:
-        """Solve the linear relaxation. The value and all reduced costs are 0 if it is not solved within `seconds`."""
+    def relax(self, seconds: float) -> tuple[float, np.ndarray]:
+        """Solve the linear relaxation. The value and all reduced costs are 0 if it is not solved within `seconds`.
+
+        Returns:
+          (optimal value in ps; float64 [number of options], the reduced cost of each option in ps).
+        """
         from scipy.optimize import linprog
 
         costs, scale, matrix, least = self._arrays()
@@ -214,8 +206,8 @@ class Program:
             costs, A_ub=-matrix, b_ub=-least, bounds=(0, None), method="highs", options={"time_limit": seconds}
         )
         if result.status != 0:
-            return Relaxation(0.0, np.zeros(len(self.options)))
-        return Relaxation(result.fun * scale, result.lower.marginals[: len(self.options)] * scale)
+            return 0.0, np.zeros(len(self.options))
+        return result.fun * scale, result.lower.marginals[: len(self.options)] * scale
 
     def solve(self, seconds: float) -> tuple[int, list[int] | None]:
         """Solve the integer program within a time limit.
