@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import command, say_lines, shape_words
+from rlflow.common.options import setting
 
 ITERATIONS = """.
 
@@ -87,9 +88,15 @@ def threads_of(parsed) -> int:
     return parsed.threads
 
 
-def chosen_sizes(parsed) -> list[str]:
-    """Return a list of the option that --fix changes, as KEY=VALUE; the list is empty without --fix."""
-    return ["fix=true"] if parsed.fix else []
+def changed_options(parsed, names: Mapping[str, str]) -> list[str]:
+    """Return the options that arguments of a command change, as KEY=VALUE. Arguments that are not given change none.
+
+    Args:
+      parsed: the parsed arguments.
+      names: name of an argument → dotted name of the option that the argument changes.
+    """
+    values = {option: getattr(parsed, argument) for argument, option in names.items()}
+    return [setting(option, value) for option, value in values.items() if value is not None and value is not False]
 
 
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
@@ -112,18 +119,8 @@ def add_accept(command: argparse.ArgumentParser) -> None:
     command.add_argument("--accept", metavar="WHAT", help=text)
 
 
-def chosen_accept(parsed) -> list[str]:
-    """Return a list of the option that --accept changes, as KEY=VALUE; the list is empty without --accept."""
-    return [f"eval.accept={parsed.accept}"] if parsed.accept is not None else []
-
-
 def add_iterations(command: argparse.ArgumentParser) -> None:
     command.add_argument("--iterations", type=int, metavar="N", help="iterations of learning (iterations.count)")
-
-
-def chosen_iterations(parsed) -> list[str]:
-    """Return a list of the option that --iterations changes, as KEY=VALUE; the list is empty without --iterations."""
-    return [f"iterations.count={parsed.iterations}"] if parsed.iterations is not None else []
 
 
 # The next command that is suggested after commands that have no model as an argument.
@@ -153,7 +150,7 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
     from rlflow.runs.config import parse_shapes
     from rlflow.runs.folder import RunFolder
 
-    overrides = [*parsed.overrides, *chosen, *chosen_sizes(parsed)]
+    overrides = [*parsed.overrides, *chosen, *changed_options(parsed, {"fix": "fix"})]
     return RunFolder.open(
         folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
     )

@@ -1,6 +1,6 @@
 """The command `eval`: let the controller act on the real graph, or measure the errors of the world model."""
 
-from rlflow.cli.command import add_accept, add_stage, chosen_accept, ending, open_run
+from rlflow.cli.command import add_accept, add_stage, changed_options, ending, open_run
 
 TEXT = "let the controller act on the real graph, with controls, checks and a report; or judge the world model"
 PAGE = """\
@@ -22,7 +22,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    opened = open_run(parsed, parsed.run, chosen_accept(parsed))
+    opened = open_run(parsed, parsed.run, changed_options(parsed, {"accept": "eval.accept"}))
     return judge_world_model(opened) if parsed.what == "world-model" else judge_controllers(opened)
 
 

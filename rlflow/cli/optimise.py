@@ -10,13 +10,11 @@ from rlflow.cli.command import (
     add_iterations,
     add_options,
     add_threads,
-    chosen_accept,
-    chosen_iterations,
+    changed_options,
     ending,
     following,
     open_run,
 )
-from rlflow.common.options import setting
 
 TEXT = "make a model faster within a time budget; with --learn, also train a controller"
 PAGE = """\
@@ -46,6 +44,12 @@ seconds. The result competes with those of the searches.
 --learn: after the searches, a world model learns from random episodes. A controller trains in its dream and acts on the
 real graph (collect, train-wm, train-controller, eval). The best result of all is written. --iterations and options of
 these stages imply --learn"""
+
+OPTIONS = {  # name of an argument → the option that the argument changes
+    "iterations": "iterations.count", "seconds": "optimise.seconds", "threads": "cost.threads",
+    "receipt": "optimise.receipt", "controller": "optimise.controller", "accept": "eval.accept", "exact": "env.exact",
+    "standard_operators_only": "env.standard_operators_only",
+}  # fmt: skip
 
 
 def add(commands) -> None:
@@ -96,21 +100,7 @@ def chosen_options(parsed) -> list[str]:
     """
     from rlflow.runs.config import asks_to_learn
 
-    chosen = chosen_iterations(parsed)
-    learns = parsed.learn or chosen or asks_to_learn(parsed.config, parsed.overrides)
-    if parsed.seconds is not None:
-        chosen.append(f"optimise.seconds={parsed.seconds}")
-    if parsed.threads is not None:
-        chosen.append(f"cost.threads={parsed.threads}")
-    if parsed.receipt is not None:
-        chosen.append(setting("optimise.receipt", parsed.receipt))
-    if parsed.controller is not None:
-        chosen.append(setting("optimise.controller", parsed.controller))
-    if learns:
+    chosen = changed_options(parsed, OPTIONS)
+    if parsed.learn or parsed.iterations is not None or asks_to_learn(parsed.config, parsed.overrides):
         chosen.append("optimise.learn=true")
-    chosen += chosen_accept(parsed)
-    if parsed.exact:
-        chosen.append("env.exact=true")
-    if parsed.standard_operators_only:
-        chosen.append("env.standard_operators_only=true")
     return chosen

@@ -3,7 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import add_command, add_options, ending, open_run
+from rlflow.cli.command import add_command, add_options, changed_options, ending, open_run
 from rlflow.common.messages import say
 
 TEXT = "search for a cheaper graph with one method, without learning"
@@ -45,10 +45,9 @@ def run(parsed) -> dict:
     from rlflow.search import SEARCHES
 
     SEARCHES.check(parsed.method)
-    chosen = [f"search.seconds={parsed.seconds}"] if parsed.seconds is not None else []
     out = Path(parsed.out)
     with TemporaryDirectory(prefix=".search-", dir=out.parent) as folder:
-        opened = open_run(parsed, folder, chosen)
+        opened = open_run(parsed, folder, changed_options(parsed, {"seconds": "search.seconds"}))
         answer, outcome = search_once(opened, parsed.method, out, parsed.measure)
         end_with(opened, parsed.method, answer, outcome, out)
     trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in answer.trace]

@@ -1,6 +1,6 @@
 """The command `train-wm`: train the world model."""
 
-from rlflow.cli.command import ITERATIONS, add_iterations, add_stage, chosen_iterations, ending, open_run
+from rlflow.cli.command import ITERATIONS, add_iterations, add_stage, changed_options, ending, open_run
 
 TEXT = "train the world model on the episodes (or online)"
 PAGE = (
@@ -23,7 +23,7 @@ def run(parsed) -> dict:
     from controllers.stages import learn
     from controllers.stages.learn import world_model_lines
 
-    opened = open_run(parsed, parsed.run, chosen_iterations(parsed))
+    opened = open_run(parsed, parsed.run, changed_options(parsed, {"iterations": "iterations.count"}))
     results = learn.train_world_model(opened)
     ending(world_model_lines(opened, results), "train-controller", "--run", opened.path)
     return results

@@ -67,7 +67,7 @@ class Option:
     def _range_error(self, value) -> str | None:
         if self.choices and value not in self.choices:
             return f"is one of {', '.join(self.choices)}, not {value!r}"
-        if not self.is_number:
+        if self.kind not in (int, float):
             return None
         if not abs(value) <= sys.float_info.max:  # This comparison also works for integers larger than any float.
             return f"must be finite, not {value}"
@@ -76,10 +76,6 @@ class Option:
         if self.at_least is not None and value < self.at_least:
             return f"must be {self.at_least} or more, not {value}"
         return f"must be at most {self.at_most}, not {value}" if value > self.at_most else None
-
-    @property
-    def is_number(self) -> bool:
-        return self.kind in (int, float)
 
 
 def option(

@@ -4,7 +4,7 @@ The systems differ as follows:
 
 - `processor` returns the model name of the processor; on Windows it returns family, model and stepping.
 - `usable_cores` respects CPU affinity (not on macOS) and the quota of a container (only on Linux).
-- `interruptions` and `peak_process_memory` return None (unknown) on Windows.
+- `interruptions` returns None (unknown) on Windows.
 - `peak_memory_during` returns None (unknown) except on Linux with glibc.
 - `return_freed_memory` has no effect except on Linux with glibc.
 - `alarm` interrupts a sleeping or waiting call; on Windows it waits until the current call returns.
@@ -112,24 +112,6 @@ def resident_memory() -> int:
     import psutil
 
     return psutil.Process().memory_info().rss
-
-
-def peak_process_memory() -> int | None:
-    """Return the peak resident memory in bytes of this process or of a child that has ended, whichever is larger.
-
-    Return None if it is unknown.
-    """
-    if WINDOWS:
-        return None
-    import resource
-
-    return max(_peak(resource.RUSAGE_SELF), _peak(resource.RUSAGE_CHILDREN))
-
-
-def _peak(who: int) -> int:
-    import resource
-
-    return resource.getrusage(who).ru_maxrss * (1024 if LINUX else 1)  # macOS counts in bytes
 
 
 def peak_memory_during(act: Callable[[], object]) -> int | None:

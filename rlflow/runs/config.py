@@ -248,18 +248,6 @@ def load_config(
     return config
 
 
-def groups_of(files: Iterable[Path | str], overrides: Iterable[str]) -> set[str]:
-    """Return the names of the top-level groups in which files or overrides set an option.
-
-    Args:
-      files: YAML files of options.
-      overrides: texts KEY=VALUE.
-    """
-    return {key for path in files for key in read_options(path)} | {
-        text.partition("=")[0].partition(".")[0] for text in overrides
-    }
-
-
 def read_options(path: Path | str) -> DictConfig:
     """Read a YAML file that contains a mapping, without checking its options.
 
@@ -335,7 +323,9 @@ def asks_to_learn(files: Iterable[Path | str], overrides: Iterable[str]) -> bool
       files: YAML files of options.
       overrides: texts KEY=VALUE.
     """
-    return bool(LEARNING & groups_of(files, overrides))
+    groups = [group for path in files for group in read_options(path)]
+    groups += [text.partition("=")[0].partition(".")[0] for text in overrides]
+    return not LEARNING.isdisjoint(groups)
 
 
 def main() -> None:

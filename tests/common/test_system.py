@@ -96,7 +96,7 @@ def test_memory_that_is_held_for_a_moment_is_seen_at_the_fullest_moment_alone():
 
 
 def test_where_the_system_does_not_say_nothing_is_claimed(windows):
-    assert system.interruptions() is system.peak_process_memory() is system.peak_memory_during(list) is None
+    assert system.interruptions() is system.peak_memory_during(list) is None
 
 
 def test_timings_of_a_system_that_does_not_count_interruptions_are_all_kept_and_none_is_called_calm(windows):

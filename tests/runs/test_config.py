@@ -145,7 +145,7 @@ def test_every_option_is_known_by_its_dotted_name_and_its_default_is_allowed():
     for name, option in all_options().items():
         assert option.kind is dict or option.error_of(option.default) is None, name
         assert not option.choices or option.kind is str
-        assert option.is_number or (option.at_least is None and option.at_most == float("inf")), name
+        assert option.kind in (int, float) or (option.at_least is None and option.at_most == float("inf")), name
 
 
 # -- layers ----------------------------------------------------------------------------------------
