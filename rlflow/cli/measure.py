@@ -46,7 +46,7 @@ def run(parsed) -> dict:
         raise RLFlowError("pass --sessions of at least 1, --seconds above 0 and --seed of at least 0")
     threads = threads_of(parsed)
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
-    interface, shapes = _interface(original), parse_shapes(parsed.shape)
+    interface, shapes = Model.read(original).interface, parse_shapes(parsed.shape)
     sizes = typical_sizes(interface, shapes)
     _check_same_interface(original, candidate, sizes)
     inputs = inputs_at(interface, sizes)
@@ -69,12 +69,6 @@ def _keep(original, candidate, sizes: Sequence[Mapping[str, int]], threads: int,
     with suppress(RLFlowError):
         graphs, ratio = (load_graph(original), load_graph(candidate)), (result["ratio"], *result["interval"])
         Measurements(TimingDatabase(), threads).keep(*graphs, sizes, ratio, result["original_ms"])
-
-
-def _interface(source):
-    from rlflow.optimisation.validate.onnx_model import Model
-
-    return Model.read(source).interface
 
 
 def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]]) -> None:
