@@ -33,6 +33,7 @@ import numpy as np
 from benchmarks.record import Record, Table, parser, run
 from benchmarks.shared import THREADS, number, ratio
 from benchmarks.world_models import Learning
+from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.costs.measured import Latency, LostMeasurement, Probe, measure
@@ -48,6 +49,11 @@ from rlflow.runs.config import load_config
 
 MODELS = ("vit_base", "light_densenet121", "shufflenet_v2")
 METHODS = ("estimate", "annealing", "xrlflow", "xrlflow-local", "untrained", "dream")
+AGENTS = {  # method → (reward of a step that is not measured, options of the agent)
+    "xrlflow": (0.1, {"head": "flattened"}),
+    "xrlflow-local": (0.0, {"head": "each", "gains": True}),
+    "untrained": (0.0, {"head": "each", "gains": True, "learning_rate": 1e-12}),
+}
 LAST_SHARE, FINALISTS = 0.2, 8  # share of the measurement seconds for the final contest; graphs in this contest
 HOT, COLD, REWRITES = 0.02, 0.001, 4  # annealing: first and last temperature of log latency; most rewrites per proposal
 # Episodes between two updates of an agent; most steps of an episode; interactions from which the world model learns.
@@ -146,25 +152,16 @@ class Bench:
         except LostMeasurement:
             return Latency.lost_after(time.monotonic() - started)
 
-    def xrlflow(self) -> tuple[Actions, int]:
-        return self.agent("xrlflow", 0.1, head="flattened")
-
-    def xrlflow_local(self) -> tuple[Actions, int]:
-        return self.agent("xrlflow-local", 0.0, head="each", gains=True)
-
-    def untrained(self) -> tuple[Actions, int]:
-        return self.agent("untrained", 0.0, head="each", gains=True, learning_rate=1e-12)
-
-    def agent(self, name: str, unmeasured_reward: float, **options) -> tuple[Actions, int]:
+    def agent(self, name: str) -> tuple[Actions, int]:
         from controllers.controller_options import XRLflowConfig
-        from controllers.real_env import ChargedEnv, train_for_real
         from controllers.xrlflow.agent import XRLflow
         from worldmodel.train_and_load import prepare_tensorflow
 
         prepare_tensorflow(self.seed, threads=1)
+        unmeasured_reward, options = AGENTS[name]
         config, folder = XRLflowConfig(updates=sys.maxsize, episodes=EPISODES, **options), self.folder / name
         spec = replace(self.spec, reward="measured", unmeasured_reward=unmeasured_reward)
-        measurements = all_measurements(folder / "measurements.json", self.measure_seconds * (1 - LAST_SHARE))
+        measurements = AllMeasurements(folder / "measurements.json", self.measure_seconds * (1 - LAST_SHARE))
 
         def make() -> CandidateEnv:
             env = GraphRewriteEnv(spec.make_task(), spec.make_reward(), STEPS)
@@ -202,29 +199,21 @@ def proposed(state, rng: np.random.Generator) -> tuple:
     return state, actions
 
 
-def all_measurements(path: Path, limit: float):
-    """Return a `controllers.real_env.Measurements` that also lists every measured graph in its attribute `all`.
+class AllMeasurements(Measurements):
+    """Measurements that also list every measured graph.
 
-    Args:
-        path: file of the measurements.
-        limit: seconds of measurement after which the training ends.
-
-    Returns:
-        The measurements; `all` holds (latency relative to the original, actions) for each measured graph.
+    Attributes:
+        all: (latency relative to the original, actions) of each measured graph.
     """
-    from controllers.real_env import Measurements
 
-    class AllMeasurements(Measurements):
-        def __init__(self):
-            super().__init__(path, limit)
-            self.all: list[tuple[float, Actions]] = []
+    def __init__(self, path: Path, limit: float):
+        super().__init__(path, limit)
+        self.all: list[tuple[float, Actions]] = []
 
-        def met(self, latency: float, actions: Sequence[list[int]]) -> None:
-            super().met(latency, actions)
-            if math.isfinite(latency):
-                self.all.append((latency, [(rule, location) for rule, location in actions]))
-
-    return AllMeasurements()
+    def met(self, latency: float, actions: Sequence[list[int]]) -> None:
+        super().met(latency, actions)
+        if math.isfinite(latency):
+            self.all.append((latency, [(rule, location) for rule, location in actions]))
 
 
 def cheapest(task: Task, actions: np.ndarray) -> Actions:
@@ -259,7 +248,7 @@ def compare(model: str, seed: int, measure_seconds: float, search_seconds: float
         before, before_hash = bench.original, bench.task.graph.hash
         for method in METHODS:
             started = time.monotonic()
-            actions, probed = getattr(bench, method.replace("-", "_"))()
+            actions, probed = bench.agent(method) if method in AGENTS else getattr(bench, method)()
             seconds, state, file = time.monotonic() - started, follow(bench.task, actions), bench.folder / "file.onnx"
             judged = {"ratio": 1.0, "interval": [1.0, 1.0]}
             if state.hash != before_hash:

@@ -460,12 +460,10 @@ def filled_pages(docs: Path = DOCS) -> dict[Path, str]:
     }
 
 
-def write_pages(docs: Path = DOCS) -> list[Path]:
-    """Write the pages whose text changes (see `filled_pages`) and return their paths."""
-    changed = _changed_pages(docs)
-    for path, text in changed.items():
+def write_pages(docs: Path) -> None:
+    """Write the pages whose text changes, see `filled_pages`."""
+    for path, text in _changed_pages(docs).items():
         write_text(path, text)
-    return list(changed)
 
 
 def _changed_pages(docs: Path) -> dict[Path, str]:

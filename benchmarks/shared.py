@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
@@ -40,6 +40,13 @@ def run_rlflow(*arguments: str, env: Mapping[str, str] | None = None) -> float:
     if done.returncode:
         raise RLFlowError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     return time.monotonic() - started
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Call `work` and return its wall-clock seconds."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 def search_gain(spec: EnvSpec, method: str, limits: Limits, seed: int = 0) -> dict:
@@ -84,15 +91,12 @@ def percent(values: Sequence[float] | float | None, digits: int = 2) -> str:
     return f"{result['mean']:.{digits}f}{half} %"
 
 
-def ratio(measured: Mapping | None, with_verdict: bool = False) -> str:
+def ratio(measured: Mapping | None) -> str:
     """Return a cell such as "0.950 (0.940 to 0.960)": a ratio of latencies and its 95 % confidence interval.
 
     Args:
-        measured: "ratio", "interval" and "verdict", as `rlflow.costs.measured.measure` returns them; None or {} gives
-            NOTHING. "verdict" is read only if `with_verdict` is True.
-        with_verdict: True to append the verdict, for instance "faster".
+        measured: "ratio" and "interval", as `rlflow.costs.measured.measure` returns them; None or {} gives NOTHING.
     """
     if not measured:
         return NOTHING
-    text = "{:.3f} ({:.3f} to {:.3f})".format(measured["ratio"], *measured["interval"])
-    return f"{text}, {measured['verdict']}" if with_verdict else text
+    return "{:.3f} ({:.3f} to {:.3f})".format(measured["ratio"], *measured["interval"])

@@ -17,7 +17,7 @@ import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +26,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks.record import Record, Table, parser, run
-from benchmarks.shared import number
+from benchmarks.shared import number, timed
 from rlflow.common.system import resident_memory
 from rlflow.common.task import location_masks
 from rlflow.costs.analytic import AnalyticCost
@@ -48,12 +48,6 @@ DREAM_OPTIONS = (  # short trainings, because the quality of a world model does 
     "world_model.mdn-rnn.encoder_steps=10", "world_model.mdn-rnn.steps=10", "world_model.graph-mdn.match_steps=200",
     "world_model.graph-mdn.node_steps=200", "controller.name=ppo",
 )  # fmt: skip
-
-
-def timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def milliseconds(seconds: list[float]) -> dict[str, float]:

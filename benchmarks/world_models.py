@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks.record import Record, Table, parser, run
-from benchmarks.shared import MODELS, THREADS, number, percent, search_gain
+from benchmarks.shared import MODELS, THREADS, number, percent, search_gain, timed
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.collect.rollouts import collect
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
@@ -213,12 +213,6 @@ def acted(learning: Learning, agent) -> dict:
     best = max(float(np.cumsum(episode.rewards).max(initial=0.0)) for episode in episodes)
     greedy = float(episodes[0].rewards[: learning.config.dream.max_steps].sum())
     return {"gain": best, "greedy_episode": greedy, "acting_seconds": time.perf_counter() - started}
-
-
-def timed(work) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 # -- tables ------------------------------------------------------------------------------------------

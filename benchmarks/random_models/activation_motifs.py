@@ -3,14 +3,8 @@
 import numpy as np
 
 from benchmarks.random_models.matrix_motifs import biased
-from benchmarks.random_models.motifs import calm, commuted, one, positive, scalar
+from benchmarks.random_models.motifs import calm, commuted, one, positive, scalar, without_double
 from benchmarks.random_models.sketch import Misfit, Sketch
-
-
-def without_double(s: Sketch) -> None:
-    """Raise Misfit if the sketch is in float64: ONNX Runtime has no float64 kernels of Erf, HardSigmoid and Gelu."""
-    if s.float == np.float64:
-        raise Misfit
 
 
 def gelu(s: Sketch) -> None:

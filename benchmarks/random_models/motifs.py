@@ -21,6 +21,12 @@ def scalar(s: Sketch, x: Tensor, value: float) -> Tensor:
     return s.constant(np.asarray(value, x.dtype))
 
 
+def without_double(s: Sketch) -> None:
+    """Raise Misfit if the sketch is in float64, for which ONNX Runtime has no kernels of operators such as Gelu."""
+    if s.float == np.float64:
+        raise Misfit
+
+
 def calm(s: Sketch, x: Tensor, bound: float) -> Tensor:
     """Return x if its elements are at most `bound` in absolute value, otherwise draw and return Tanh of x."""
     return s.op("Tanh", x, bound=1) if x.bound > bound else x

@@ -4,7 +4,7 @@
 """
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from benchmarks.random_models.motifs import commuted, scalar, transpose
 from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
@@ -84,8 +84,8 @@ def sizes_of(s: Sketch, *parts: Tensor | int) -> Tensor:
 
 def number_of(s: Sketch, size: Tensor, like: Tensor) -> Tensor:
     """Draw a Cast of a size to the data type of `like`."""
-    dtype = {"float16": TensorProto.FLOAT16, "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
-    return s.op("Cast", size, to=dtype[like.dtype.name], bound=float(held(s, size).max()))
+    to = helper.np_dtype_to_tensor_dtype(like.dtype)
+    return s.op("Cast", size, to=to, bound=float(held(s, size).max()))
 
 
 # -- what they steer -------------------------------------------------------------------------------
@@ -162,8 +162,6 @@ def mask(s: Sketch, x: Tensor) -> Tensor:
 
 def guarded_scores(s: Sketch) -> None:
     """Draw a Softmax of attention scores, perhaps masked, and then Where(IsNaN(p), 0, p), which replaces NaN by 0."""
-    if s.opset < 9:
-        raise Misfit
     mask = s.pick(["none", "chosen", "stored"])
     length = s.symbols.get("seq", 3) if mask == "none" else 3  # a mask in a constant has a fixed size
     q, k = s.input((s.pick([1, 2]), 2, length, 4)), s.input((s.pick([1, 2]), 2, 4, length))
