@@ -1,10 +1,10 @@
 """Batched rewrites: one action applies the same rewrite at all equal matches, such as in twelve equal blocks.
 
 Two matches are equal if they have the same rule and match class, and if their nodes and the producers of their operands
-have equal neighbourhood signatures up to DISTANCE edges (`Neighbourhoods`, after Weisfeiler and Lehman). A `Move` holds
-equal matches without a common node. Following a move rewrites its matches in canonical order and skips matches that an
-earlier rewrite of the move invalidated. If the matches are independent, which is the normal case, copying the graph,
-updating the matches and updating the cost happen once for the whole move.
+have equal signatures (`_signature`). A `Move` holds equal matches without a common node. Following a move rewrites its
+matches in canonical order and skips matches that an earlier rewrite of the move invalidated. If the matches are
+independent, which is the normal case, copying the graph, updating the matches and updating the cost happen once for the
+whole move.
 
 The moves of one rule are numbered by decreasing number of matches. `BatchedState.actions` and all receipts list single
 rewrites.
@@ -18,7 +18,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import GraphArrays, LocalState, State, valid_actions
 from rlflow.common.task import Task as AnyTask
-from rlflow.costs import NodeCost, neighbourhood
+from rlflow.costs import NodeCost
 from rlflow.env import BATCHED, MOVES
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.ir import Graph, Node
@@ -27,76 +27,25 @@ from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
 
 
-class Neighbourhoods:
-    """The neighbourhood signatures of all nodes of one graph.
+def _updated_signatures(known: dict[int, int], graph: Graph, touched: Iterable[int]) -> dict[int, int]:
+    """Return node id → signature of all nodes of a graph.
 
-    Attributes:
-      graph: the graph.
-      levels: for each distance 0 … k in edges, node id → hash of the neighbourhood up to this distance.
+    Args:
+      known: the signatures of the nodes before one or several rewrites.
+      graph: the graph after the rewrites.
+      touched: ids of all nodes that the rewrites changed, added or removed.
     """
-
-    def __init__(self, graph: Graph, levels: list[dict[int, int]]):
-        self.graph, self.levels = graph, levels
-
-    @classmethod
-    def of(cls, graph: Graph, distance: int) -> "Neighbourhoods":
-        """Compute the signatures of all nodes of a graph.
-
-        Args:
-          graph: the graph.
-          distance: k, the largest distance in edges.
-        """
-        result = cls(graph, [{} for _ in range(distance + 1)])
-        result._recompute(graph.nodes)
-        return result
-
-    def after(self, graph: Graph, touched: Iterable[int]) -> "Neighbourhoods":
-        """Compute the signatures of a rewritten graph; reuse the signatures of nodes far from the rewrites.
-
-        Args:
-          graph: the graph after one or several rewrites of `self.graph`.
-          touched: ids of all nodes that the rewrites changed, added or removed.
-        """
-        result = Neighbourhoods(graph, [level.copy() for level in self.levels])
-        result._recompute(touched)
-        return result
-
-    def __getitem__(self, node_id: int) -> int:
-        """Return the signature of a node for the largest distance."""
-        return self.levels[-1][node_id]
-
-    def _recompute(self, node_ids: Iterable[int]) -> None:
-        """Recompute the signatures of the given nodes and of all nodes whose neighbourhoods contain them.
-
-        Signatures of nodes that are not in the graph are deleted.
-        """
-        for distance, level in enumerate(self.levels):
-            node_ids = neighbourhood(self.graph, node_ids, min(distance, 1))
-            for node_id in node_ids:
-                if node_id not in self.graph.nodes:
-                    level.pop(node_id, None)
-                elif distance:
-                    level[node_id] = self._next_signature(self.graph.nodes[node_id], self.levels[distance - 1])
-                else:
-                    level[node_id] = _signature(self.graph, self.graph.nodes[node_id])
-
-    def _next_signature(self, node: Node, nearer: dict[int, int]) -> int:
-        """Return the signature of a node for the distance d + 1.
-
-        It is a hash of the signatures for the distance d of the node, its producers and its consumers.
-
-        Args:
-          node: the node.
-          nearer: node id → signature for the distance d.
-        """
-        graph = self.graph
-        read = [nearer.get(graph.producers.get(tensor, -1), -1) for tensor in node.reads()]
-        readers = [sorted(nearer[reader] for reader in graph.consumers.get(t, ())) for t in node.outputs]
-        return hash((nearer[node.id], *read, *map(tuple, readers)))
+    result = known.copy()
+    for node_id in touched:
+        if node_id in graph.nodes:
+            result[node_id] = _signature(graph, graph.nodes[node_id])
+        else:
+            result.pop(node_id, None)
+    return result
 
 
 def _signature(graph: Graph, node: Node) -> int:
-    """Return the signature of a node for the distance 0.
+    """Return the signature of a node.
 
     It is a hash of the operator, its attributes, the types of its inputs and outputs, the content of small constant
     inputs, and the number of readers of each output.
@@ -108,9 +57,6 @@ def _signature(graph: Graph, node: Node) -> int:
         read.append((graph.types.get(tensor), content))
     made = [(graph.types.get(t), t in graph.outputs, len(graph.consumers.get(t, ()))) for t in node.outputs]
     return hash((node.key(), node.constant, *read, *made))
-
-
-DISTANCE = 0  # distance in edges up to which the neighbourhoods of equal matches are equal
 
 
 def start_of(task: AnyTask, moves: str | None = None) -> State:
@@ -230,34 +176,34 @@ class BatchedState(LocalState):
         return tuple(result)
 
     @cached_property
-    def _groups(self) -> tuple[Neighbourhoods, dict[int, tuple[Match, tuple]], dict[int, Move]]:
+    def _groups(self) -> tuple[dict[int, int], dict[int, tuple[Match, tuple]], dict[int, Move]]:
         """The moves of the state, with the values from which the next state's moves are computed.
 
-        The tuple contains the neighbourhood signatures; id(match) → (match, a key that is equal for equal matches); and
+        The tuple contains node id → signature; id(match) → (match, a key that is equal for equal matches); and
         id(first match of a move) → move.
         """
         before, self._before = self._before, None
         if before is None:
-            around, keys, moves = Neighbourhoods.of(self.graph, DISTANCE), {}, {}
+            signatures, keys, moves = _updated_signatures({}, self.graph, self.graph.nodes), {}, {}
         else:
-            around, keys, moves = before._groups
-            around = around.after(self.graph, self.touched)
-            near = self.near(self.touched, DISTANCE + 1)  # + 1, because a key contains the producers of operands
+            signatures, keys, moves = before._groups
+            signatures = _updated_signatures(signatures, self.graph, self.touched)
+            near = self.near(self.touched, 1)  # because a key contains the producers of operands
             keys = {number: known for number, known in keys.items() if near.isdisjoint(known[0].nodes)}
         of_matches, groups = {}, {}
         for match in self.single.matches:
-            _, key = of_matches[id(match)] = keys.get(id(match)) or (match, self._key(around, match))
+            _, key = of_matches[id(match)] = keys.get(id(match)) or (match, self._key(signatures, match))
             _add_to_group(groups.setdefault(key, []), match)
         apart = [members for of_key in groups.values() for members, _ in of_key]
-        return around, of_matches, {id(members[0]): _known_or_new_move(members, moves) for members in apart}
+        return signatures, of_matches, {id(members[0]): _known_or_new_move(members, moves) for members in apart}
 
-    def _key(self, around: Neighbourhoods, match: Match) -> tuple:
+    def _key(self, signatures: dict[int, int], match: Match) -> tuple:
         graph, rule = self.graph, self.task.rules[match.xfer_id]
         read = [graph.producers.get(t) for t in operands(graph, rule, match.nodes, match.bindings)]
         return (
             match_signature(graph, rule, match.nodes, match.bindings),
-            tuple([around[node_id] for node_id in match.nodes]),
-            tuple([None if node_id is None else around[node_id] for node_id in read]),
+            tuple([signatures[node_id] for node_id in match.nodes]),
+            tuple([None if node_id is None else signatures[node_id] for node_id in read]),
         )
 
     @cached_property

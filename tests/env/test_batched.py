@@ -14,7 +14,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs import GraphCost, graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env import batched as module
-from rlflow.env.batched import BatchedState, Neighbourhoods, start_of
+from rlflow.env.batched import BatchedState, _updated_signatures, start_of
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.env.state import Task
@@ -130,7 +130,7 @@ def check(before: BatchedState, after: BatchedState) -> None:
     anew = MatchTable(task.rules, graph)
     assert after.single.table.locations == anew.locations
     assert after.cost == graph_cost(task.cost, graph)
-    assert after._groups[0].levels == Neighbourhoods.of(graph, module.DISTANCE).levels
+    assert after._groups[0] == _updated_signatures({}, graph, graph.nodes)
     members = [match for move in after.matches for match in move.members]
     assert Counter(map(id, members)) == Counter(map(id, after.single.matches))
     for move in after.matches:  # of matches that share no node
@@ -142,11 +142,9 @@ def check(before: BatchedState, after: BatchedState) -> None:
 
 
 @pytest.mark.parametrize("name", FUZZED)
-@pytest.mark.parametrize("distance", [0, 2])
-def test_random_walks(name, distance, monkeypatch):
-    """Several walks for each model and distance; after every move the tables are those that are computed anew."""
-    monkeypatch.setattr(module, "DISTANCE", distance)
-    rng = np.random.default_rng(distance)
+def test_random_walks(name):
+    """Several walks for each model; after every move the tables are those that are computed anew."""
+    rng = np.random.default_rng(0)
     start = BatchedState(tiny_task(name).initial)
     for _ in range(at_night(25, 5)):
         state = start
