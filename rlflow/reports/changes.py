@@ -12,7 +12,6 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from rlflow.env.state import RewriteState
-from rlflow.graph.ir import Graph, Node
 from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.regions import Edge, Region, Step, edges, regions, shown
 
@@ -69,16 +68,13 @@ def appearance(before: RewriteState, after: RewriteState, drawing: Drawing) -> t
     """
     number = {node_id: k for k, node_id in enumerate(sorted(drawing.kinds))}
     nodes = [
-        (kind, _node(before.graph, after.graph, node_id).key()[:2]) for node_id, kind in sorted(drawing.kinds.items())
+        (kind, (before.graph.nodes.get(node_id) or after.graph.nodes[node_id]).key()[:2])
+        for node_id, kind in sorted(drawing.kinds.items())
     ]
     was, now = (
         [(number[e.source], number[e.target], e.folded > 0) for e in links] for links in (drawing.before, drawing.after)
     )
     return tuple(nodes), tuple(was), tuple(now)
-
-
-def _node(before: Graph, after: Graph, node_id: int) -> Node:
-    return before.nodes.get(node_id) or after.nodes[node_id]
 
 
 # -- layout ----------------------------------------------------------------------------------------

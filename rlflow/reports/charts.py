@@ -60,16 +60,13 @@ def new_figure(width: float, height: float):
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def label(text: str, longest: int = LONGEST) -> str:
+def label(text: str) -> str:
     """Return a text from an untrusted model as a label of a figure.
 
-    The text is cut, characters that are not printable are replaced, and `$` is escaped, since it would begin a formula.
-
-    Args:
-      text: the text.
-      longest: the maximum number of characters.
+    The text is cut to LONGEST characters. Characters that are not printable are replaced, and `$` is escaped, since it
+    would begin a formula.
     """
-    printed = "".join(character if character.isprintable() else "�" for character in short(text, longest))
+    printed = "".join(character if character.isprintable() else "�" for character in short(text, LONGEST))
     return printed.replace("$", r"\$")
 
 

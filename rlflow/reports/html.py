@@ -17,13 +17,17 @@ from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text,
 from rlflow.reports import charts
 from rlflow.reports.changes import Change, change, first_drawing, operators_text, pictures
 from rlflow.reports.markdown import (
+    DREAM_HEAD,
     SAME,
     at_sizes_text,
     compared_returns,
     contest_table,
+    dream_rows,
     left_out_text,
     one_thread_text,
-    rule_counts,
+    path_figure,
+    ratio_text,
+    rule_figure,
     shares_table,
     verdict_text,
 )
@@ -46,7 +50,10 @@ def answer(model: str, outcome: dict, name: str) -> Safe:
     cards = [
         ("How sure", *_certainty_card(candidate)),
         ("Equal", *_equality_card(candidate)),
-        ("Estimated", *_estimate_card(candidate)),
+        (
+            "Estimated", f"{candidate['estimated_improvement_percent']:.1f} %",
+            "less time, a sum of single-operator costs", None,
+        ),
     ]
     drawn = [
         tag("div", title, tag("b", figure, class_=mood), tag("span", text, class_="faint"), class_="card")
@@ -115,10 +122,6 @@ def _equality_card(candidate: dict) -> tuple[str, str, str]:
     return "yes", "; ".join(filter(None, parts)), "good"
 
 
-def _estimate_card(candidate: dict) -> tuple[str, str, None]:
-    return f"{candidate['estimated_improvement_percent']:.1f} %", "less time, a sum of single-operator costs", None
-
-
 def at_a_glance(what: Change) -> Safe:
     """Return the section "What was changed": numbers of operators, the rules that gained most, and one drawing."""
     if not what.steps:
@@ -164,12 +167,12 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     traces = {name: trace(task, actions) for name, actions in outcome["actions"].items()}
     best = shown_candidate(outcome)
     what = change(task.initial, *traces[best])
-    steps = {name: steps for name, (_, steps) in traces.items()}
+    others = [_folded_steps(name, steps) for name, (_, steps) in traces.items() if name != best and steps]
     sections = [
         answer(model, outcome, best), at_a_glance(what),
         _section("Where the gains come from", shares_table(outcome), _gains(best, what.steps)),
         _section("The graph before and after", *pictures(what)) if what.kinds else None,
-        _section("How each candidate did", *_candidates(outcome), contest_table(outcome), *_other_steps(steps, best)),
+        _section("How each candidate did", *_candidates(outcome), contest_table(outcome), others),
         _training(results["curves"], outcome),
         _section("Time", _times(results["stages"], outcome)),
         _section("Equality", _equality(outcome)), _section("Conditions", _conditions(results)),
@@ -213,10 +216,6 @@ def _gains(name: str, steps: Sequence[Step]) -> Safe:
     return join([tag("p", about, class_="faint"), grouped, _folded_steps(name, steps)])
 
 
-def _other_steps(steps: Mapping[str, Sequence[Step]], best: str) -> list[Safe]:
-    return [_folded_steps(name, some) for name, some in steps.items() if name != best and some]
-
-
 def _folded_steps(name: str, steps: Sequence[Step]) -> Safe:
     return tag("details", tag("summary", f"The {len(steps)} steps of {name}, one by one"), _one_by_one(steps))
 
@@ -243,12 +242,10 @@ def _loss(later: list[int], gain_ps: int) -> Safe:
       later: numbers of these later steps, counted from 0.
       gain_ps: the sum of their gains in ps.
     """
-    named = ", ".join(str(number + 1) for number in later[:8]) + (" …" if len(later) > 8 else "")
-    text = (
-        f"slower first; the steps that needed it ({named}) gained {time_text(gain_ps, '+')}"
-        if later
-        else "slower, and no later step needed it"
-    )
+    text = "slower, and no later step needed it"
+    if later:
+        named = ", ".join(str(number + 1) for number in later[:8]) + (" …" if len(later) > 8 else "")
+        text = f"slower first; the steps that needed it ({named}) gained {time_text(gain_ps, '+')}"
     return tag("div", text, class_="good" if gain_ps > 0 else "bad")
 
 
@@ -262,17 +259,23 @@ def _candidates(outcome: dict) -> list[Safe | None]:
     )  # fmt: skip
     rows = [["original", f"{outcome['original']['estimated_ms']:.4f}", *[""] * (len(head) - 2)]]
     for name, candidate in candidates.items():
+        text, mood = ("equal", "good") if candidate["equal"] else ("NOT EQUAL, dropped", "bad")
         rows.append([
             tag("b", name) if name == outcome["delivered"] else name, f"{candidate['estimated_ms']:.4f}",
             f"{candidate['estimated_improvement_percent']:.2f} %", *_measurement_cells(candidate),
-            _equality_mark(candidate), candidate["substitutions"], candidate["interactions"],
+            tag("span", text, class_=mood), candidate["substitutions"], candidate["interactions"],
             f"{candidate['seconds']:.1f}", f"{measurement_seconds(candidate):.1f}",
             f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
         ])  # fmt: skip
+    about = "estimated runtime after each rewrite of each candidate"
+    drawn = [tag("figure", charts.svg(path_figure(candidates), "paths", about))]
+    rules = rule_figure(candidates)
+    if rules is not None:
+        drawn.append(tag("figure", charts.svg(rules, "rules", "how often each candidate applied each rule")))
     return [
         tag("p", f"Delivered: {outcome['delivered']}, for this reason: {outcome['reason']}. {NOTE}"),
         table(head, rows, numbers=(1, 2, 6, 7, 8, 9, 10)), tag("p", _controls_note(candidates), class_="faint"),
-        tag("div", _paths(candidates), _rules(candidates), class_="charts"),
+        tag("div", drawn, class_="charts"),
     ]  # fmt: skip
 
 
@@ -281,14 +284,7 @@ def _measurement_cells(candidate: dict) -> tuple[str, str]:
     measured = candidate["measured"]
     if not measured:
         return "the original" if candidate["same_as"] == "original" else "not measured", ""
-    low, high = measured["interval"]
-    return verdict_text(measured), f"{measured['ratio']:.3f} ({low:.3f} – {high:.3f})"
-
-
-def _equality_mark(candidate: dict) -> Safe:
-    if candidate["equal"]:
-        return tag("span", "equal", class_="good")
-    return tag("span", "NOT EQUAL, dropped", class_="bad")
+    return verdict_text(measured), ratio_text(measured)
 
 
 def _controls_note(candidates: dict) -> str:
@@ -298,22 +294,6 @@ def _controls_note(candidates: dict) -> str:
         better = [name for name in candidates if candidates[name]["estimated_ms"] < learned["estimated_ms"]]
         notes += [f"Better than the learned controller here: {', '.join(better)}."] if better else []
     return " ".join(notes)
-
-
-def _paths(candidates: dict) -> Safe:
-    """Return a chart of the estimated runtime after each rewrite of each candidate."""
-    series = {name: list(enumerate(candidate["path_ms"])) for name, candidate in candidates.items()}
-    drawn = charts.lines(series, "rewrites", "estimated runtime (ms)")
-    return tag("figure", charts.svg(drawn, "paths", "estimated runtime after each rewrite of each candidate"))
-
-
-def _rules(candidates: dict) -> Safe | None:
-    """Return a chart of how often each candidate applied each rule, or None if no candidate applied a rule."""
-    counts = rule_counts(candidates)
-    if not counts:
-        return None
-    drawn = charts.heatmap(sorted({rule for rule, _ in counts}), list(candidates), counts)
-    return tag("figure", charts.svg(drawn, "rules", "how often each candidate applied each rule"))
 
 
 # -- the rest --------------------------------------------------------------------------------------
@@ -336,15 +316,13 @@ def _training(curves: dict, outcome: dict) -> Safe | None:
     drawn = []
     for number, (title, of) in enumerate(named.items()):
         drawn.append(tag("figure", tag("h3", title), charts.svg(charts.curve(of, title), f"curve-{number}", title)))
-    rows = [[f"{one['temperature']:g}", f"{one['dreamt_return']:.3f}", f"{one['real_return']:.3f}"] for one in dreamt]
-    head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
-    dream = table(head, rows, numbers=(0, 1, 2)) if rows else None
+    dream = table(DREAM_HEAD, dream_rows(outcome), numbers=(0, 1, 2)) if dreamt else None
     if dreamt:
         about = "return of one episode: dreamt, real, and of the controls"
         picture = charts.svg(charts.bars(compared_returns(outcome), "return of one episode"), "returns", about)
         drawn.insert(0, tag("figure", tag("h3", "Dreamt and real returns"), picture))
     content = [tag("div", drawn, class_="charts") if drawn else None, dream]
-    return _section("Training: dream and reality", *content) if drawn or rows else None
+    return _section("Training: dream and reality", *content) if drawn or dreamt else None
 
 
 def _times(stages: dict, outcome: dict) -> Safe:

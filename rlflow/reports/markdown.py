@@ -7,7 +7,7 @@ gain of each group of rewrites.
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
@@ -43,14 +43,10 @@ def contest_markdown(outcome: Mapping) -> str:
 
     An empty line precedes the table.
     """
-    rows = [f"| {' | '.join(row)} |" for row in _contest_rows(outcome)]
-    head = [
-        f"{CONTEST_NOTE}{_earlier_measurements(outcome)}",
-        "",
-        f"| {' | '.join(CONTEST_HEAD)} |",
-        "| --- | ---: | ---: |",
-    ]
-    return "\n".join(["", "", *head, *rows]) if rows else ""
+    rows = _contest_rows(outcome)
+    if not rows:
+        return ""
+    return f"\n\n{CONTEST_NOTE}{_earlier_measurements(outcome)}\n\n{markdown_table(CONTEST_HEAD, rows, numbers=(1, 2))}"
 
 
 def _contest_rows(outcome: Mapping) -> list[tuple[str, str, str]]:
@@ -91,21 +87,21 @@ def shares_markdown(outcome: Mapping) -> str:
 
     An empty line precedes the table.
     """
-    rows = [f"| `{name}` | {' | '.join(rest)} |" for name, *rest in _share_rows(outcome)]
-    return (
-        "\n".join(["", "", SHARES_NOTE, "", f"| {' | '.join(SHARES_HEAD)} |", "| --- | ---: | --- |", *rows])
-        if rows
-        else ""
-    )
+    rows = [[f"`{name}`", *rest] for name, *rest in _share_rows(outcome)]
+    return f"\n\n{SHARES_NOTE}\n\n{markdown_table(SHARES_HEAD, rows, numbers=(1,))}" if rows else ""
 
 
 def _share_rows(outcome: Mapping) -> Iterator[tuple[str, str, str]]:
     for share in outcome.get("shares", []):  # older results lack them
         off, measured = share["off_ps"], share["measured"]
         estimated = time_text(share["gain_ps"], "+") + (f" ± {time_text(off)}" if off else "")
-        low, high = measured["interval"] if measured else (0, 0)
-        ratio = f"{measured['ratio']:.3f} ({low:.3f} – {high:.3f})" if measured else "not measured"
-        yield f"{share['rule']} ×{share['count']}", estimated, ratio
+        yield f"{share['rule']} ×{share['count']}", estimated, ratio_text(measured) if measured else "not measured"
+
+
+def ratio_text(measured: Mapping) -> str:
+    """Return the latency ratio of a measurement with its interval as text, such as "0.950 (0.940 – 0.960)"."""
+    low, high = measured["interval"]
+    return f"{measured['ratio']:.3f} ({low:.3f} – {high:.3f})"
 
 
 SAME = "it is the original: nothing to compare"
@@ -122,7 +118,10 @@ def write_report(folder: Path, results: dict) -> Path:
         `rlflow.optimisation.delivery.deliver`), `model`, `seed`, `machine` and `versions`.
     """
     outcome = results["eval"]
-    plots = [_plot_paths(folder, outcome), _plot_rules(folder, outcome)]
+    charts.save(path_figure(outcome["candidates"]), folder / "path.png")
+    rules = rule_figure(outcome["candidates"])
+    if rules is not None:
+        charts.save(rules, folder / "rules.png")
     if outcome["dreamt"]:
         charts.save(charts.bars(compared_returns(outcome), "return of one episode"), folder / RETURNS_PICTURE)
     learned = outcome["dreamt"]
@@ -130,12 +129,12 @@ def write_report(folder: Path, results: dict) -> Path:
         f"# {results['model']}",
         _summary(outcome),
         "## What was changed\n\n" + _rewrites(outcome) + left_out_text(outcome) + shares_markdown(outcome),
-        "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
+        "## Estimated runtime along the way\n\n" + "![estimated runtime](path.png)",
         "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome) + contest_markdown(outcome),
         *(["## Dream and reality\n\n" + _dream(outcome)] if learned else []),
         "## Conditions\n\n" + _conditions(results),
         "## Stages\n\n" + _stages(results["stages"]),
-        "## Rules that each candidate applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
+        "## Rules that each candidate applied\n\n" + ("None." if rules is None else "![rules](rules.png)"),
         "## Every check of equality\n\n" + _equality(outcome),
     ]
     fidelity = results["stages"].get("train-wm", {}).get("fidelity")
@@ -267,8 +266,7 @@ def _candidates(outcome: dict) -> str:
         measured = result["measured"]
         ratio, verdict = "not measured", "same graph as the original" if result["same_as"] == "original" else ""
         if measured:
-            ratio = f"{measured['ratio']:.3f} ({measured['interval'][0]:.3f} – {measured['interval'][1]:.3f})"
-            verdict = verdict_text(measured)
+            ratio, verdict = ratio_text(measured), verdict_text(measured)
         if not result["equal"]:
             verdict = "NOT EQUAL, dropped"
         rows.append(
@@ -306,31 +304,35 @@ def compared_returns(outcome: dict) -> dict[str, float]:
     return returns | {names[name]: value for name, value in outcome.get("compared_returns", {}).items()}
 
 
+DREAM_HEAD = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
+
+
+def dream_rows(outcome: dict) -> list[tuple[str, str, str]]:
+    """Return the cells for DREAM_HEAD as texts, one row for each temperature."""
+    return [
+        (f"{dreamt['temperature']:g}", f"{dreamt['dreamt_return']:.3f}", f"{dreamt['real_return']:.3f}")
+        for dreamt in outcome["dreamt"]
+    ]
+
+
 def _dream(outcome: dict) -> str:
     """Return a table of the controller's dreamt and real returns, and a link to the chart that shows them."""
-    rows = [
-        "| temperature | dreamt return | real return of the greedy episode, over as many steps |",
-        "| ---: | ---: | ---: |",
-    ]
-    rows += [f"| {d['temperature']:g} | {d['dreamt_return']:.3f} | {d['real_return']:.3f} |" for d in outcome["dreamt"]]
-    return "\n".join(rows) + f"\n\n![dreamt and real returns beside the controls]({RETURNS_PICTURE})"
+    drawn = markdown_table(DREAM_HEAD, dream_rows(outcome), numbers=(0, 1, 2))
+    return f"{drawn}\n\n![dreamt and real returns beside the controls]({RETURNS_PICTURE})"
 
 
 def _fidelity(fidelity: dict) -> str:
     """Return a table of the world model's accuracy on held-out episodes, by number of steps, beside two baselines."""
-    rows = [
-        "Open loop on held-out random episodes, compared with trivial baselines (`no_change`: nothing happens; "
-        "`rule_mean`: each rule's mean reward):",
-        "",
-        "| steps | predictor | error of the summed reward | reward R² | masks exact | mask F1 | counts exact |",
-        "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    head = ("steps", "predictor", "error of the summed reward", "reward R²", "masks exact", "mask F1", "counts exact")
+    rows = []
     for steps, horizon in fidelity["horizons"].items():
         for predictor in ("model", "no_change", "rule_mean"):
             result = [horizon[predictor][key] for key in FIDELITY]
-            cells = " | ".join("–" if value is None else f"{value:.3f}" for value in result)
-            rows.append(f"| {steps} | {predictor} | {cells} |")
-    return "\n".join(rows)
+            rows.append([str(steps), predictor, *("–" if value is None else f"{value:.3f}" for value in result)])
+    return (
+        "Open loop on held-out random episodes, compared with trivial baselines (`no_change`: nothing happens; "
+        f"`rule_mean`: each rule's mean reward):\n\n{markdown_table(head, rows, numbers=(0, 2, 3, 4, 5, 6))}"
+    )
 
 
 def _equality(outcome: dict) -> str:
@@ -350,17 +352,15 @@ def left_out_text(outcome: dict) -> str:
     counts = [
         f"{len(result['left_out'])} of {name}" for name, result in outcome["candidates"].items() if result["left_out"]
     ]
-    return (
-        f"\n\nRewrites that were left out because outputs differ after them: {', '.join(counts)}; see fault-report.md."
-        if counts
-        else ""
-    )
+    if not counts:
+        return ""
+    listed = ", ".join(counts)
+    return f"\n\nRewrites that were left out because outputs differ after them: {listed}; see fault-report.md."
 
 
 def _stages(stages: dict) -> str:
-    rows = ["| stage | seconds |", "| --- | ---: |"]
-    rows += [f"| {name} | {stage['seconds']:.1f} |" for name, stage in stages.items()]
-    return "\n".join(rows)
+    rows = [(name, f"{stage['seconds']:.1f}") for name, stage in stages.items()]
+    return markdown_table(("stage", "seconds"), rows, numbers=(1,))
 
 
 def _conditions(results: dict) -> str:
@@ -368,22 +368,28 @@ def _conditions(results: dict) -> str:
     return "\n".join(lines + [f"- {name} {version}" for name, version in results["versions"].items()])
 
 
-def rule_counts(candidates: Mapping[str, Mapping]) -> dict[tuple[str, str], int]:
-    """Return (rule, candidate) → how often the candidate applied the rule."""
-    return {(rule, name): count for name, result in candidates.items() for rule, count in result["rules"].items()}
+def path_figure(candidates: Mapping[str, Mapping]):
+    """Return a figure of the estimated runtime after each rewrite of each candidate."""
+    series = {name: list(enumerate(result["path_ms"])) for name, result in candidates.items()}
+    return charts.lines(series, "rewrites", "estimated runtime (ms)")
 
 
-def _plot_paths(folder: Path, outcome: dict) -> Path:
-    series = {name: list(enumerate(result["path_ms"])) for name, result in outcome["candidates"].items()}
-    return charts.save(charts.lines(series, "rewrites", "estimated runtime (ms)"), folder / "path.png")
+def rule_figure(candidates: Mapping[str, Mapping]):
+    """Return a figure of how often each candidate applied each rule, or None if no candidate applied a rule."""
+    counts = {(rule, name): count for name, result in candidates.items() for rule, count in result["rules"].items()}
+    return charts.heatmap(sorted({rule for rule, _ in counts}), list(candidates), counts) if counts else None
 
 
-def _plot_rules(folder: Path, outcome: dict) -> Path | None:
-    counts = rule_counts(outcome["candidates"])
-    if not counts:
-        return None
-    drawn = charts.heatmap(sorted({rule for rule, _ in counts}), list(outcome["candidates"]), counts)
-    return charts.save(drawn, folder / "rules.png")
+def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]], numbers: Iterable[int] = ()) -> str:
+    """Return a Markdown table.
+
+    Args:
+      head: the titles of the columns.
+      rows: the cells of each row; texts are not escaped.
+      numbers: the columns that are aligned to the right.
+    """
+    rules = ["---:" if column in numbers else "---" for column in range(len(head))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rules, *rows))
 
 
 def as_csv(table: Sequence[Mapping]) -> str:

@@ -19,7 +19,7 @@ class Step(NamedTuple):
 
     Attributes:
       rule, why: the rule's name and purpose.
-      position: the name of the first matched operator, see `position_of`.
+      position: the name of the first matched operator, or the names of its outputs if it has no name.
       before_ps, after_ps: estimated runtime of the whole graph before and after the rewrite, in ps.
       removed, added: ids of the nodes that the rewrite removed and added.
       needs: numbers, from 0, of the earlier steps without which this step would not be possible. Such a step added a
@@ -60,7 +60,9 @@ def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState,
         added = frozenset(n for n in after.graph.changed if n in after.graph.nodes and n not in state.graph.nodes)
         needs = {makers.get(n) for n in {*match.nodes, *removed}} | {openers.get(_key(match))}
         rule = task.rules[match.xfer_id]
-        position = position_of(state.graph, match.nodes)
+        node = state.graph.nodes[match.nodes[0]]
+        outputs = (state.graph.interface.names.get(t, f"t{t}") for t in node.outputs if t >= 0)
+        position = node.name or " ".join(outputs)
         steps.append(
             Step(
                 rule.name, rule.why, position, state.cost.runtime_ps, after.cost.runtime_ps, removed, added,
@@ -76,17 +78,6 @@ def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState,
 
 def _key(match: Match) -> tuple:
     return match.xfer_id, match.nodes
-
-
-def position_of(graph: Graph, nodes: Sequence[int]) -> str:
-    """Return the name of the first matched node, or the names of its outputs if the node has no name.
-
-    Args:
-      graph: the graph before the rewrite.
-      nodes: ids of the matched nodes.
-    """
-    node = graph.nodes[nodes[0]]
-    return node.name or " ".join(graph.interface.names.get(t, f"t{t}") for t in node.outputs if t >= 0)
 
 
 def opened_gains(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:

@@ -19,7 +19,7 @@ from rlflow.costs.measured import STUDENT
 from rlflow.optimisation.candidates import measurement_seconds
 from rlflow.reports import charts
 from rlflow.reports.html import learning_curves
-from rlflow.reports.markdown import as_csv
+from rlflow.reports.markdown import as_csv, markdown_table
 from rlflow.reports.markup import page, short, table, tag
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
@@ -81,17 +81,11 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
     try:
         config = OmegaConf.load(folder / "config.yaml")
         controller = config.controller.name if "controller" in outcome["candidates"] else NONE
-        model, seed, task = (
-            Path(config.model).name,
-            int(config.seed),
-            {key: task["task"][key] for key in ("env", "cost", "shapes", "fix")},
-        )
-        seconds = {
-            name: float(read_json(folder / f"{name}.json")["seconds"])
-            for name in STAGES
-            if (folder / f"{name}.json").exists()
-        }
-        run = Run(folder, model, controller, seed, task, outcome, seconds, read_curves(folder / "tensorboard"))
+        model, seed = Path(config.model).name, int(config.seed)
+        options = {key: task["task"][key] for key in ("env", "cost", "shapes", "fix")}
+        files = {name: folder / f"{name}.json" for name in STAGES}
+        seconds = {name: float(read_json(file)["seconds"]) for name, file in files.items() if file.exists()}
+        run = Run(folder, model, controller, seed, options, outcome, seconds, read_curves(folder / "tensorboard"))
         candidate_rows(run)
     except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise RLFlowError(f"{folder} is damaged: {error!r}") from error
@@ -248,11 +242,10 @@ def flat(entry: Mapping) -> dict:
     """Return a row of the summary without nested dictionaries, with keys such as `estimated_percent.mean`."""
     result = {}
     for key, value in entry.items():
-        result |= (
-            {f"{key}.{part}": v for part, v in value.items()}
-            if isinstance(value, dict) and key != "verdicts"
-            else {key: value}
-        )
+        if isinstance(value, dict) and key != "verdicts":
+            result |= {f"{key}.{part}": v for part, v in value.items()}
+        else:
+            result[key] = value
     return result | {"verdicts": verdicts(entry)}
 
 
@@ -267,10 +260,8 @@ def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
     for run in runs:
         for name, key, curve in learning_curves(run.curves):
             lines_of = result.setdefault((run.model, key), {})
-            lines_of[
-                f"{name}, seed {run.seed}"
-                + ("" if f"{name}, seed {run.seed}" not in lines_of else f" ({run.folder.name})")
-            ] = curve
+            label = f"{name}, seed {run.seed}"
+            lines_of[f"{label} ({run.folder.name})" if label in lines_of else label] = curve
     return result
 
 
@@ -359,8 +350,7 @@ def _markdown(result: Mapping, figures: Mapping) -> str:
 
 
 def _rows(head: Sequence[str], rows) -> str:
-    lines_of = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(escaped, row)) + " |" for row in lines_of)
+    return markdown_table(head, [map(escaped, row) for row in rows])
 
 
 def _html(result: Mapping, figures: Mapping) -> str:

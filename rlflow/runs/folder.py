@@ -206,9 +206,7 @@ def iteration_options(config: DictConfig) -> dict:
       Dotted name of an option → its value.
     """
     chosen = OmegaConf.to_container(config)
-    options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {
-        f"dream.{key}": v for key, v in chosen["dream"].items()
-    }
+    options = {f"{group}.{key}": v for group in ("iterations", "dream") for key, v in chosen[group].items()}
     options |= {f"collect.{key}": chosen["collect"][key] for key in ("episodes", "also")}
     for group in ("world_model", "controller"):
         section = chosen[group]
@@ -261,13 +259,13 @@ def versions() -> dict[str, str]:
 def _git_commit() -> str:
     if not (ROOT / ".git").exists():  # an installed package: a repository around it is another project
         return "unknown"
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
     try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        commit, dirty = git("rev-parse", "HEAD"), git("status", "--porcelain")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return commit + (" with changes" if dirty else "")

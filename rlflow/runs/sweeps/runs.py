@@ -188,8 +188,6 @@ def _take_over(source: Path, target: Path) -> None:
 def _error(log: Path, stage: str, code: int) -> str:
     said = log.read_text(encoding="utf-8", errors="replace").splitlines()
     lines = [line for line in said if line.startswith("error: ")]
-    return (
-        f"{stage}: {lines[-1].removeprefix('error: ')}"
-        if lines and code > 0
-        else f"{stage}: ended with status {code}; see {log}"
-    )
+    if lines and code > 0:
+        return f"{stage}: {lines[-1].removeprefix('error: ')}"
+    return f"{stage}: ended with status {code}; see {log}"

@@ -7,7 +7,7 @@ import numpy as np
 
 from rlflow.common.files import write_json, write_text
 from rlflow.reports import charts
-from rlflow.reports.markdown import as_csv
+from rlflow.reports.markdown import as_csv, markdown_table
 from rlflow.runs.sweeps.definition import Parameter, Sweep
 from rlflow.runs.sweeps.runs import FIGURES
 from rlflow.runs.sweeps.trials import Trial
@@ -120,23 +120,20 @@ def best(sweep: Sweep, entries: Sequence[Mapping]) -> Mapping | None:
 def _page(sweep: Sweep, entries: Sequence[Mapping], name: str, plots: Sequence[Path]) -> str:
     names, winner = [parameter.name for parameter in sweep.parameters], best(sweep, entries)
     head = [*names, "runs", *SHOWN, "dream above reality, %", ""]
-    lines = [
-        f"| {' | '.join(head)} |",
-        f"| {' | '.join(['---'] * len(names) + ['---:'] * (len(head) - len(names) - 1) + ['---'])} |",
-    ]
+    table = []
     for entry in entries:
         cells = [_value(entry["parameters"][name]) for name in names] + [str(entry["runs"])]
         cells += [_cell(figure, entry[figure]) for figure in SHOWN]
         cells.append("–" if entry["gap_percent"] is None else f"{entry['gap_percent']:.1f}")
         cells = [f"**{cell}**" for cell in cells] if entry is winner else cells
-        lines.append(f"| {' | '.join(cells)} | {'' if entry['state'] == 'finished' else entry['state']} |")
+        table.append([*cells, "" if entry["state"] == "finished" else entry["state"]])
     meaning = "\n".join(f"- *{figure}*: {FIGURES[figure]}" for figure in SHOWN)
     aim = "most" if sweep.direction == "maximize" else "least"
     return "\n\n".join([
         f"# Sweep {name}",
         f"Mean ± standard deviation over seeds {', '.join(map(str, sweep.seeds))}; in bold the trial with the {aim} "
         f"*{sweep.figure}*.",
-        "\n".join(lines), meaning,
+        markdown_table(head, table, numbers=range(len(names), len(head) - 1)), meaning,
         *(f"![{plot.stem}]({plot.relative_to(plot.parents[1]).as_posix()})" for plot in plots),
         "One row for each run: trials.csv, trials.json.",
     ]) + "\n"  # fmt: skip
