@@ -34,7 +34,7 @@ def beam(search: Search, width: int, depth: int, radius: int) -> str:
     while True:
         wide, deep = min(wide, width), min(deep, depth)
         for origin in dict.fromkeys((best, start)):
-            best = min(best, _Restart(search, wide, deep, radius).run(origin), key=lambda position: position.objective)
+            best = min(best, _Restart(wide, deep, radius).run(origin), key=lambda position: position.objective)
         if (wide, deep) == (width, depth):
             return f"local optimum of chains of {depth}"
         wide, deep = 2 * wide, 2 * deep
@@ -49,8 +49,8 @@ class _Restart:
         rewrite touches these nodes, the chains need not be tried again.
     """
 
-    def __init__(self, search: Search, width: int, depth: int, radius: int):
-        self.search, self.width, self.depth, self.radius = search, width, depth, radius
+    def __init__(self, width: int, depth: int, radius: int):
+        self.width, self.depth, self.radius = width, depth, radius
         self.begun: set[int] = set()
         self.failed: dict[int, tuple[Match, set[int]]] = {}
 

@@ -391,7 +391,7 @@ def test_a_chain_carries_out_no_more_than_it_keeps(width, depth, monkeypatch):
     sizes = []
     for first in base.matches:
         fresh.clear()
-        _Restart(base.search, width, depth, 1).chain(base, first, seen)
+        _Restart(width, depth, 1).chain(base, first, seen)
         sizes.append(sum(fresh))
     assert max(sizes) == width * depth
 
