@@ -8,6 +8,7 @@ same row-major position under another shape.
 """
 
 import itertools
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import z3
@@ -169,9 +170,17 @@ class Claims:
 
     # -- indices --
 
+    @contextmanager
     def index_below(self, length):
         """Return a context manager that yields a new index k (a z3 constant) and assumes 0 ≤ k < length inside."""
-        return _Index(self, length)
+        pair = self.fresh(), plain(length)
+        self.enter((pair,))
+        self.bound.append(pair)
+        try:
+            yield pair[0]
+        finally:
+            self.bound.pop()
+            self.leave()
 
     def fresh(self):
         """Return a new z3 constant for an index, with a name that is not in use."""
@@ -197,23 +206,6 @@ class Claims:
         self.versions.pop()
         self.kept.append(self.laws[-1])
         self.lemma(*self.laws.pop().values())  # The laws hold outside the scope, too.
-
-
-class _Index:
-    """The context manager that `Claims.index_below` returns."""
-
-    def __init__(self, world: Claims, length):
-        self.world, self.length = world, length
-
-    def __enter__(self):
-        variable = self.world.fresh()
-        self.world.enter(((variable, plain(self.length)),))
-        self.world.bound.append((variable, plain(self.length)))
-        return variable
-
-    def __exit__(self, *failure) -> None:
-        self.world.bound.pop()
-        self.world.leave()
 
 
 class Integers(Claims):

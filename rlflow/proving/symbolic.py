@@ -5,6 +5,7 @@ elements are equal.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from fractions import Fraction
 
 import z3
@@ -123,25 +124,22 @@ class Symbols(NormalForms):
         """
         if all(self.is_one(size) for size in sizes) and not inside((0,) * len(sizes)):
             return body((0,) * len(sizes))
-        k, variables, entered = [], [], []
+        k, variables = [], []
         try:
-            for size in sizes:
-                if self.is_one(size):
-                    k.append(0)
-                else:
-                    entered.append(self.index_below(size))
-                    variables.append((entered[-1].__enter__(), plain(size)))
-                    k.append(Int(self, variables[-1][0]))
-            value, pairs = body(tuple(k)), inside(tuple(k))
-            claims = [c for position, size in pairs for c in (position >= 0, position < size)]
-            if any(c is False for c in claims):
-                raise Unprovable("a maximum of nothing")
-            claims = [c.claim for c in claims if isinstance(c, Truth) and not self.entails(c)]
+            with ExitStack() as scopes:
+                for size in sizes:
+                    if self.is_one(size):
+                        k.append(0)
+                    else:
+                        variables.append((scopes.enter_context(self.index_below(size)), plain(size)))
+                        k.append(Int(self, variables[-1][0]))
+                value, pairs = body(tuple(k)), inside(tuple(k))
+                claims = [c for position, size in pairs for c in (position >= 0, position < size)]
+                if any(c is False for c in claims):
+                    raise Unprovable("a maximum of nothing")
+                claims = [c.claim for c in claims if isinstance(c, Truth) and not self.entails(c)]
         except Border as border:
             raise Unprovable("a maximum over parts") from border
-        finally:
-            for scope in reversed(entered):
-                scope.__exit__(None, None, None)
         bound = tuple(variables)
         claim = z3.And(*claims) if claims else z3.BoolVal(True)
         return self.maximum(bound, claim, value, pairs)
