@@ -161,13 +161,9 @@ class TimingDatabase:
           signature: signature of the kernel as text.
           threads: threads of ONNX Runtime.
         """
-        query = (
-            "SELECT median_ns, low_ns, high_ns, repeats FROM timings"
-            " WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
-        )
-        with self.connected() as connection:
-            row = connection.execute(query, (signature, threads, self.machine, onnxruntime.__version__)).fetchone()
-        return Timing(*row) if row else None
+        columns = ("median_ns", "low_ns", "high_ns", "repeats")
+        rows = self._select(columns, "timings", threads, signature=signature)
+        return Timing(*rows[0]) if rows else None
 
     def store(self, signature: str, threads: int, timing: Timing) -> None:
         """Add the timing of a kernel.
@@ -180,18 +176,44 @@ class TimingDatabase:
         Raises:
           RLFlowError: the kernel has a timing already, or the timings are of another machine (`is_foreign`).
         """
-        self._insert("INSERT", signature, threads, timing)
+        self._add("INSERT INTO timings", (signature,), threads, *timing)
 
     def replace(self, signature: str, threads: int, timing: Timing) -> None:
         """Add the timing of a kernel, or replace its stored timing; the arguments are as in `store`."""
-        self._insert("INSERT OR REPLACE", signature, threads, timing)
+        self._add("INSERT OR REPLACE INTO timings", (signature,), threads, *timing)
 
-    def _insert(self, verb: str, signature: str, threads: int, timing: Timing) -> None:
+    def _add(self, insert: str, key: Sequence, threads: int, *values) -> None:
+        """Add a row of the present time to a table.
+
+        Args:
+          insert: the statement up to the name of the table.
+          key: values of the columns before `threads`.
+          threads: threads of ONNX Runtime.
+          *values: values of the columns after `date`.
+
+        Raises:
+          RLFlowError: the timings are of another machine (`is_foreign`).
+        """
         self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (signature, threads, self.machine, onnxruntime.__version__, date, *timing)
+        row = (*key, threads, self.machine, onnxruntime.__version__, date, *values)
         with self.connected() as connection:
-            connection.execute(f"{verb} {INSERT}", dict(zip(COLUMNS, row, strict=True)))
+            connection.execute(f"{insert} VALUES ({','.join('?' * len(row))})", row)
+
+    def _select(self, columns: Sequence[str], table: str, threads: int, **equal: str) -> list[tuple]:
+        """Return rows of a table on `self.machine` with the installed ONNX Runtime, in the order of storing.
+
+        Args:
+          columns: names of the columns to return.
+          table: name of the table.
+          threads: threads of ONNX Runtime.
+          **equal: name of a further column → its value in the rows.
+        """
+        equal |= {"threads": threads, "machine": self.machine, "onnxruntime": onnxruntime.__version__}
+        where = " AND ".join(f"{column}=?" for column in equal)
+        with self.connected() as connection:
+            query = f"SELECT {','.join(columns)} FROM {table} WHERE {where} ORDER BY rowid"
+            return connection.execute(query, tuple(equal.values())).fetchall()
 
     def import_rows(self, machine: str, rows: Sequence[Mapping]) -> None:
         """Add the timings of a machine, and replace timings of the same kernels.
@@ -254,11 +276,7 @@ class TimingDatabase:
           ratio: latency of the file with the rewrites of the family / latency without these rewrites.
           low, high: the 95 % interval of the ratio.
         """
-        self.check_here()
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (family, threads, self.machine, onnxruntime.__version__, date, ratio, low, high)
-        with self.connected() as connection:
-            connection.execute(f"INSERT INTO families VALUES ({','.join('?' * len(row))})", row)
+        self._add("INSERT INTO families", (family,), threads, ratio, low, high)
 
     def families(self, threads: int) -> dict[str, float]:
         """Return the mean latency ratio of each rule family over all files for which `keep_family` stored a ratio.
@@ -271,11 +289,8 @@ class TimingDatabase:
         Returns:
           name of the family → ratio; below 1, the family makes files faster.
         """
-        query = "SELECT family, ratio, low, high FROM families WHERE threads=? AND machine=? AND onnxruntime=?"
-        with self.connected() as connection:
-            rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
         sums: dict[str, tuple[float, float]] = {}
-        for family, ratio, low, high in rows:
+        for family, ratio, low, high in self._select(("family", "ratio", "low", "high"), "families", threads):
             weight = 1 / max(math.log(high / low), LEAST_WIDTH) ** 2
             total, weights = sums.get(family, (0.0, 0.0))
             sums[family] = total + weight * math.log(ratio), weights + weight
@@ -293,22 +308,12 @@ class TimingDatabase:
         Raises:
           RLFlowError: a latency is stored already for these arguments.
         """
-        self.check_here()
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (graph, original, sizes, threads, self.machine, onnxruntime.__version__, date, *latency)
-        with self.connected() as connection:
-            connection.execute(f"INSERT INTO latencies VALUES ({','.join('?' * len(row))})", row)
+        self._add("INSERT INTO latencies", (graph, original, sizes), threads, *latency)
 
     def latency(self, graph: str, original: str, sizes: str, threads: int) -> Latency | None:
         """Return the latency that `keep_latency` stored with the same arguments; None if it stored nothing."""
-        query = (
-            f"SELECT {','.join(Latency._fields)} FROM latencies"
-            " WHERE graph=? AND original=? AND sizes=? AND threads=? AND machine=? AND onnxruntime=?"
-        )
-        key = (graph, original, sizes, threads, self.machine, onnxruntime.__version__)
-        with self.connected() as connection:
-            row = connection.execute(query, key).fetchone()
-        return Latency(*row) if row else None
+        rows = self._select(Latency._fields, "latencies", threads, graph=graph, original=original, sizes=sizes)
+        return Latency(*rows[0]) if rows else None
 
     def keep_measurement(self, pair: "Pair", threads: int, ratio: Sequence[float], original_ms: float | None) -> None:
         """Store a measurement of a graph beside its original.
@@ -319,20 +324,11 @@ class TimingDatabase:
           ratio: (ratio, low, high): latency of the graph / latency of the original, and its 95 % interval.
           original_ms: latency of the original; None if it is not known.
         """
-        self.check_here()
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (*pair, threads, self.machine, onnxruntime.__version__, date, *ratio, original_ms)
-        with self.connected() as connection:
-            connection.execute(f"INSERT INTO measurements VALUES ({','.join('?' * len(row))})", row)
+        self._add("INSERT INTO measurements", pair, threads, *ratio, original_ms)
 
     def measurements(self, threads: int) -> list["MeasuredPair"]:
         """Return the measurements that `keep_measurement` stored for a number of threads, in the order of storing."""
-        query = (
-            f"SELECT {','.join((*Pair._fields, *MeasuredPair._fields[1:]))} FROM measurements"
-            " WHERE threads=? AND machine=? AND onnxruntime=? ORDER BY rowid"
-        )
-        with self.connected() as connection:
-            rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
+        rows = self._select((*Pair._fields, *MeasuredPair._fields[1:]), "measurements", threads)
         return [MeasuredPair(Pair(*row[:3]), *row[3:]) for row in rows]
 
     def keep_graph(self, graph: str, sizes: str, threads: int, kernels: bytes) -> None:
@@ -344,17 +340,11 @@ class TimingDatabase:
           threads: threads of ONNX Runtime, on which the estimates of its operators depend.
           kernels: the kernel graphs as `rlflow.costs.measurements.to_bytes` writes them.
         """
-        self.check_here()
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (graph, sizes, threads, self.machine, onnxruntime.__version__, date, kernels)
-        with self.connected() as connection:
-            connection.execute(f"INSERT OR REPLACE INTO graphs VALUES ({','.join('?' * len(row))})", row)
+        self._add("INSERT OR REPLACE INTO graphs", (graph, sizes), threads, kernels)
 
     def graphs(self, threads: int) -> dict[tuple[str, str], bytes]:
         """Return the kernel graphs that `keep_graph` stored: (hash of the graph, sizes as text) → bytes."""
-        query = "SELECT graph, sizes, kernels FROM graphs WHERE threads=? AND machine=? AND onnxruntime=?"
-        with self.connected() as connection:
-            rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
+        rows = self._select(("graph", "sizes", "kernels"), "graphs", threads)
         return {(graph, sizes): kernels for graph, sizes, kernels in rows}
 
     @contextlib.contextmanager
