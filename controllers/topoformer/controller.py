@@ -37,7 +37,9 @@ class Topoformer(Learner):
         """Create the learner and the best network. Raise RLFlowError if `instance` is not a `Sequencing`."""
         if not isinstance(instance, Sequencing):
             raise RLFlowError("the controller 'topoformer' puts nodes into an order: task.name=ordering")
-        sizes = {name: getattr(config, name) for name in ("width", "layers", "heads", "head_size")}
+        sizes = {
+            "width": config.width, "layers": config.layers, "heads": config.heads, "head_size": config.head_size,
+        }  # fmt: skip
         features = instance.spec.node_features
         super().__init__(config, {"node_features": features, **sizes, "attends": config.attends}, seed)
         inputs = Sizes(features + POSITIONS, **sizes), config.attends
