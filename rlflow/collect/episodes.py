@@ -199,6 +199,9 @@ def read_shard(path: Path | str) -> list[Episode]:
     arrays = read_arrays(path)
     try:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
+        arrays.setdefault("copied", np.zeros_like(steps))  # Older shards have no copied steps.
+        arrays.setdefault("n_measurements", np.zeros_like(steps))  # Older shards have no measurements.
+        arrays.setdefault("measurements", np.zeros(0, MEASUREMENT))
         _check(arrays)
         tables, signatures = Tables(arrays["nodes"], arrays["edges"]), _signatures(arrays)
         fields = [np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in BY_NODE]
