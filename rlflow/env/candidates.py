@@ -97,7 +97,7 @@ def whole_graph_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Ma
     after = apply(graph, rule, match)
     types, row_of = after.at(sizes).types, {node_id: row for row, node_id in enumerate(after.order)}
     nodes = [after.nodes[node_id] for node_id in after.order]
-    edges = [(~row_of[source], row_of[node.id]) for node in nodes for source in sources(after, node)]
+    edges = [(~row_of[source], row_of[node.id]) for node in nodes for source in after.sources(node)]
     features = [node_row(node, node.reads(), types) for node in nodes]
     return Patch(
         _int32([~row for row in range(len(nodes))]),
@@ -117,17 +117,6 @@ def node_row(node: Node, reads: Iterable[int], types: Mapping[int, TensorType]) 
     """
     shapes = [_shape_row(types.get(tensor)) for tensor in reads]
     return (float(operator_id(node)), float(node.constant), *map(sum, zip(*shapes or [(0.0,) * RANK], strict=True)))
-
-
-def sources(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the id of the producer of each tensor that a node reads; graph inputs and weights are left out.
-
-    Args:
-      graph: the graph.
-      node: a node of the graph.
-    """
-    producers = graph.producers
-    return tuple([producers[tensor] for tensor in node.reads() if tensor in producers])
 
 
 def _shape_row(kind: TensorType | None) -> tuple[float, ...]:
@@ -341,7 +330,7 @@ def _updated_rows(nodes: Nodes, state: RewriteState, changed: Iterable[int]) -> 
         if node is None:
             nodes.pop(node_id, None)
         else:
-            nodes[node_id] = node_row(node, node.reads(), types), sources(graph, node)
+            nodes[node_id] = node_row(node, node.reads(), types), graph.sources(node)
     return nodes
 
 

@@ -25,7 +25,7 @@ from rlflow.costs.measured import Probe
 from rlflow.costs.measurements import Latencies
 from rlflow.env import EnvOptions
 from rlflow.env.batched import BatchedState, start_of
-from rlflow.env.rewards import REWARDS, MeasuredReward, make_reward, relative
+from rlflow.env.rewards import REWARDS, MeasuredReward, make_reward
 from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
 from rlflow.graph.typical import load_at
@@ -44,13 +44,6 @@ class GraphRewriteEnv(StepEnv):
     entries of the reward. With `env.moves=batched`, an action is (xfer_id, index of a move), and `info["actions"]`
     lists the single rewrites of the last move (rlflow/env/batched.py).
     """
-
-    def __init__(
-        self, task: Task, reward: Reward = relative, max_steps: int = EnvOptions.max_steps,
-        max_nodes: int | None = None,
-        max_edges: int | None = None, render_mode: str | None = None,
-    ):  # fmt: skip
-        super().__init__(task, reward, max_steps, max_nodes, max_edges, render_mode)
 
     def start(self) -> State:
         return start_of(self.task)

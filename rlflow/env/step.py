@@ -18,7 +18,7 @@ from gymnasium import spaces
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import Earnings, GraphArrays, Reward, State, Task, location_masks, valid_actions
 from rlflow.env import EnvOptions
-from rlflow.env.rewards import INVALID_REWARD, begin
+from rlflow.env.rewards import INVALID_REWARD, begin, relative
 
 
 @runtime_checkable
@@ -74,7 +74,8 @@ class StepEnv(gym.Env):
 
     Args:
       task: the task, which no step changes.
-      reward: a function (before, after, initial) → float of states, or a `rlflow.common.task.EpisodeReward`.
+      reward: a function (before, after, initial) → float of states, or a `rlflow.common.task.EpisodeReward`; by
+        default `rlflow.env.rewards.relative`.
       max_steps: number of steps after which an episode is truncated.
       max_nodes, max_edges: the padded sizes; None for slightly more than PADDING_FACTOR times the initial graph. An
         action that leads to a larger graph is masked, together with all later choices of its action type.
@@ -87,8 +88,8 @@ class StepEnv(gym.Env):
     metadata = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(
-        self, task: Task, reward: Reward, max_steps: int = EnvOptions.max_steps, max_nodes: int | None = None,
-        max_edges: int | None = None, render_mode: str | None = None,
+        self, task: Task, reward: Reward = relative, max_steps: int = EnvOptions.max_steps,
+        max_nodes: int | None = None, max_edges: int | None = None, render_mode: str | None = None,
     ):  # fmt: skip
         self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode
         first, self.encoding_spec = task.initial.arrays(), task.encoding_spec

@@ -288,10 +288,10 @@ class Graph:
         result = after(edit) if edit is not None else None
         return result or walk(
             [self.producers[tensor] for tensor in self.outputs if tensor in self.producers],
-            lambda node_id: self._sources(self.nodes[node_id]),
+            lambda node_id: self.sources(self.nodes[node_id]),
         )
 
-    def _sources(self, node: Node) -> tuple[int, ...]:
+    def sources(self, node: Node) -> tuple[int, ...]:
         """Return the ids of the nodes that compute the inputs of `node`, in the order of the inputs."""
         producers, tensors = self.producers, node.reads() if node.captured else node.inputs
         return tuple([producers[tensor] for tensor in tensors if tensor in producers])
@@ -427,10 +427,10 @@ class Graph:
             targets[node.id] = frozenset(graph.producers.get(rewired.get(t, t)) for t in used)
         return Edit(
             self._walk,
-            {node_id: self._sources(node) for node_id, node in removed.items()},
+            {node_id: self.sources(node) for node_id, node in removed.items()},
             targets,
             {
-                n: graph._sources(graph.nodes[n])
+                n: graph.sources(graph.nodes[n])
                 for n in sorted(graph.changed)
                 if n in graph.nodes and n not in self.nodes
             },

@@ -10,7 +10,7 @@ from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model
 from rlflow.common.errors import RLFlowError
 from rlflow.env.batched import BatchedState
-from rlflow.env.candidates import CandidateEnv, CandidateTable, Patch, node_row, patch_of, sources
+from rlflow.env.candidates import CandidateEnv, CandidateTable, Patch, node_row, patch_of
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.env.state import RewriteState
@@ -49,7 +49,7 @@ def walk(state: RewriteState, steps: int, seed: int = 0) -> Iterator[RewriteStat
 def seen(state: RewriteState) -> dict[int, tuple]:
     """Node id → what is seen of it, and the nodes that it reads from."""
     types, graph = state.graph.at(state.task.sizes[0]).types, state.graph
-    return {n: (node_row(node, node.reads(), types), sources(graph, node)) for n, node in graph.nodes.items()}
+    return {n: (node_row(node, node.reads(), types), graph.sources(node)) for n, node in graph.nodes.items()}
 
 
 def patched(before: RewriteState, patch: Patch, plan, after: Graph) -> dict[int, tuple]:
@@ -73,10 +73,10 @@ def same(one: dict[int, tuple], other: dict[int, tuple]) -> bool:
 
 def behind(before: Graph, after: Graph, reach: int) -> set[int]:
     """The nodes that stay, and lie within so many edges behind what the rewrite changed."""
-    old = {n: sources(before, node) for n, node in before.nodes.items()}
-    changed = {n for n, node in after.nodes.items() if old.get(n) != sources(after, node)}
+    old = {n: before.sources(node) for n, node in before.nodes.items()}
+    changed = {n for n, node in after.nodes.items() if old.get(n) != after.sources(node)}
     for _ in range(reach - 1):
-        changed |= {n for n, node in after.nodes.items() if changed & set(sources(after, node))}
+        changed |= {n for n, node in after.nodes.items() if changed & set(after.sources(node))}
     return changed & before.nodes.keys()
 
 
