@@ -1,6 +1,7 @@
 """The commands `rules`: list, explain, draw, document, prove and enumerate rules."""
 
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 from rlflow.cli.command import add_command, add_sizes, ending
@@ -131,7 +132,7 @@ def run_prove(parsed) -> dict:
     kinds = Counter(proof.proof for proof in proofs)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     ending({"result": f"{counted(len(proofs), 'rule')}: {counts}"}, "rules", "docs", "--out", "RULES.md")
-    return {"hash": rules.hash, "rules": [proof.record() for proof in proofs]}
+    return {"hash": rules.hash, "rules": [asdict(proof) for proof in proofs]}
 
 
 def run_enumerate(parsed) -> dict:

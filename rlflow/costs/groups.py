@@ -235,7 +235,7 @@ class Groups:
         """Check if the node multiplies its varying input by one constant number, or divides it by such a number."""
         if node is None or node.op not in ("Mul", "Div") or node.domain != "":
             return False
-        return self._number(node, (1,) if node.op == "Div" else (0, 1)) is not None
+        return self._has_number(node, (1,) if node.op == "Div" else (0, 1))
 
     def _gemm(self, node: Node) -> list[Node]:
         return [node, *self._activation(node, only_reader(self.graph, node.outputs[0]), GEMM_ACTIVATIONS)]
@@ -253,7 +253,7 @@ class Groups:
         if not (self._is(inside, "Div") and self._is(plus, "Add") and only_reader(graph, inside.outputs[0]) is erf):
             return [erf]
         times = only_reader(graph, plus.outputs[0])
-        if not self._is(times, "Mul") or self._number(inside, (1,)) is None or self._number(plus, (0, 1)) is None:
+        if not (self._is(times, "Mul") and self._has_number(inside, (1,)) and self._has_number(plus, (0, 1))):
             return [erf]
         x = inside.inputs[0]
         other = next((tensor for tensor in times.inputs if tensor != plus.outputs[0]), None)
@@ -408,16 +408,11 @@ class Groups:
         The result is None if the Slice has several axes or another step than 1, or if its axis, its bounds or the shape
         of its input are not known.
         """
-        kind, slots = (
-            self.graph.types.get(node.inputs[0]),
-            [self.graph.constants.get(tensor) for tensor in node.inputs[1:]],
-        )
-        if (
-            kind is None
-            or kind.shape is None
-            or len(slots) < 3
-            or any(slot is None or slot.type.size != 1 for slot in slots)
-        ):
+        kind = self.graph.types.get(node.inputs[0])
+        slots = [self.graph.constants.get(tensor) for tensor in node.inputs[1:]]
+        if kind is None or kind.shape is None or len(slots) < 3:
+            return None
+        if any(slot is None or slot.type.size != 1 for slot in slots):
             return None
         first, last, axis, *step = [int(slot.load().reshape(-1)[0]) for slot in slots]
         size = kind.shape[axis]
@@ -439,19 +434,16 @@ class Groups:
         kind = self.graph.types.get(tensor)
         return None if kind is None or kind.shape is None else len(kind.shape)
 
-    def _number(self, node: Node, slots: tuple[int, ...]) -> int | None:
-        """Return the id of a constant input of one element, if the node has exactly one varying input; else None.
+    def _has_number(self, node: Node, slots: tuple[int, ...]) -> bool:
+        """Check if the node has a constant input of one element and exactly one varying input.
 
         Args:
           node: the node.
           slots: positions of the inputs that may be this constant.
         """
-        result = [
-            node.inputs[k]
-            for k in slots
-            if self.graph.is_constant(node.inputs[k]) and self.graph.types[node.inputs[k]].size == 1
-        ]
-        return result[0] if result and len(varying(self.graph, node)) == 1 else None
+        graph, tensors = self.graph, [node.inputs[k] for k in slots]
+        has_number = any(graph.is_constant(tensor) and graph.types[tensor].size == 1 for tensor in tensors)
+        return has_number and len(varying(graph, node)) == 1
 
     def _read_by(self, tensor: int, nodes: list[Node]) -> bool:
         ids = {node.id for node in nodes}

@@ -139,10 +139,12 @@ class _Reader:
                 self.constants[self.tensor(proto.name)] = constant_of(proto, self.folder)
         for proto in graph.sparse_initializer:
             if proto.values.name not in input_names:
-                attribute = helper.make_attribute("sparse_value", proto)
-                self.add_node(helper.make_node("Constant", [], [proto.values.name]), [attribute])
+                self.add_node(helper.make_node("Constant", [], [proto.values.name], sparse_value=proto))
         for node in graph.node:
-            self.read_node(node)
+            if _is_literal(node):
+                self.constants[self.tensor(node.output[0])] = _constant_value(node.attribute[0], self.folder)
+            else:
+                self.add_node(node)
         computed = {name: kind for name, kind in types.items() if self.ids.get(name) in self.computed_constants}
         check_types(computed, MAX_CONSTANT_BYTES)
 
@@ -269,13 +271,8 @@ class _Reader:
         self.next_id += 1
         return self.next_id
 
-    def read_node(self, node: onnx.NodeProto) -> None:
-        if _is_literal(node):
-            self.constants[self.tensor(node.output[0])] = _constant_value(node.attribute[0], self.folder)
-            return
-        self.add_node(node, node.attribute)
-
-    def add_node(self, node: onnx.NodeProto, attributes) -> None:
+    def add_node(self, node: onnx.NodeProto) -> None:
+        attributes = node.attribute
         for name in (node.name, *(attribute.name for attribute in attributes)):
             if isinstance(name, bytes):
                 raise RLFlowError(f"the name of a node or an attribute is not UTF-8: {name!r}")

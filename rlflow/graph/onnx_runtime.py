@@ -90,7 +90,8 @@ def session(
     except (google.protobuf.message.EncodeError, ValueError) as error:
         raise RLFlowError(f"a model above 2 GB must be given as a path: {first_line(error)}") from error
     except Exception as error:  # ONNX Runtime raises its own undocumented classes.
-        raise RLFlowError(f"ONNX Runtime rejects {_label(model)}: {first_line(error)}") from error
+        rejected = "the model" if isinstance(model, onnx.ModelProto) else model
+        raise RLFlowError(f"ONNX Runtime rejects {rejected}: {first_line(error)}") from error
 
 
 def run(
@@ -254,7 +255,3 @@ def _gathered_rows(graph: onnx.GraphProto, name: str) -> int | None:
 def machine() -> str:
     """Return the text that identifies this machine in stored timings: processor, vector extension, logical cores."""
     return f"{processor()}, {os.cpu_count()} cores"
-
-
-def _label(model) -> str:
-    return "the model" if isinstance(model, onnx.ModelProto) else str(model)

@@ -67,7 +67,7 @@ def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.n
     Raises:
       RLFlowError: ONNX Runtime rejects the expression.
     """
-    import onnxruntime
+    from rlflow.graph.onnx_runtime import run, session  # importing onnxruntime is slow
 
     nodes = [node_proto(graph, graph.nodes[n], _name, lambda t: graph.constants[t].load()) for n in node_ids]
     read = {name for proto in nodes for name in proto.input}
@@ -80,15 +80,10 @@ def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.n
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in graph.interface.opsets.items()],
         ir_version=8,
     )
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return session.run(None, {_name(t): graph.constants[t].load() for t in fed})
-    except Exception as error:  # ONNX Runtime raises its own undocumented classes.
-        raise RLFlowError(f"cannot fold the weights that a rule combined: {first_line(error)}") from error
+        return run(session(model, 1, optimise=False), {_name(t): graph.constants[t].load() for t in fed})
+    except RLFlowError as error:
+        raise RLFlowError(f"cannot fold the weights that a rule combined: {error}") from error
 
 
 def _values(graph: Graph, tensors: list[int]) -> list[ValueInfoProto]:

@@ -89,13 +89,9 @@ def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np
       node: a node as the file contains it.
       opset: version of the node's domain that the model imports.
     """
-    moved = MOVED.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    if moved is None or opset >= moved.version:
-        return []
-    values = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    return [
-        (slot, np.asarray(values[name], dtype)) for name, slot, dtype in moved.attributes if name in values
-    ]
+    moved = moved_attributes(node.op_type, "" if node.domain == "ai.onnx" else node.domain, opset)
+    values = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute} if moved else {}
+    return [(slot, np.asarray(values[name], dtype)) for name, slot, dtype in moved if name in values]
 
 
 def moved_attributes(op: str, domain: str, opset: int) -> tuple[tuple[str, int, type], ...]:

@@ -35,10 +35,6 @@ class Proof:
     seconds: float
     how: str
 
-    def record(self) -> dict:
-        """Return attribute name → value, for JSON."""
-        return asdict(self)
-
 
 def text_hash(rule: Rule) -> str:
     """Return the SHA-256 of the rule's canonical text, in hexadecimal."""
@@ -60,7 +56,7 @@ def store_proofs(rules: Iterable[Rule], proofs: Iterable[Proof], path: Path = PR
     """
     texts = {rule.name: text_hash(rule) for rule in rules}
     known = {name: record for name, record in load_proofs(path).items() if record["text"] == texts.get(name)}
-    known |= {proof.name: {**proof.record(), "text": texts[proof.name]} for proof in proofs}
+    known |= {proof.name: {**asdict(proof), "text": texts[proof.name]} for proof in proofs}
     write_json(path, dict(sorted(known.items())))
 
 
