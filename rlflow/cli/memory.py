@@ -104,11 +104,11 @@ def repeat_receipt(parsed, receipt: dict, before, shapes: dict, threads: int) ->
 
 def improve_model(parsed, before, shapes: dict, threads: int) -> dict:
     from rlflow.graph.onnx_runtime import Setup
-    from rlflow.memory.pipeline import improve
+    from rlflow.memory.pipeline import improve, snippet
 
     improved = improve(before, shapes, parsed.fix, threads, parsed.seconds, parsed.slowdown, parsed.rewrite)
     results = {"model": parsed.model, **improved.results}
-    code, files = improved.code(parsed.out if results["written"] else parsed.model), {}
+    code, files = snippet(parsed.out if results["written"] else parsed.model, improved.setup), {}
     if results["written"]:
         files = write_files(Path(parsed.out), improved.model, results, improved.usage, improved.receipt, code)
     show(results, code if improved.setup != Setup() else "")

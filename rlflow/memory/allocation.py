@@ -66,8 +66,13 @@ def overwritten(graph: Graph, node: Node, output: int) -> int | None:
       node: the node.
       output: the index of the output.
     """
-    slot = _overwrites(node)
-    if slot is None or output != 0 or slot >= len(node.inputs) or node.inputs[slot] == ABSENT:
+    if (node.domain, node.op) in ADD_TO:
+        slot = 3
+    elif node.op in OVERWRITES and not node.domain:
+        slot = 0
+    else:
+        return None
+    if output != 0 or slot >= len(node.inputs) or node.inputs[slot] == ABSENT:
         return None
     return node.inputs[slot] if need_same_memory(graph, node.inputs[slot], node.outputs[output]) else None
 
@@ -91,13 +96,6 @@ def overwritten_by(graph: Graph, kernel: Kernel) -> int | None:
     return others[0] if others and need_same_memory(graph, others[0], kernel[-1].outputs[0]) else None
 
 
-def _overwrites(node: Node) -> int | None:
-    """Return the index of the input over which the operator may write its first output, or None."""
-    if (node.domain, node.op) in ADD_TO:
-        return 3
-    return 0 if node.op in OVERWRITES and not node.domain else None
-
-
 def need_same_memory(graph: Graph, one: int, other: int) -> bool:
     """Return whether ONNX Runtime can use the buffer of one tensor for the other: shapes and element sizes are equal.
 
@@ -113,20 +111,14 @@ def need_same_memory(graph: Graph, one: int, other: int) -> bool:
     return first.shape == second.shape and itemsize(first.dtype) == itemsize(second.dtype)
 
 
-class Model(NamedTuple):
-    """The ordering problem of a graph in bytes; node k of the problem has the id `nodes[k]` in the graph."""
+def problem_of(graph: Graph) -> tuple[Problem, list[int]]:
+    """Return the ordering problem in bytes of a graph whose nodes are the kernels that a session runs, and node ids.
 
-    problem: Problem
-    nodes: list[int]
-
-
-def problem_of(graph: Graph) -> Model:
-    """Return the ordering problem of a graph whose nodes are the kernels that a session runs.
-
-    The graph must have no symbolic sizes (see `Graph.at`). Tensors of unknown size count as 0 bytes.
+    Node k of the problem has the k-th of these ids in the graph. The graph must have no symbolic sizes (see
+    `Graph.at`). Tensors of unknown size count as 0 bytes.
     """
     nodes = sorted(graph.nodes)
-    return Model(problem_of_kernels(graph, [(graph.nodes[node],) for node in nodes]), nodes)
+    return problem_of_kernels(graph, [(graph.nodes[node],) for node in nodes]), nodes
 
 
 def problem_of_kernels(graph: Graph, kernels: Sequence[Kernel]) -> Problem:
@@ -236,22 +228,6 @@ class Lifetime(NamedTuple):
     size: int
 
 
-class Plan(NamedTuple):
-    """The memory layout of a session.
-
-    Attributes:
-      buffers: the buffers in the order in which they are made.
-      offsets: the offset of each buffer in the block, in bytes.
-      peak: the size in bytes of the one block that holds all buffers.
-      outputs: the size in bytes of the model's outputs, which lie outside the block.
-    """
-
-    buffers: list[Lifetime]
-    offsets: list[int]
-    peak: int
-    outputs: int
-
-
 def default_order(graph: Graph) -> list[int]:
     """Return all node ids in the order of ONNX Runtime's ExecutionOrder.DEFAULT, a depth-first post-order.
 
@@ -302,12 +278,16 @@ def _successors(graph: Graph, node: int) -> set[int]:
     return {other for tensor in graph.nodes[node].outputs for other in graph.consumers.get(tensor, ())}
 
 
-def plan(graph: Graph, order: Sequence[int]) -> Plan:
+def plan(graph: Graph, order: Sequence[int]) -> tuple[int, int]:
     """Simulate the memory layout that a session with ONNX Runtime's defaults plans.
 
     Args:
       graph: the graph that the session runs; a tensor of unknown shape counts as 0 bytes.
       order: the ids of all nodes in the order in which they run.
+
+    Returns:
+      (the size of the one block that holds all buffers, the size of the model's outputs, which lie outside the block),
+      in bytes.
     """
     return _Planner(graph).run([graph.nodes[node] for node in order])
 
@@ -328,7 +308,7 @@ class _Planner:
         for node in graph.nodes.values():
             self.uses.update([*node.reads(), *(tensor for tensor in node.outputs if tensor != ABSENT)])
 
-    def run(self, nodes: list[Node]) -> Plan:
+    def run(self, nodes: list[Node]) -> tuple[int, int]:
         graph, outputs, first, last = self.graph, set(self.graph.outputs), {}, {}
         for step, node in enumerate(nodes):
             for slot, tensor in enumerate(node.outputs):
@@ -341,9 +321,8 @@ class _Planner:
             for tensor in (*node.reads(), *(tensor for tensor in node.outputs if tensor != ABSENT)):
                 self.release(self.origin(tensor))
         buffers = [Lifetime(step, last[tensor], aligned(graph.types.get(tensor))) for tensor, step in first.items()]
-        offsets, peak = best_fit(buffers)
-        kept = sum(aligned(graph.types.get(tensor)) for tensor in outputs - {*graph.inputs})
-        return Plan(buffers, offsets, peak, kept)
+        _, block = best_fit(buffers)
+        return block, sum(aligned(graph.types.get(tensor)) for tensor in outputs - {*graph.inputs})
 
     def origin(self, tensor: int) -> int:
         return self.buffer.get(tensor, tensor)

@@ -92,16 +92,12 @@ class MemoryCost:
 
     def _order(self, problem: Problem) -> np.ndarray:
         """Return the order of a problem's nodes that `quick` finds segment by segment, int64 [n]."""
-        parts = segments(problem)
-        ordered = [part.nodes[self._segment_order(part.problem)] for part in parts]
-        return np.concatenate([np.zeros(0, np.int64), *ordered])
-
-    def _segment_order(self, part: Problem) -> np.ndarray:
-        """Return the order of a segment's nodes that `quick` finds, int64 [n], from the cache if possible."""
-        key = part.content
-        order = self._segment_orders.get(key)
-        if order is None:
-            if len(self._segment_orders) == MAX_SEGMENTS:
-                self._segment_orders.clear()
-            order = self._segment_orders[key] = quick(part, WIDTH).order
-        return order
+        ordered = [np.zeros(0, np.int64)]
+        for part in segments(problem):
+            key = part.problem.content
+            if key not in self._segment_orders:
+                if len(self._segment_orders) == MAX_SEGMENTS:
+                    self._segment_orders.clear()
+                self._segment_orders[key] = quick(part.problem, WIDTH).order
+            ordered.append(part.nodes[self._segment_orders[key]])
+        return np.concatenate(ordered)

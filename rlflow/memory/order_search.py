@@ -253,7 +253,8 @@ def score(peak: np.ndarray, second: np.ndarray) -> np.ndarray:
     return peak << room | second >> max(0, int(second.max()).bit_length() - room)
 
 
-# The walks of `optimum` keep NARROW to WIDEST sets per level; WIDER is the factor from one width to the next.
+# The walks of `optimum` keep NARROW to WIDEST sets per level, which limits their memory. WIDER is the factor from one
+# width to the next.
 NARROW, WIDEST, WIDER = 100, 100_000, 10
 
 
@@ -276,20 +277,19 @@ class Optimum(NamedTuple):
         return self.peak == self.bound
 
 
-def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
+def optimum(problem: Problem, seconds: float) -> Optimum:
     """Search for the order with the lowest peak and prove a lower bound, within a time limit.
 
     Args:
       problem: the ordering problem.
       seconds: the time limit in seconds; the last level of a wide walk may exceed it.
-      widest: the maximum number of sets per level of a walk, which limits the memory of the search.
     """
     deadline, parts = time.monotonic() + seconds, segments(problem)
     known = [quick(part.problem) for part in parts]
     for k in sorted(range(len(parts)), key=lambda k: -known[k].peak):
         proved = max(one.bound for one in known)
         if known[k].peak > proved:
-            known[k] = _narrowed(parts[k].problem, known[k], proved, deadline, widest)
+            known[k] = _narrowed(parts[k].problem, known[k], proved, deadline)
     order = np.concatenate([part.nodes[one.order] for part, one in zip(parts, known, strict=True)])
     return Optimum(order, max(one.peak for one in known), max(one.bound for one in known))
 
@@ -309,7 +309,7 @@ def quick(problem: Problem, width: int = NARROW) -> Optimum:
     return Optimum(orders[int(peaks.argmin())], int(peaks.min()), bound)
 
 
-def _narrowed(problem: Problem, known: Optimum, enough: int, deadline: float, widest: int) -> Optimum:
+def _narrowed(problem: Problem, known: Optimum, enough: int, deadline: float) -> Optimum:
     """Lower the peak and raise the bound of a known result by walks until both meet or the deadline passes.
 
     Args:
@@ -317,11 +317,10 @@ def _narrowed(problem: Problem, known: Optimum, enough: int, deadline: float, wi
       known: the result of `quick` for this problem.
       enough: a lower bound on the peak of the whole problem; the segment's peak need not be lower.
       deadline: a value of time.monotonic().
-      widest: the maximum number of sets per level of a walk.
     """
     order, peak, bound, width = known.order, known.peak, max(known.bound, enough), NARROW
     asked, first = bound, True  # Most real graphs reach the first bound.
-    while bound < peak and width <= widest and time.monotonic() < deadline:
+    while bound < peak and width <= WIDEST and time.monotonic() < deadline:
         result = walk(problem, width, limit=asked, floor=asked, deadline=deadline)
         if result.order is not None:
             order, peak = result.order, problem.peak(result.order)
@@ -450,29 +449,12 @@ def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndar
     peak, least = problem.peak(order), lower_bound(problem)
     while peak - least > MIN_GAIN * peak:
         asked = (peak + least) // 2
-        result = below(problem, priorities, width, asked)
+        result = _Lowered(problem, width, priorities, asked).run().order
         if result is None:
             least = asked + 1
         else:
             order, peak = result, problem.peak(result)
     return order
-
-
-def below(
-    problem: Problem, priorities: np.ndarray, width: int, asked: int, nat: float = NAT, deadline: float | None = None
-) -> np.ndarray | None:
-    """Return an order, int64 [n], with a peak of at most `asked`, or None if the guided walk finds no such order.
-
-    Args:
-      problem: the ordering problem.
-      priorities: float64 [n], the logit of each node.
-      width: the maximum number of sets per level.
-      asked: the highest allowed peak.
-      nat: the memory in use that counts as much as one nat of log-probability, divided by the mean size of the buffers
-        that a node makes.
-      deadline: the value of time.monotonic() at which the walk ends without an order; None for no deadline.
-    """
-    return _Lowered(problem, width, priorities, asked, nat, deadline).run().order
 
 
 class _Guided(Walker):
@@ -481,11 +463,8 @@ class _Guided(Walker):
     The probability of the next node is the softmax of the priorities over the ready nodes.
     """
 
-    def __init__(
-        self, problem: Problem, width: int, priorities: np.ndarray, limit: int | None = None,
-        deadline: float | None = None,
-    ):  # fmt: skip
-        super().__init__(problem, width, limit, limit or 0, deadline)
+    def __init__(self, problem: Problem, width: int, priorities: np.ndarray, limit: int | None = None):
+        super().__init__(problem, width, limit, limit or 0)
         self.priorities, self.log_p = priorities, np.zeros(1)  # log_p: float64 [K], of the level's states
 
     def after(self, moves: Moves) -> np.ndarray:
@@ -518,9 +497,9 @@ class _Probable(_Guided):
 class _Lowered(_Guided):
     """A guided walker that keeps the sets with the lowest memory in use minus weighted log-probability."""
 
-    def __init__(self, problem, width, priorities, limit: int, nat: float, deadline: float | None):
-        super().__init__(problem, width, priorities, limit, deadline)
-        self.nat = nat * float(problem.made.mean())
+    def __init__(self, problem: Problem, width: int, priorities: np.ndarray, limit: int):
+        super().__init__(problem, width, priorities, limit)
+        self.nat = NAT * float(problem.made.mean())
 
     def select(self, moves: Moves) -> Moves:
         """Return the moves that lead to the sets of the next level.

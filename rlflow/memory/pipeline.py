@@ -135,8 +135,7 @@ class Optimised:
 
     def block(self, order: Sequence[str]) -> int:
         """Return the bytes that a session with ONNX Runtime's defaults plans for an order: block plus outputs."""
-        planned = plan(self.graph, [self.nodes[k] for k in self.positions(order)])
-        return planned.peak + planned.outputs
+        return sum(plan(self.graph, [self.nodes[k] for k in self.positions(order)]))
 
 
 class Ordered(NamedTuple):
@@ -165,25 +164,6 @@ def best_order(model: Optimised, seconds: float) -> Ordered:
     result, called = optimum(model.problem, seconds), list(model.at)
     order = [called[k] for k in result.order]
     return Ordered(usual, order if result.peak < model.peak(usual) else usual, result.bound)
-
-
-def best_of(before: Optimised, by_order: Ordered, model: Optimised, seconds: float) -> Ordered:
-    """Search for the best order of a rewritten model, and return the better one of this order and the original's.
-
-    Args:
-      before: the original model.
-      by_order: the orders of the original model.
-      model: the rewritten model, or `before` if nothing was rewritten.
-      seconds: the time limit of the search.
-
-    Returns:
-      `by_order` itself, or orders whose `best` and `bound` belong to the rewritten model; `usual` is the original's.
-    """
-    if model is before:
-        return by_order
-    ordered = best_order(model, seconds)
-    less = model.peak(ordered.best) < before.peak(by_order.best)
-    return Ordered(by_order.usual, ordered.best, ordered.bound) if less else by_order
 
 
 def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list[str]:
@@ -502,10 +482,6 @@ class Improved(NamedTuple):
     receipt: dict | None
     setup: Setup
 
-    def code(self, path: Path | str) -> str:
-        """Return Python code, as text, that makes a session of the file at `path` with the chosen options."""
-        return snippet(path, self.setup)
-
 
 def improve(
     before: Optimised, shapes: Shapes, fix: bool, threads: int, seconds: float, slowdown: float,
@@ -523,12 +499,19 @@ def improve(
       rewrite_seconds: the time limit of the search for rewrites; None to rewrite nothing.
     """
     with progress_bar(2 + len(SETUPS), "memory", "step") as bar:
-        by_order = best_order(before, seconds)
-        model, rewritten = _rewritten_model(before, shapes, fix, threads, rewrite_seconds)
+        by_order = ordered = best_order(before, seconds)
+        model, rewritten = before, None
+        if rewrite_seconds is not None:
+            path = before.path.with_name("rewritten.onnx")
+            rewritten = rewrite(before.source, path, shapes, fix, rewrite_seconds, threads)
         bar.update()
-        ordered = best_of(before, by_order, model, seconds)
-        if ordered is by_order:
-            model, rewritten = before, None
+        if rewritten is not None:
+            changed = _optimised_rewritten(before, rewritten, shapes, fix)
+            order = best_order(changed, seconds)
+            if changed.peak(order.best) < before.peak(by_order.best):
+                model, ordered = changed, order._replace(usual=by_order.usual)
+            else:
+                rewritten = None
         better = ordered.best is not ordered.usual
         executed = write_in_order(model, ordered.best, threads) if better else ordered.usual
         sizes = claims(before, model, ordered.usual, executed) | {"bound": ordered.bound}
@@ -575,16 +558,6 @@ def make_again(before: Optimised, receipt: dict, shapes: Shapes, threads: int) -
         rewritten = repeat_rewrites(before.source, path, rewrites, shapes, fix, threads)
         model = _optimised_rewritten(before, rewritten, shapes, fix)
     return model, repeat(receipt, before, model, threads)
-
-
-def _rewritten_model(
-    before: Optimised, shapes: Shapes, fix: bool, threads: int, seconds: float | None
-) -> tuple[Optimised, Rewritten | None]:
-    """Rewrite a model by `rewrite`; return (optimised rewritten model, rewrites), or (`before`, None) if that fails."""
-    if seconds is None:
-        return before, None
-    rewritten = rewrite(before.source, before.path.with_name("rewritten.onnx"), shapes, fix, seconds, threads)
-    return (_optimised_rewritten(before, rewritten, shapes, fix), rewritten) if rewritten else (before, None)
 
 
 def _optimised_rewritten(before: Optimised, rewritten: Rewritten, shapes: Shapes, fix: bool) -> Optimised:

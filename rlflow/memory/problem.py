@@ -253,19 +253,19 @@ class Problem:
 
 def depth_first(problem: Problem) -> np.ndarray:
     """Return the order, int64 [n], that always runs a node that became ready last; lower numbers come first."""
-    return _walk(problem, lambda ready: ready.popleft(), lambda ready, new: ready.extendleft(reversed(new)))
+    return _walk(problem, lambda ready, new: ready.extendleft(reversed(new)))
 
 
 def breadth_first(problem: Problem) -> np.ndarray:
     """Return the order, int64 [n], that always runs the node that has been ready for the longest time."""
-    return _walk(problem, lambda ready: ready.popleft(), lambda ready, new: ready.extend(new))
+    return _walk(problem, deque.extend)
 
 
-def _walk(problem: Problem, take, put) -> np.ndarray:
+def _walk(problem: Problem, put) -> np.ndarray:
     waiting, order = problem.before.counts.tolist(), []
     ready = deque(node for node in range(problem.n) if not waiting[node])
     while ready:
-        node = take(ready)
+        node = ready.popleft()
         order.append(node)
         new = []
         for other in problem.after[node].tolist():

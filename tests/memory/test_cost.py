@@ -67,7 +67,7 @@ def test_a_convolution_adds_to_what_another_one_wrote():
 
 @pytest.mark.parametrize("part", ["work", "edges", "size", "maker", "kept", "reads", "inplace"])
 def test_what_a_segment_is_remembered_by_says_all_of_it(part):
-    problem = problem_of(load_graph(NETWORKS["unet"](width=8))).problem
+    problem = problem_of(load_graph(NETWORKS["unet"](width=8)))[0]
     changed = getattr(problem, part).copy()
     changed.flat[0] = not changed.flat[0] if part == "kept" else changed.flat[0] + 1
     assert replace(problem, **{part: changed}).content != problem.content == replace(problem).content
@@ -90,7 +90,7 @@ def test_the_cost_is_the_peak_of_what_onnx_runtime_runs_in_the_best_order(tmp_pa
     save_model(model, tmp_path / "model.onnx")
     save_optimised(tmp_path / "model.onnx", tmp_path / "run.onnx", random_inputs(tmp_path / "model.onnx", 0))
     ran, graph, cost = load_graph(tmp_path / "run.onnx"), load_graph(model), MemoryCost()
-    best = optimum(problem_of(ran).problem, 10)
+    best = optimum(problem_of(ran)[0], 10)
     assert best.proved and cost.whole(ran) // FRACTIONS == best.peak
     assert optimum(problem_of_kernels(graph, kernels_of(graph)), 10).peak == cost.whole(graph) // FRACTIONS
 
