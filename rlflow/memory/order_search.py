@@ -102,9 +102,7 @@ def walk(
 class Walker:
     """The implementation of `walk`. Subclasses override `select` and `after_safe_moves` to keep other sets."""
 
-    def __init__(
-        self, problem: Problem, width: int, limit: int | None = None, floor: int = 0, deadline: float | None = None
-    ):
+    def __init__(self, problem: Problem, width: int, limit: int | None, floor: int, deadline: float | None = None):
         self.problem, self.width, self.floor, self.deadline = problem, width, floor, deadline
         self.limit = np.iinfo(np.int64).max if limit is None else limit
         self.exact, self.beyond = True, np.iinfo(np.int64).max

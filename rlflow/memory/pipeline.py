@@ -51,7 +51,7 @@ from rlflow.memory.ordered_files import (
     save_optimised,
     with_sizes_of_a_run,
 )
-from rlflow.optimisation.receipt import make_receipt, replay, shapes_of, versions
+from rlflow.optimisation.receipt import make_receipt, reading_receipt, replay, shapes_of, versions
 from rlflow.optimisation.validate import validate
 from rlflow.optimisation.validate.findings import checks_text
 from rlflow.rules.language import load_rules
@@ -447,11 +447,9 @@ def repeat(receipt: dict, before: Optimised, model: Optimised, threads: int) -> 
     Raises:
       RLFlowError: the receipt belongs to another model, states other bytes, or leads to another file.
     """
-    try:
+    with reading_receipt():
         usual, order, claimed = list(receipt["usual_order"]), list(receipt["order"]), dict(receipt["bytes"])
         original, written, made_by = (receipt[key] for key in ("original_sha256", "model_sha256", "versions"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
     if file_hash(*model_files(before.source)) != original:
         raise RLFlowError("the receipt belongs to another model")
     model.positions(order)

@@ -293,12 +293,6 @@ def _family_ratios(competing: Sequence[Contender], ratios: list[list[float]], se
     return result
 
 
-def keep_contest(measurements: Measurements, task: Task, contest: Contest) -> None:
-    """Store the latency ratios that a contest measured in the database of measurements."""
-    for candidate, ratio in contest.measured:
-        measurements.keep(task.original, candidate.state.graph, task.sizes, ratio)
-
-
 def keep_delivery(measurements: Measurements, task: Task, outcome: Mapping) -> None:
     """Store in the database of measurements the latency ratios that a delivery measured.
 

@@ -97,7 +97,8 @@ def deliver(
     if report is not None:
         write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
         say(f"rewrites after which outputs part were left out: {report}")
-    original = _describe_original(task, source)
+    original = _describe_graph(task, task.original, task.original_cost)
+    original |= {"objective": task.original_cost.runtime_ps, "file_bytes": file_bytes(source)}
     name, reason = choose(original, list(checked.values()), result, options.accept, target and target.machine)
     path, one_thread, groups = Path(source), None, []
     if name != "original":
@@ -107,7 +108,8 @@ def deliver(
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
         if result[name]["measured"] is not None and options.threads > 1:
-            one_thread = _measure_one_thread(task, source, path, options, shapes)
+            seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
+            one_thread = measure(source, path, 1, seconds, options.sessions, options.seed, sizes, memory=False)
         groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, ablation_until)
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
@@ -194,11 +196,6 @@ def _receipt(
     )
 
 
-def _describe_original(task: Task, source: Path) -> dict:
-    described = _describe_graph(task, task.original, task.original_cost)
-    return described | {"objective": task.original_cost.runtime_ps, "file_bytes": file_bytes(source)}
-
-
 def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
     return {
         "estimated_ms": runtime_ms(cost),
@@ -260,12 +257,6 @@ def _check(
     }
 
 
-def _measure_one_thread(task: Task, source: Path, path: Path, options: DeliveryOptions, shapes: dict) -> dict:
-    """Measure the latency of the delivered file against the original's, both with one thread."""
-    seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
-    return measure(source, path, 1, seconds, options.sessions, options.seed, sizes, memory=False)
-
-
 def sizes_to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
     """Return name of a typical size → input shapes; {"": shapes} for a task without symbols.
 
@@ -314,14 +305,20 @@ def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
 
 
 def copy_delivery(outcome: dict, out: Path) -> None:
-    """Copy the delivered model with its external weights to `out`, and the fault report beside `out`.
+    """Copy the delivered model with its external weights to `out`, and the fault report to OUT.fault-report.md.
+
+    If there is no fault report, an earlier file of this name is deleted.
 
     Args:
       outcome: the result of `deliver`.
       out: the path of the copy.
     """
     copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
-    copy_fault_report(outcome, out)
+    beside = out.with_suffix(".fault-report.md")
+    if outcome["fault_report"] is None:
+        beside.unlink(missing_ok=True)
+    else:
+        copy_file(Path(outcome["fault_report"]), beside)
 
 
 def copy_with_receipt(outcome: dict, out: Path) -> None:
@@ -338,17 +335,3 @@ def copy_with_receipt(outcome: dict, out: Path) -> None:
     copy_delivery(outcome, out)
     if outcome["delivered"] != "original":
         copy_file(Path(outcome["optimised"]).with_name("receipt.json"), beside)
-
-
-def copy_fault_report(outcome: dict, out: Path) -> None:
-    """Copy the fault report to OUT.fault-report.md; delete an earlier file of this name if there is no report.
-
-    Args:
-      outcome: the result of `deliver`.
-      out: the path of the delivered model, whose suffix is replaced.
-    """
-    beside = out.with_suffix(".fault-report.md")
-    if outcome["fault_report"] is None:
-        beside.unlink(missing_ok=True)
-    else:
-        copy_file(Path(outcome["fault_report"]), beside)

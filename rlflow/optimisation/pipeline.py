@@ -32,12 +32,9 @@ from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar
 from rlflow.optimisation.budget import Budget, stoppable
 from rlflow.optimisation.candidates import Candidate
 from rlflow.optimisation.contest import (
-    Contender,
-    Contest,
     compete,
     contenders,
     different,
-    keep_contest,
     pruned_candidates,
     pruned_winner,
 )
@@ -184,8 +181,11 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
     known = database.families(threads)
     entered = contenders(run.task, candidates, best.candidates(), known)
-    contest = _compete(run, entered, time.monotonic() + CONTEST * budget.left)
-    keep_contest(Measurements(database, threads), run.task, contest)
+    sizes, end = sizes_to_measure(run.task, dict(run.spec.shapes)), time.monotonic() + CONTEST * budget.left
+    contest = compete(run.source, entered, sizes, threads, run.config.seed, end)
+    measurements = Measurements(database, threads)
+    for candidate, ratio in contest.measured:
+        measurements.keep(run.task.original, candidate.state.graph, run.task.sizes, ratio)
     winner, *others = contest.ranked or candidates
     ranked = different([pruned_winner(run.task, winner, TIDYING), *others, *candidates])[:MAX_CHECKED]
     seconds, go_on = max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), anytime.until_faster(budget)
@@ -194,11 +194,6 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
         database.keep_family(family, threads, *ratio)
     used = {one.without: known[one.without] for one in entered if one.without in known}
     return outcome | {"contest": contest.table, "known_families": used}
-
-
-def _compete(run: Run, entered: list[Contender], end: float) -> Contest:
-    sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
-    return compete(run.source, entered, sizes, run.config.cost.threads, run.config.seed, end)
 
 
 def _deliver(run: Run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:

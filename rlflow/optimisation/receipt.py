@@ -10,6 +10,7 @@ result is always correct, because every rule is proved; at worst nothing is gain
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import dropwhile
 from pathlib import Path
 from typing import NamedTuple
@@ -79,15 +80,22 @@ def make_receipt(
     }
 
 
+@contextmanager
+def reading_receipt() -> Iterator[None]:
+    """Raise RLFlowError in place of the exceptions that reading a malformed receipt raises in the block."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
+
+
 def shapes_of(receipt: dict) -> dict[str, object]:
     """Return symbol or input → the sizes to which the original was bound, in the form that `load_graph` takes.
 
     Raise RLFlowError if the dictionary is not a receipt.
     """
-    try:
+    with reading_receipt():
         shapes = {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _malformed(error) from error
     for size in shapes.values():
         if not all(type(one) is int and one > 0 for one in (size if isinstance(size, tuple) else (size,))):
             raise RLFlowError(f"not a receipt: {size!r} is not a size")
@@ -99,13 +107,11 @@ def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
 
     Raise RLFlowError if the dictionary is not a receipt.
     """
-    try:
+    with reading_receipt():
         combinations = receipt["sizes"] if receipt["format"] != FIXED else []
         sizes: dict[str, dict[int, None]] = {}
         for name, size in (pair for each in combinations for pair in each.items()):
             sizes.setdefault(name, {})[size] = None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _malformed(error) from error
     for size in (size for several in sizes.values() for size in several):
         if type(size) is not int or size < 1:
             raise RLFlowError(f"not a receipt: {size!r} is not a size")
@@ -114,14 +120,8 @@ def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
 
 def rewrites_of(receipt: dict) -> list[tuple[str, int]]:
     """Return (rule name, location) of each action. Raise RLFlowError if the dictionary is not a receipt."""
-    try:
+    with reading_receipt():
         return [(str(action["rule"]), int(action["location"])) for action in receipt["actions"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise _malformed(error) from error
-
-
-def _malformed(error: Exception) -> RLFlowError:
-    return RLFlowError(f"not a receipt: {error!r} is missing or malformed")
 
 
 def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
@@ -153,13 +153,11 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
         is not compared with the recorded result.
     """
     shapes, actions = shapes_of(receipt), rewrites_of(receipt)
-    try:
+    with reading_receipt():
         families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # absent in old receipts
         rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
         _ = receipt["result_hash"], receipt["model_sha256"]
         symbols = {} if format_ == FIXED else dict(receipt["symbols"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise _malformed(error) from error
     if format_ not in (FIXED, FORMAT):
         raise RLFlowError(f"the receipt has format {format_}; this version reads {FIXED} and {FORMAT}. Update RLFlow")
     if rules is None:

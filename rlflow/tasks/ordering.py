@@ -286,17 +286,16 @@ class OrderingSpec(PlainSpec):
         return cls(str(source), config.env.max_steps, tuple(sizes.items()))
 
     def make_task(self) -> OrderingTask:
-        return self.of_model() if self.source.endswith(".onnx") else self.of_text()
+        """Load the ordering problem of an ONNX file, or draw the layered graph that the text in the source file names.
 
-    def of_model(self) -> OrderingTask:
-        """Load the ordering problem of an ONNX file, in bytes; the control is the default order of ONNX Runtime."""
-        graph, sizes = load_at(self.source, dict(self.shapes))
-        problem, nodes = problem_of(graph.at(sizes[0]))
-        position = {node: k for k, node in enumerate(nodes)}
-        return OrderingTask(Orders(problem, np.array([position[node] for node in default_order(graph)])), "MB", MB)
-
-    def of_text(self) -> OrderingTask:
-        """Draw the layered graph that the text in the source file names; the control is the depth-first order."""
+        The problem of an ONNX file is in bytes, and its control is the default order of ONNX Runtime. The control of a
+        layered graph is the depth-first order.
+        """
+        if self.source.endswith(".onnx"):
+            graph, sizes = load_at(self.source, dict(self.shapes))
+            problem, nodes = problem_of(graph.at(sizes[0]))
+            position = {node: k for k, node in enumerate(nodes)}
+            return OrderingTask(Orders(problem, np.array([position[node] for node in default_order(graph)])), "MB", MB)
         named = LAYERED.fullmatch(self.problem)
         if not named:
             raise RLFlowError(f"cannot order '{self.problem}': pass an ONNX file or a graph such as layered-500-0")

@@ -73,7 +73,7 @@ def test_killed_while_it_saves_no_model_lies_beside_an_earlier_receipt(result, t
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlflow.optimisation.delivery.copy_fault_report", killed)
+    monkeypatch.setattr("rlflow.optimisation.delivery.copy_file", killed)
     with pytest.raises(KeyboardInterrupt):
         result.save(tmp_path / "faster.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["faster.onnx"]

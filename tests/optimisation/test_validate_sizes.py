@@ -182,7 +182,7 @@ IMAGE = {"b": 1, "h": 224, "w": 224}
 
 @pytest.mark.parametrize("typical", [BERT, IMAGE, {"batch": 1}, {"seq": 128}, {"batch": 8, "seq": 7}])
 def test_five_sizes_that_nobody_named(typical):
-    chosen = [each.sizes for each in tried(typical)]
+    chosen = [sizes for sizes, _, _ in tried(typical)]
     assert len(chosen) == MORE_SIZES and typical not in chosen
     assert all(chosen.count(each) == 1 for each in chosen)
     assert all(each.keys() == typical.keys() and min(each.values()) >= 1 for each in chosen)
@@ -196,12 +196,12 @@ def test_five_sizes_that_nobody_named(typical):
 
 
 def test_a_size_is_never_below_its_least():
-    assert tried({"past": 128}, least={"past": 0})[0].sizes == {"past": 0}
-    assert min(each.sizes["k"] for each in tried({"k": 128}, least={"k": 4})) == 4
+    assert tried({"past": 128}, least={"past": 0})[0][0] == {"past": 0}
+    assert min(sizes["k"] for sizes, _, _ in tried({"k": 128}, least={"k": 4})) == 4
 
 
 def test_symbols_that_must_be_equal_get_primes_too():
-    ran = [each.sizes for each in tried({"a": 100, "b": 100}, lambda s: s["a"] == s["b"]) if each.result]
+    ran = [sizes for sizes, result, _ in tried({"a": 100, "b": 100}, lambda s: s["a"] == s["b"]) if result]
     assert len(ran) == MORE_SIZES and {"a": 13, "b": 13} in ran
 
 
@@ -209,15 +209,15 @@ def test_images_of_whole_blocks():
     def runs(chosen):
         return chosen["h"] % 32 == chosen["w"] % 32 == 0
 
-    ran = [each.sizes for each in tried(IMAGE, runs) if each.result]
+    ran = [sizes for sizes, result, _ in tried(IMAGE, runs) if result]
     assert len(ran) == MORE_SIZES and any(each["h"] != each["w"] for each in ran) and {"b": 1, "h": 32, "w": 32} in ran
-    square = [each.sizes for each in tried(IMAGE, lambda s: runs(s) and s["h"] == s["w"]) if each.result]
+    square = [sizes for sizes, result, _ in tried(IMAGE, lambda s: runs(s) and s["h"] == s["w"]) if result]
     assert len(square) == MORE_SIZES
 
 
 def test_a_size_for_which_there_is_no_time_is_said_and_not_counted(monkeypatch):
     late = tried(BERT, seconds=-1.0)
-    assert late and all(each.result is None and each.why_not == "the time limit was reached" for each in late)
+    assert late and all(each[1:] == (None, "the time limit was reached") for each in late)
     monkeypatch.setattr(numerics, "elsewhere", lambda *given: elsewhere(*given[:-1], seconds=-1.0))
     result = validate(SCALED, WRONG["a Reshape with 128 in it"][1], shapes={"seq": 128})
     assert result.ok  # nothing was seen

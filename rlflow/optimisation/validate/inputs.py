@@ -152,20 +152,6 @@ SMALL = (2, 4, 8, 16, 32, 64)
 PATIENCE = 30.0  # seconds for the further sizes; as many seconds as the named sizes took, if that is more
 
 
-class Elsewhere(NamedTuple):
-    """The result of the original at sizes that the user did not name.
-
-    Attributes:
-      sizes: symbol → size.
-      result: the result of the function `run` of `elsewhere`; None if the original does not run at these sizes.
-      why_not: the reason why the original does not run, or None.
-    """
-
-    sizes: dict[str, int]
-    result: object
-    why_not: str | None = None
-
-
 class Others(NamedTuple):
     """The plan for comparing two models at sizes that the user did not name.
 
@@ -227,7 +213,7 @@ def ladders(least: Sizes, typical: Sizes) -> Iterator[Ladder]:
 
 def elsewhere(
     ladders: Iterable[Ladder], named: Sequence[Sizes], run: Callable[[dict[str, int]], Result], seconds: float
-) -> Iterator[Elsewhere]:
+) -> Iterator[tuple[dict[str, int], Result | None, str | None]]:
     """Run the original at alternatives of each ladder until it accepts one, for up to MORE_SIZES accepted sizes.
 
     Args:
@@ -237,7 +223,8 @@ def elsewhere(
       seconds: the time limit, after which no further sizes are tried.
 
     Yields:
-      For each ladder the accepted sizes. If the original refuses all alternatives, the first one with the reason.
+      For each ladder (accepted sizes, result of `run`, None). If the original refuses all alternatives, (the first one,
+      None, the reason).
     """
     began, known, count = time.monotonic(), [dict(sizes) for sizes in named], 0
     for ladder in ladders:
@@ -249,12 +236,12 @@ def elsewhere(
                 continue
             known.append(sizes)
             if time.monotonic() - began > seconds:
-                refused = Elsewhere(sizes, None, "the time limit was reached")
+                refused = sizes, None, "the time limit was reached"
                 break
             try:
-                yield Elsewhere(sizes, run(sizes))
+                yield sizes, run(sizes), None
             except RLFlowError as error:
-                refused = refused or Elsewhere(sizes, None, str(error))
+                refused = refused or (sizes, None, str(error))
                 continue
             refused, count = None, count + 1
             break

@@ -223,13 +223,13 @@ class Expected:
             given = others.draw(sizes)
             return given, self.ordinary(running, given)
 
-        for there in elsewhere(others.ladders, others.named, run_there, seconds):
-            if there.result is not None:
-                self.sets.append(there.result)
-                self.elsewhere.append(there.sizes)
+        for sizes, result, why_not in elsewhere(others.ladders, others.named, run_there, seconds):
+            if result is not None:
+                self.sets.append(result)
+                self.elsewhere.append(sizes)
             else:
-                left_out = InputSet(sizes_text(there.sizes), {}, there.sizes)
-                self.sets.append((left_out, [Wanted(None, 0.0, why_not=there.why_not)] * len(self.slots)))
+                left_out = InputSet(sizes_text(sizes), {}, sizes)
+                self.sets.append((left_out, [Wanted(None, 0.0, why_not=why_not)] * len(self.slots)))
 
     def ordinary(self, running, given: InputSet) -> list[Wanted]:
         return self.widened_limits(
