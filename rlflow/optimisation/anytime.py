@@ -102,7 +102,7 @@ class BestSoFar:
         """
         record = self.records.get(name, {})
         stop, before = record.get("stop"), record.get("asked", {})
-        if stop in (None, "interrupted") or _without_seconds(asked) != _without_seconds(before):
+        if stop in (None, "interrupted") or {**asked, "seconds": 0} != {**before, "seconds": 0}:
             return False
         return stop != "seconds" or before["seconds"] >= asked["seconds"]
 
@@ -119,10 +119,6 @@ class BestSoFar:
         if best is None or self.gain(best) <= 0:
             return "no gain so far"
         return f"estimated {self.gain(best):.2f} % lower so far ({best.name})"
-
-
-def _without_seconds(options: Mapping) -> dict:
-    return {key: value for key, value in options.items() if key != "seconds"}
 
 
 METHODS = ("descent", "greedy", "grasp", "beam", "annealing")  # by decreasing gain per second
