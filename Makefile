@@ -35,7 +35,7 @@ docs: .venv/ready
 results: .venv/ready
 	$(BIN)/python -m benchmarks $(if $(EXPORTERS),--exporter-python $(EXPORTERS))
 
-# The long checks of correctness, about 45 minutes: one line for each; logs in runs/nightly.
+# The long checks of correctness, up to two hours: one line for each; logs in runs/nightly.
 nightly: .venv/ready-test
 	$(BIN)/python -m tests.nightly
 
