@@ -285,12 +285,10 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
     target = tuple((n, dict(target)[n]) for n, _ in source)
     if any(not isinstance(output, Output) for _, output in source):
         raise RLFlowError(f"{where}: the side to match is a bare tensor; write '=>' instead of '<=>'")
-    patterns = [part for op in ops_of(target).values() for part in (*op.inputs, *(value for _, value in op.attributes))]
-    written = [ast.parse(part.text, mode="eval").body for part in patterns if isinstance(part, Literal)]
     relies_on_shapes = any(
         isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in SHAPE_FUNCTIONS
         and not names_in(call) <= constants
-        for tree in trees + written
+        for tree in trees + _literal_trees(target)
         for call in ast.walk(tree)
     )  # fmt: skip
     rule = Rule(
@@ -309,6 +307,12 @@ def _condition_text(body: str) -> str:
     """Return `C else "reason"` as Python text: `True if (C) else "reason"`."""
     condition, _, reason = body.rpartition(" else ")
     return f"True if ({condition}) else {reason}" if ' else "' in body else body
+
+
+def _literal_trees(outputs) -> list[ast.expr]:
+    """Return the syntax trees of all literals in (output name, pattern) pairs: operands and values of attributes."""
+    parts = [part for op in ops_of(outputs).values() for part in (*op.inputs, *(value for _, value in op.attributes))]
+    return [ast.parse(part.text, mode="eval").body for part in parts if isinstance(part, Literal)]
 
 
 def _constants_required(tree: ast.expr) -> set[str]:
@@ -349,10 +353,8 @@ def _check_expressions(rule: Rule, lets: list[tuple[str, ast.expr]], conditions:
             raise RLFlowError(f"rule {rule.name}: '{sorted(unbound)[0]}' does not occur on the side that is matched")
 
     for side, known in ((rule.source, set()), (rule.target, variables_of(rule.source) | {name for name, _ in lets})):
-        for op in ops_of(side).values():
-            for literal in (*op.inputs, *(value for _, value in op.attributes)):
-                if isinstance(literal, Literal):
-                    check(ast.parse(literal.text, mode="eval").body, known)
+        for tree in _literal_trees(side):
+            check(tree, known)
     known = variables_of(rule.source)
     for name, tree in lets:
         check(tree, known)
