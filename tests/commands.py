@@ -109,9 +109,7 @@ def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -
             f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules[{without!r}] = None; "
             "from rlflow.cli.main import main; sys.exit(main())",
         ]
-    command = [sys.executable, *program, *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
-    return Done(done.returncode, done.stdout, done.stderr)
+    return _ended([*program, *map(str, arguments)], cwd, environment)
 
 
 def in_its_own_eagerly(*arguments) -> Done:
@@ -121,8 +119,13 @@ from tests.suite import eager
 with eager():
     from rlflow.cli.main import main
     sys.exit(main())"""
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=dict(os.environ))
+    return _ended(["-c", program, *map(str, arguments)], ROOT, {})
+
+
+def _ended(arguments: list[str], cwd: Path, environment: dict[str, str]) -> Done:
+    """Run Python with these arguments and environment variables, and return how it ended."""
+    command, variables = [sys.executable, *arguments], {**os.environ, **environment}
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -145,7 +145,7 @@ def check(before: BatchedState, after: BatchedState) -> None:
 def test_random_walks(name):
     """Several walks for each model; after every move the tables are those that are computed anew."""
     rng = np.random.default_rng(0)
-    start = BatchedState(tiny_task(name).initial)
+    start, checked = BatchedState(tiny_task(name).initial), 0
     for _ in range(at_night(25, 5)):
         state = start
         for _ in range(int(rng.integers(1, 3))):
@@ -153,6 +153,8 @@ def test_random_walks(name):
                 break
             before, state = state, state.follow(state.matches[rng.integers(len(state.matches))])
             check(before, state)
+            checked += 1
+    assert checked
 
 
 def test_what_is_not_there_is_refused():
