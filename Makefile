@@ -1,4 +1,4 @@
-# `make demo`: one real model made faster, in about two minutes.  `make demo-learn`: the four stages of learning.
+# `make demo`: one real model made faster, in less than three minutes.  `make demo-learn`: the four stages of learning.
 # `make test`: linter and tests.  All need Python 3.11 to 3.13, pip and make alone.
 
 SUPPORTED := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
