@@ -24,7 +24,7 @@ CHECKS = {  # name → (module in tests.nightly and its arguments, time limit in
     "replay": (["replay", "--seconds", "120"], 400),
     "faults": (["faults", "--seconds", "240"], 700),
     "kills": (["kills"], 1200),
-    "slow tests": (["slow_tests"], 3000),
+    "slow tests": (["slow_tests"], 4500),
     "large model": (["large_model"], 1200),
     "installation": (["installation"], 600),
 }
