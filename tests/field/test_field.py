@@ -1,0 +1,39 @@
+"""Each model of tests/field ends as its case says: one line, the documented exit status, an equal file."""
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.commands import in_process
+from tests.field import kinds
+from tests.suite import at_night
+
+OPTIONS = ("--seconds", "1", "cost.name=analytic", "eval.measure_seconds=0")
+FIRST = 4  # number of cases of each kind in `make test`; the night runs all of them
+
+
+def cases():
+    for kind, named in kinds().items():
+        for name in list(named)[: at_night(len(named), FIRST)]:
+            yield pytest.param(named[name], id=f"{kind}-{name}")
+
+
+@pytest.mark.parametrize("case", list(cases()))
+def test_it_ends_as_documented(case, tmp_path, capsys):
+    path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    onnx.save(case.make(), path)
+    given = ()
+    if case.inputs is not None:
+        np.savez(tmp_path / "data.npz", **case.inputs)
+        given = ("--inputs", tmp_path / "data.npz")
+    done = in_process(capsys, "optimise", path, "--out", out, *given, *OPTIONS, *case.options)
+    assert done.code == case.status, done
+    if case.status:
+        assert re.search(case.says, done.error), done.err
+        assert not out.exists() and not (tmp_path / "out.run").exists()
+        return
+    assert re.search(case.says, done.ending["result"]), done.err
+    again = in_process(capsys, "validate", path, out, *given)
+    assert again.code == 0, again
