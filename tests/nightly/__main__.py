@@ -25,6 +25,7 @@ CHECKS = {  # name → (module in tests.nightly and its arguments, time limit in
     "faults": (["faults", "--seconds", "240"], 700),
     "kills": (["kills"], 1200),
     "slow tests": (["slow_tests"], 4500),
+    "field": (["field"], 1200),
     "large model": (["large_model"], 1200),
     "installation": (["installation"], 600),
 }

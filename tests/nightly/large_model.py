@@ -41,6 +41,7 @@ def write_model(path: Path, gigabytes: float, seed: int) -> int:
     weights = [numpy_helper.from_array(np.float32(0.5), "half")]
     blocks = round(gigabytes * 1e9 / (3 * 4 * WIDTH * WIDTH))
     with open(path.with_name(f"{path.name}.data"), "wb") as data:
+
         def matrix(name: str) -> str:
             array = rng.standard_normal((WIDTH, WIDTH), np.float32) / np.float32(WIDTH**0.5)
             tensor = TensorProto(
