@@ -11,7 +11,6 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from controllers.stages.acting import acted
@@ -20,14 +19,14 @@ from controllers.stages.parts import check_names
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import read_json, write_bytes
 from rlflow.common.messages import say, say_lines, silence
-from rlflow.common.options import setting
+from rlflow.common.options import plain_number, plain_shapes, setting
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import check_apart, serialised
 from rlflow.optimisation.delivery import copy_with_receipt
 from rlflow.optimisation.pipeline import search_and_deliver
 from rlflow.reports.markdown import at_sizes_text
-from rlflow.runs.config import asks_to_learn, is_shape
+from rlflow.runs.config import asks_to_learn
 from rlflow.runs.folder import RunFolder
 from worldmodel.run_pages import pages
 
@@ -209,8 +208,8 @@ def optimise(
     try:
         with silence() if quiet else nullcontext():
             opened = RunFolder.open(
-                folder, _name(model, folder), (), overrides, _plain(shapes),
-                _number(seed), check_names,
+                folder, _name(model, folder), (), overrides, plain_shapes(shapes),
+                plain_number(seed), check_names,
             )  # fmt: skip
             results, _ = search_and_deliver(opened, None, started, acted, learn_in_stages)
             result = Optimised(opened.source, folder, results["eval"])
@@ -248,10 +247,9 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
     """
     if cost is not None:
         options["cost"] = cost
-    sizes = tuple(_plain(shapes).items())
     if isinstance(model, onnx.ModelProto):
-        return EnvSpec("", sizes, **options).open(model)
-    return EnvSpec(str(model), sizes, **options).make_task()
+        return EnvSpec.of_keywords("", shapes, options).open(model)
+    return EnvSpec.of_keywords(model, shapes, options).make_task()
 
 
 def _say(run, outcome: dict, with_files: bool) -> None:
@@ -269,27 +267,6 @@ def _say(run, outcome: dict, with_files: bool) -> None:
         (run.path / PAGE).unlink(missing_ok=True)  # of an earlier call
         return
     say_lines(lines if with_files else {name: lines[name] for name in ("result", "sure") if name in lines})
-
-
-def _plain(shapes: Shapes | None) -> dict[str, int | list[int]]:
-    """Convert the argument `shapes` to int and list, as a config holds sizes. Raise RLFlowError for other values."""
-    if not isinstance(shapes or {}, Mapping):
-        raise RLFlowError(f"shapes map names to sizes, such as {{'batch': 1}}, not {type(shapes).__name__}")
-    plain = {}
-    for name, given in (shapes or {}).items():
-        size = _number(given)
-        if isinstance(size, tuple | list):
-            size = [_number(n) for n in size]
-        if not is_shape(size):
-            text = " ".join(repr(given).split())
-            raise RLFlowError(f"shapes: '{name}' is a size such as 128 or (1, 128), not {text}")
-        plain[str(name)] = size
-    return plain
-
-
-def _number(value):
-    """Convert a NumPy number or array to Python numbers; return any other value unchanged."""
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _name(model: Model, folder: Path) -> str:

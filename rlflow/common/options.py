@@ -10,12 +10,13 @@ them and every config is checked against them. The annotation of a field gives t
 is a list of integers, and `str | None` may be null.
 """
 
+import difflib
 import json
 import math
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 
@@ -140,6 +141,33 @@ def check(options, name: str) -> None:
             raise RLFlowError(f"{name}: '{key}' {wrong}")
 
 
+def check_group(group: str, kind: type, values: Mapping[str, object]) -> None:
+    """Check values of a group's options that did not come through a config, with the messages of a config.
+
+    Args:
+      group: name of the group in a config, such as "env".
+      kind: the dataclass that declares the group.
+      values: name of each option → its value.
+
+    Raises:
+      RLFlowError: a value is not allowed.
+    """
+    for key, declared in options_of(kind).items():
+        if wrong := declared.error_of(values[key]):
+            raise RLFlowError(f"'{group}.{key}' {wrong}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'OTHER'?" for the known name that resembles `name` most, or "" if none does.
+
+    Args:
+      name: an unknown name.
+      known: the known names.
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
 def read(kind: type, section: Mapping) -> dict[str, object]:
     """Return name → value for the constructor of an options dataclass; lists become tuples.
 
@@ -164,6 +192,33 @@ def _has_type(value, kind: type) -> bool:
         return isinstance(value, bool) and kind is bool
     wider = {float: (int, float), list: (list, tuple)}
     return isinstance(value, wider.get(kind, kind))
+
+
+def is_shape(value) -> bool:
+    """Return whether the value is an integer of at least 1, or a list of at least one such integer."""
+    sizes = value if isinstance(value, list) else [value]
+    return bool(sizes) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
+
+
+def plain_shapes(shapes: Mapping | None) -> dict[str, int | list[int]]:
+    """Convert the argument `shapes` to int and list, as a config holds sizes. Raise RLFlowError for other values."""
+    if not isinstance(shapes or {}, Mapping):
+        raise RLFlowError(f"shapes map names to sizes, such as {{'batch': 1}}, not {type(shapes).__name__}")
+    plain = {}
+    for name, given in (shapes or {}).items():
+        size = plain_number(given)
+        if isinstance(size, tuple | list):
+            size = [plain_number(n) for n in size]
+        if not is_shape(size):
+            text = " ".join(repr(given).split())
+            raise RLFlowError(f"shapes: '{name}' is a size such as 128 or (1, 128), not {text}")
+        plain[str(name)] = size
+    return plain
+
+
+def plain_number(value):
+    """Convert a NumPy number or array to Python numbers; return any other value unchanged."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def setting(key: str, value) -> str:

@@ -526,6 +526,9 @@ class Probe:
         self._worker = Worker()
         self._original: tuple | None = None  # (hash, sizes) of the original whose session the worker keeps
 
+    def __reduce__(self):
+        return Probe, (self.threads, self.seconds, self.limit)  # The worker stays with the process that started it.
+
     def __call__(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
         """Measure a graph beside its original.
 

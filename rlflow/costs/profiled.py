@@ -121,7 +121,8 @@ class ProfiledCost:
             del self._memo[key]
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"_groups": {}}  # Graphs are not sent to other processes.
+        # Graphs are not sent to other processes, and a deadline has no meaning on the clock of another process.
+        return self.__dict__ | {"_groups": {}, "deadline": math.inf}
 
     def _groups_of(self, graph: Graph) -> Groups:
         result = self._groups.get(graph)

@@ -119,6 +119,11 @@ class BatchedState(LocalState):
         self._before = before  # set to None as soon as its signatures and moves are reused
         self.single_before = before and before.single
 
+    def __getstate__(self) -> dict:
+        # Moves are computed again on first access; their signatures are hashes that differ between processes.
+        names = ("single", "made", "touched", "single_before", "actions")
+        return {name: getattr(self, name) for name in names} | {"_before": None}
+
     # -- delegated to the single state -----------------------------------------------------------------------
 
     @property

@@ -3,20 +3,24 @@
     import gymnasium, rlflow
     env = gymnasium.make("rlflow/GraphRewrite-v0", model="tiny_resnet18", max_steps=30)
 
-`GraphRewriteEnv` is the Gymnasium environment. `EnvSpec` holds the plain values from which any process or machine makes
-the same environment. `make_vector_env` makes a vector environment of several copies, each in its own process.
+`GraphRewriteEnv` is the Gymnasium environment. `rlflow/GraphRewriteFlat-v0` is the same environment with one number as
+the action and one exact mask, for agents of other libraries (rlflow/env/flat.py). `EnvSpec` holds the plain values from
+which any process or machine makes the same environment. `make_vector_env` makes a vector environment of several copies,
+each in its own process.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import onnx
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from rlflow.common.errors import RLFlowError
+from rlflow.common.options import check_group, nearest, plain_number, plain_shapes
 from rlflow.common.system import usable_cores
 from rlflow.common.task import Reward, State
 from rlflow.costs import COSTS, CostOptions
@@ -25,6 +29,7 @@ from rlflow.costs.measured import Probe
 from rlflow.costs.measurements import Latencies
 from rlflow.env import EnvOptions
 from rlflow.env.batched import BatchedState, start_of
+from rlflow.env.flat import FlatActions
 from rlflow.env.rewards import REWARDS, MeasuredReward, make_reward
 from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
@@ -86,9 +91,38 @@ class EnvSpec(EnvOptions):
     database: str | None = field(default=CostOptions.database, kw_only=True)
 
     def __post_init__(self) -> None:
+        check_group("env", EnvOptions, vars(self))
+        check_group("cost", CostOptions, {"name": self.cost, "threads": self.threads, "database": self.database})
+        REWARDS.check(self.reward)
+        COSTS.check(self.cost)
+        if not isinstance(self.fix, bool):
+            raise RLFlowError(f"'fix' is a bool, not {self.fix!r}")
+        object.__setattr__(self, "rules", tuple(self.rules))
         if self.threads is None:
             # The number is set here, so that a process with another number of cores uses the same number of threads.
             object.__setattr__(self, "threads", usable_cores())
+
+    @classmethod
+    def of_keywords(cls, model: str | os.PathLike, shapes: Mapping | None, options: Mapping[str, object]) -> Self:
+        """Return the specification for the keyword arguments of `gymnasium.make` or `rlflow.load_task`.
+
+        Args:
+          model: path of the ONNX file, or a zoo name.
+          shapes: name of a symbolic dimension → typical size or sizes.
+          options: name of a further field → its value, which may be a number of NumPy or a path.
+
+        Raises:
+          RLFlowError: an option is unknown, or a value is not allowed; the messages are those of the command line.
+        """
+        if not isinstance(model, str | os.PathLike):
+            raise RLFlowError(f"a model is a path or a zoo name, not a {type(model).__name__}")
+        known = [one.name for one in fields(cls) if one.name not in ("model", "shapes")]
+        plain = {}
+        for name, value in options.items():
+            if name not in known:
+                raise RLFlowError(f"unknown option '{name}'{nearest(name, known)}")
+            plain[name] = os.fspath(value) if isinstance(value, os.PathLike) else plain_number(value)
+        return cls(os.fspath(model), tuple(plain_shapes(shapes).items()), **plain)
 
     def make_task(self) -> Task:
         return self.open(load(self.model) if self.model in ZOO else self.model)
@@ -162,15 +196,27 @@ def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
 
 
 def make_by_name(
-    model: str, shapes: Mapping | None = None, rules=(), render_mode: str | None = None, **options
+    model: str | os.PathLike, shapes: Mapping | None = None, render_mode: str | None = None, **options
 ) -> GraphRewriteEnv:
     """Make the environment from the keyword arguments of `gymnasium.make`.
 
     Args:
       model: path of the ONNX file, or a zoo name.
       shapes: name of a symbolic dimension → typical size or sizes.
-      rules: names of rule families; empty for all families but `memory`.
       render_mode: "ansi" or None.
-      **options: further fields of `EnvSpec`.
+      **options: further fields of `EnvSpec`, such as rules=["fusion"].
+
+    Raises:
+      RLFlowError: an option is unknown, or a value is not allowed.
     """
-    return make_env(EnvSpec(model, tuple((shapes or {}).items()), rules=tuple(rules), **options), render_mode)
+    return make_env(EnvSpec.of_keywords(model, shapes, options), render_mode)
+
+
+def make_flat_by_name(
+    model: str | os.PathLike, shapes: Mapping | None = None, render_mode: str | None = None, **options
+) -> FlatActions:
+    """Make the environment with one flat action (`FlatActions`) from the keyword arguments of `gymnasium.make`.
+
+    The arguments are those of `make_by_name`.
+    """
+    return FlatActions(make_by_name(model, shapes, render_mode, **options))

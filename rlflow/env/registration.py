@@ -1,19 +1,22 @@
-"""Registration of `rlflow/GraphRewrite-v0` in Gymnasium without importing Gymnasium.
+"""Registration of the environments `rlflow/GraphRewrite…-v0` in Gymnasium without importing Gymnasium.
 
 Importing Gymnasium takes a noticeable time, which `import rlflow` and `rlflow --help` should not spend. If Gymnasium is
-imported already, `register` registers the environment at once. Otherwise it installs an import hook that registers the
-environment as soon as Gymnasium is imported.
+imported already, `register` registers the environments at once. Otherwise it installs an import hook that registers the
+environments as soon as Gymnasium is imported.
 """
 
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 
-NAME = "rlflow/GraphRewrite-v0"
+ENTRY_POINTS = {
+    "rlflow/GraphRewrite-v0": "rlflow.env.graph_rewrite:make_by_name",
+    "rlflow/GraphRewriteFlat-v0": "rlflow.env.graph_rewrite:make_flat_by_name",
+}
 
 
 def register() -> None:
-    """Register the environment in Gymnasium: at once if Gymnasium is imported, otherwise when it is imported."""
+    """Register the environments in Gymnasium: at once if Gymnasium is imported, otherwise when it is imported."""
     if "gymnasium" in sys.modules:
         _register()
     else:
@@ -23,11 +26,12 @@ def register() -> None:
 def _register() -> None:
     import gymnasium
 
-    gymnasium.register(NAME, entry_point="rlflow.env.graph_rewrite:make_by_name")
+    for name, entry_point in ENTRY_POINTS.items():
+        gymnasium.register(name, entry_point=entry_point)
 
 
 class _Waiting(MetaPathFinder):
-    """An import hook that finds Gymnasium as usual and registers the environment after Gymnasium is loaded.
+    """An import hook that finds Gymnasium as usual and registers the environments after Gymnasium is loaded.
 
     A program that only checks whether Gymnasium is installed (`importlib.util.find_spec`) triggers no registration.
     """
@@ -49,7 +53,7 @@ class _Waiting(MetaPathFinder):
 
 
 class _Registering:
-    """A loader of Gymnasium that delegates to the usual loader and then registers the environment."""
+    """A loader of Gymnasium that delegates to the usual loader and then registers the environments."""
 
     def __init__(self, loader, finder: _Waiting):
         self.loader, self.finder = loader, finder

@@ -131,6 +131,12 @@ class RewriteState(LocalState):
     _matches_before: MatchTable | None
     _entries_before: tuple[Entries, frozenset[int]]  # entries of an earlier state, ids of nodes changed since
 
+    def __getstate__(self) -> dict:
+        # Matches and entries are computed again on first access: searches compare matches by identity.
+        entries = NO_ENTRIES, frozenset(self.graph.nodes)
+        own = {"task": self.task, "graph": self.graph, "graph_cost": self.graph_cost}
+        return own | {"_matches_before": None, "_entries_before": entries}
+
     @cached_property
     def table(self) -> MatchTable:
         return MatchTable(self.task.rules, self.graph, self._matches_before)

@@ -147,10 +147,15 @@ class StepEnv(gym.Env):
         """Return the action mask of the MultiDiscrete space for sb3-contrib, bool [N + 1 + L].
 
         Element i ≤ N is True if action type i has a valid choice. Element N + 1 + k is True if index k is valid for at
-        least one action type.
+        least one action type. sb3-contrib masks the two parts independently, so some actions that this mask allows are
+        invalid. `rlflow.env.flat.FlatActions` has an exact mask.
         """
         xfer_ids, locations = self._masks()
         return np.concatenate([xfer_ids, locations.any(axis=0)]).astype(bool)
+
+    def location_masks(self) -> np.ndarray:
+        """Return int8 [N + 1, L], the entry `location_masks` of the present observation."""
+        return self._masks()[1].copy()
 
     # -- beyond Gymnasium --------------------------------------------------------------------------
 

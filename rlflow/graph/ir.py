@@ -111,6 +111,10 @@ class Constant:
     def __init__(self, digest: str, type: TensorType, load: Callable[[], np.ndarray]):
         self.digest, self.type, self.load = digest, type, load
 
+    def __reduce__(self):
+        # The content travels, not the path: another process may have no such file, or a file that has changed.
+        return _held, (self.digest, self.type, self.load())
+
     @classmethod
     def of(cls, array: np.ndarray) -> "Constant":
         array = np.asarray(array, order="C")  # np.ascontiguousarray would make a 0-d array 1-d.
@@ -132,6 +136,11 @@ class Constant:
         elif array.size:
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         return cls(digest.hexdigest(), TensorType(dtype, tuple(array.shape)), load)
+
+
+def _held(digest: str, type: TensorType, array: np.ndarray) -> Constant:
+    """Return a constant that keeps its content in memory; the arguments are its digest, type and content."""
+    return Constant(digest, type, lambda: array)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,6 +274,10 @@ class Graph:
         for tensor in [t for t in graph.constants if not graph.is_used(t)]:
             del graph.constants[tensor], graph.types[tensor]
         return graph
+
+    def __getstate__(self) -> dict:
+        derived = ("_walk", "order", "_edit")  # computed again on first access
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     # -- questions ---------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ begin with `#` and are not part of a rule's text, hash or proof.
 """
 
 import ast
+import copyreg
 import hashlib
 import re
 from dataclasses import replace
@@ -184,6 +185,22 @@ def with_proof(rule: Rule) -> Rule:
 _proofs = cache(load_proofs)
 
 
+@cache
+def defined_rule(definition: str, family: str, name: str, for_all_shapes: bool) -> Rule:
+    """Return one rule of the lines that define it; the result is cached, since several states share the rules.
+
+    Args:
+      definition: `Rule.definition`.
+      family, name, for_all_shapes: the attributes of the rule.
+    """
+    (rule,) = [rule for rule in _parse_block(definition.split("\n"), family) if rule.name == name]
+    return replace(rule, for_all_shapes=for_all_shapes)
+
+
+# A rule is pickled by its text, because the functions of its expressions cannot be pickled.
+copyreg.pickle(Rule, lambda rule: (defined_rule, (rule.definition, rule.family, rule.name, rule.for_all_shapes)))
+
+
 def only_standard(rules: RuleSet) -> RuleSet:
     """Return the rules that add only operators of ONNX's own domain.
 
@@ -252,7 +269,8 @@ def _parse_block(lines: list[str], family: str) -> list[Rule]:
     for rule_name, source, target, direction in directions:
         other = {"forward ": "backward ", "backward ": "forward "}[direction]
         clauses = [extra.removeprefix(direction) for extra in extras if not extra.startswith(other)]
-        rules.append(_make_rule(rule_name, family, why.strip(), source, target, clauses))
+        rule = _make_rule(rule_name, family, why.strip(), source, target, clauses)
+        rules.append(replace(rule, definition="\n".join(lines)))
     return rules
 
 

@@ -38,6 +38,8 @@ class Rule:
         the roots of a match then gives an equivalent match.
       text: the canonical text; the rule set's hash and the proof record are computed from this text.
       for_all_shapes: True if the rule is proved for every size; other rules apply only where all sizes are numbers.
+      definition: the lines of the rule file that define the rule, and perhaps its inverse. A pickled rule consists of
+        these lines, because the functions of a rule cannot be pickled.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Rule:
     symmetric: bool
     text: str
     for_all_shapes: bool = False
+    definition: str = field(default="", compare=False, repr=False)
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:

@@ -11,7 +11,6 @@ The shipped files lie in configs/ of a checkout, or in the package rlflow.config
 """
 
 import argparse
-import difflib
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.common.options import Option, groups_from, option, options_of
+from rlflow.common.options import Option, groups_from, is_shape, nearest, option, options_of
 from rlflow.common.registry import Registry
 
 ROOM = Path(__file__).parents[1]  # rlflow/
@@ -273,8 +272,7 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
         name, entry = f"{prefix}{key}", group.entries.get(key)
         if entry is None:
             known = [prefix + k for k in group.entries] + list(all_options())
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            raise RLFlowError(f"{source}: unknown option '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+            raise RLFlowError(f"{source}: unknown option '{name}'{nearest(name, known)}")
         if "${" in str(value):
             raise RLFlowError(f"{source}: '{name}' holds an interpolation (${{…}}), which configs do not have")
         if isinstance(entry, Group):
@@ -286,12 +284,6 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
                 raise RLFlowError(f"{source}: '{name}' maps names to sizes, such as 128 or [1, 128], not {value!r}")
         elif wrong := entry.error_of(value):
             raise RLFlowError(f"{source}: '{name}' {wrong}")
-
-
-def is_shape(value) -> bool:
-    """Return whether the value is an integer of at least 1, or a list of at least one such integer."""
-    sizes = value if isinstance(value, list) else [value]
-    return bool(sizes) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, object]:
