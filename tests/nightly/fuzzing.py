@@ -21,6 +21,7 @@ from benchmarks.random_models.random_model import random_model, random_values
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import RewriteState, Task
+from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
@@ -169,6 +170,20 @@ class Original:
         return None
 
 
+def sums_over_nothing(graph: Graph) -> bool:
+    """Return True if a FusedMatMul reads a stack of transposed matrices and its sums have no summand.
+
+    Such sums are 0, but the kernel of ONNX Runtime 1.31 does not write its output.
+    """
+    for node in graph.nodes.values():
+        if node.op == "FusedMatMul" and (node.attribute("transA", 0) or node.attribute("transB", 0)):
+            kind = graph.types.get(node.inputs[0])
+            axis = -2 if node.attribute("transA", 0) else -1
+            if kind is not None and kind.shape is not None and len(kind.shape) > 1 and kind.shape[axis] == 0:
+                return True
+    return False
+
+
 def interface(model: onnx.ModelProto) -> tuple[list[onnx.ValueInfoProto], list[onnx.ValueInfoProto]]:
     return list(model.graph.input), list(model.graph.output)
 
@@ -242,6 +257,8 @@ def fuzz(seed: int, rules: RuleSet, steps: int = STEPS, symbolic: bool = False) 
     """
     model, sizes = random_open_model(seed) if symbolic else (random_model(seed), AS_DECLARED)
     try:
+        if symbolic:  # at other sizes the outputs of the original are what its memory held before
+            sizes = tuple(each for each in sizes if not sums_over_nothing(load_graph(model).at(each)))
         original = Original(model, seed, sizes)
     except Exception as error:
         return Fuzzed(

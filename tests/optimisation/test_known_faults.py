@@ -62,6 +62,8 @@ HARMLESS = [
     ("LayerNormFusion-epsilon", QUOTIENT, "i = Reciprocal (r)\n  k = Mul (x, i)"),
     ("LayerNormFusion-order", "Add (e, m)", "Add (m, e)"),
     ("LayerNormFusion-order", "Sub (z, c)", "Add (z, c)"),
+    ("SimplifiedLayerNormFusion-empty", "float[3,0] x) => (float[3,0] y)", "float[3,1] x) => (float[3,1] y)"),
+    ("SimplifiedLayerNormFusion-empty", "float[3,0] x) => (float[3,0] y)", "float[0,3] x) => (float[0,3] y)"),
     ("SimplifiedLayerNormFusion-float16", "u = Mul (z, e)", "u = Mul (z, two)"),
     ("SimplifiedLayerNormFusion", "q = Pow (x, two)", "q = Relu (x)"),
     ("SimplifiedLayerNormFusion-vector", "Mul (g, k)", "Mul (k, g)"),

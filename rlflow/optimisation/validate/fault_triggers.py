@@ -356,6 +356,13 @@ def epsilon_of_others_in_float16(graph: Graph) -> Iterator[int]:
                 yield result.product.id
 
 
+def normalised_over_nothing(graph: Graph) -> Iterator[int]:
+    for result in _normalisations(graph):
+        kind = graph.types.get(result.deviation)
+        if kind is not None and kind.shape and kind.shape[-1] == 0:
+            yield result.product.id
+
+
 def normalised_vector(graph: Graph) -> Iterator[int]:
     for _, _, _, quotient, product in _normalisations(graph):
         kind, scale = graph.types.get(quotient.outputs[0]), graph.types.get(product.inputs[1])
