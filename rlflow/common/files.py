@@ -1,7 +1,8 @@
 """Read files, and write files atomically.
 
 A writer fills a temporary file in the same folder and then renames it. A kill or a full disk therefore never leaves an
-incomplete file under the final name. The next writer of the same file removes the temporary files of killed writers.
+incomplete file under the final name. The next writer of the same file removes the temporary files of killed writers;
+so does the next command in a run folder (`remove_abandoned`).
 """
 
 import glob
@@ -21,6 +22,8 @@ from rlflow.common.system import lock, remove_unlocked, replace
 
 if TYPE_CHECKING:
     import numpy as np
+
+TEMPORARY = f".{{}}.{'[0-9a-f]' * 8}.part"  # glob pattern of the temporary files of a file with the name {}
 
 
 def write_bytes(path: Path | str, data: bytes) -> None:
@@ -71,7 +74,7 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(path)
+        remove_abandoned(path.parent, TEMPORARY.format(glob.escape(path.name)))
         with _temporary(path) as file:
             try:
                 yield file
@@ -103,9 +106,14 @@ def _temporary(path: Path) -> BinaryIO:
         file.close()  # Another writer removed the file as abandoned before it was locked.
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove the temporary files of `path` that no process has locked: their writers were killed."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
+def remove_abandoned(folder: Path, pattern: str = f"**/{TEMPORARY.format('*')}") -> None:
+    """Remove the temporary files that no process has locked: their writers were killed.
+
+    Args:
+      folder: the folder.
+      pattern: glob pattern of the temporary files; by default those of all files in the folder and its subfolders.
+    """
+    for left in folder.glob(pattern):
         with suppress(OSError):
             remove_unlocked(left)
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import file_hash, read_json, write_json, write_text
+from rlflow.common.files import file_hash, read_json, remove_abandoned, write_json, write_text
 from rlflow.common.messages import ROOT, command
 from rlflow.common.system import usable_cores
 from rlflow.common.task import ONE_SHOT, Observes, Task, TaskSpec
@@ -88,6 +88,7 @@ class RunFolder:
             write_json(
                 identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task}
             )
+        remove_abandoned(path)
         run = cls(path, config, source)
         write_text(held, OmegaConf.to_yaml(config))
         write_json(path / "versions.json", versions())

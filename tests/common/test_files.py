@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from rlflow.common.files import (
     new_file,
     read_arrays,
     read_json,
+    remove_abandoned,
     write_arrays,
     write_bytes,
     write_json,
@@ -210,3 +212,15 @@ def test_json_that_is_not(tmp_path):
         read_json(tmp_path / "a.json")
     with pytest.raises(RLFlowError, match="cannot read .*b.json: No such file"):
         read_json(tmp_path / "b.json")
+
+
+def test_the_temporary_files_of_killed_writers_are_removed_from_a_whole_folder_and_no_others(tmp_path):
+    (tmp_path / "inner").mkdir()
+    kept = [tmp_path / "a.json", tmp_path / "inner" / ".a.json.part", tmp_path / ".a.json.0123456z.part"]
+    abandoned = [tmp_path / ".a.json.01234567.part", tmp_path / "inner" / ".b.89abcdef.part"]
+    for path in (*kept, *abandoned):
+        path.write_text("")
+    with new_file(tmp_path / "c.json") as file:  # a living writer
+        remove_abandoned(tmp_path)
+        assert Path(file.name).exists()
+    assert all(path.exists() for path in kept) and not any(path.exists() for path in abandoned)
