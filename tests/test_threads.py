@@ -12,7 +12,8 @@ import pytest
 from rlflow.cli.main import make_parser
 from rlflow.costs import timing
 from rlflow.env.graph_rewrite import EnvSpec
-from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation import delivery
 from rlflow.optimisation.candidates import Candidate

@@ -102,8 +102,9 @@ def largest_error(original, candidate, shapes: Sequence[Mapping], threads: int) 
       shapes: for each measured size a mapping input → shape, as `random_inputs` takes it.
       threads: number of threads of ONNX Runtime.
     """
-    from rlflow.graph.onnx_runtime import random_inputs, session
+    from rlflow.graph.drawn_inputs import random_inputs
     from rlflow.graph.onnx_runtime import run as run_model
+    from rlflow.graph.onnx_runtime import session
 
     inputs = [random_inputs(original, seed, one) for one in shapes for seed in SEEDS]
     values = []  # for each model, its outputs on each of the inputs

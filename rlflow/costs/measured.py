@@ -29,9 +29,10 @@ from rlflow.common.messages import say
 from rlflow.common.processes import Worker, WorkerDied, fresh_processes
 from rlflow.common.system import interruptions, peak_memory_during, resident_memory
 from rlflow.costs.timing import median_with_interval
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
-from rlflow.graph.onnx_runtime import Setup, machine, random_inputs, run, session
+from rlflow.graph.onnx_runtime import Setup, machine, run, session
 from rlflow.graph.onnx_writer import save_graph, save_model
 
 MIN_PAIRS, MAX_PAIRS = 3, 100  # pairs of runs (one run of each model) at one size with one session of each model

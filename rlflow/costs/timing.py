@@ -27,9 +27,10 @@ from onnx import TensorProto, helper
 from rlflow.common.errors import first_line
 from rlflow.common.system import interruptions
 from rlflow.costs.kernel_layout import NoTimingOfItsOwn, block, is_scale, optimised
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.ir import ABSENT, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.onnx_reader import has_subgraph
-from rlflow.graph.onnx_runtime import random_inputs, session
+from rlflow.graph.onnx_runtime import session
 from rlflow.graph.onnx_writer import constant_cone, evaluate, to_model
 
 # Largest number of elements of an integer constant whose content is part of a signature. The content of longer integer

@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime, a test for its kernels, and random inputs; its failures become RLFlowErrors."""
+"""Sessions of ONNX Runtime and a test for its kernels; its failures become RLFlowErrors."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,9 @@ from onnx import helper
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.system import processor
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
-from rlflow.graph.limits import check_types
 from rlflow.graph.shapes import node_proto, type_proto
-from rlflow.graph.symbols import bind_shapes
 
 PROVIDERS = ["CPUExecutionProvider"]
-
-# Operators whose output has the same values as their first input, apart from its data type, shape and order.
-_CARRIERS = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Slice"}
 
 
 class Setup(NamedTuple):
@@ -166,90 +161,6 @@ def _accepts_node(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[st
 
 
 _HALF_TYPES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-
-
-def random_inputs(
-    model: onnx.ModelProto | Path | str, seed: int, shapes: Mapping[str, object] | None = None
-) -> dict[str, np.ndarray]:
-    """Return random values for the inputs of a model; equal seeds, input names, types and shapes give equal values.
-
-    Floats are standard normal, and booleans are fair coin flips. An integer input that Gather uses as indices is
-    uniform in [0, n), where n is the size of the gathered axis. Other integers are uniform in {0, 1}.
-
-    Args:
-      model: path of an ONNX file, or a ModelProto.
-      seed: seed of the random generator.
-      shapes: sizes of symbolic dimensions, as in `load_graph`.
-
-    Returns:
-      Input name → array.
-
-    Raises:
-      RLFlowError: the size of an input is unknown, or an input is not a numeric tensor.
-    """
-    if not isinstance(model, onnx.ModelProto):
-        model = onnx.load(model, load_external_data=False)
-    initializers = {tensor.name for tensor in model.graph.initializer}
-    values = bind_shapes([v for v in model.graph.input if v.name not in initializers], shapes or {})
-    rng = np.random.default_rng(seed)
-    arrays = {}
-    for value in sorted(values, key=lambda v: v.name):
-        tensor = value.type.tensor_type
-        shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-        check_types({value.name: TensorType(tensor.elem_type, shape)})
-        rows = _gathered_rows(model.graph, value.name) if tensor.elem_type in _INTEGERS else None
-        arrays[value.name] = random_array(rng, tensor.elem_type, shape, rows or 2, f"input '{value.name}'")
-    return {value.name: arrays[value.name] for value in values}
-
-
-_INTEGERS = {getattr(onnx.TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)}
-
-
-def random_array(
-    rng: np.random.Generator, dtype: int, shape: tuple[int, ...], rows: int = 2, what: str = "a tensor"
-) -> np.ndarray:
-    """Draw an array of standard normal floats, of integers uniform in [0, rows), or of fair booleans.
-
-    Args:
-      rng: the random generator.
-      dtype: onnx.TensorProto.DataType.
-      shape: shape of the array.
-      rows: exclusive upper bound on integers.
-      what: description of the array in the error message.
-
-    Raises:
-      RLFlowError: the type is not supported.
-    """
-    if dtype in _INTEGERS:
-        return rng.integers(0, rows, shape).astype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
-    if dtype == onnx.TensorProto.BOOL:
-        return rng.integers(0, 2, shape).astype(bool)
-    if dtype == onnx.TensorProto.FLOAT:
-        return rng.standard_normal(shape, np.float32)
-    if dtype in (onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16):
-        return rng.standard_normal(shape).astype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
-    known = onnx.TensorProto.DataType.values()
-    name = onnx.TensorProto.DataType.Name(dtype) if dtype in known else str(dtype)
-    raise RLFlowError(f"cannot make random values for {what} of type {name}")
-
-
-def _gathered_rows(graph: onnx.GraphProto, name: str) -> int | None:
-    """Return the smallest size of an axis that a Gather indexes by input `name`; None without such a Gather."""
-    values = (*graph.input, *graph.value_info)
-    dims = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
-    dims |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    carried, rows = {name}, []
-    for node in graph.node:  # in topological order
-        attributes = {a.name: a for a in node.attribute}
-        if node.op_type == "Constant" and "value" in attributes:
-            dims[node.output[0]] = list(attributes["value"].t.dims)
-        elif node.op_type == "Gather" and node.input[1] in carried and dims.get(node.input[0]):
-            rows.append(dims[node.input[0]][attributes["axis"].i if "axis" in attributes else 0])
-        elif node.op_type in _CARRIERS and node.input[0] in carried:
-            carried.add(node.output[0])
-        elif node.op_type in ("Cast", "Identity") and node.input[0] in dims:
-            dims[node.output[0]] = dims[node.input[0]]
-    return min((count for count in rows if count > 0), default=None)
 
 
 def machine() -> str:

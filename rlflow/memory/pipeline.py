@@ -30,9 +30,10 @@ from rlflow.costs import graph_cost
 from rlflow.costs.measured import measure
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.ir import ABSENT
 from rlflow.graph.onnx_reader import load_graph, model_files
-from rlflow.graph.onnx_runtime import Setup, machine, random_inputs
+from rlflow.graph.onnx_runtime import Setup, machine
 from rlflow.graph.onnx_writer import save_graph, with_shape
 from rlflow.graph.typical import Shapes, input_shapes, load_at
 from rlflow.memory.allocation import plan, priority_order, problem_of

@@ -32,8 +32,8 @@ from rlflow.costs.measured import TOGETHER, Ratio, ratio_of, ratios_in_turns
 from rlflow.costs.measurements import Measurements
 from rlflow.costs.target import target_of
 from rlflow.env.state import Task
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_reader import file_bytes
-from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation.ablation import Rewrites, pruned
 from rlflow.optimisation.anytime import BestSoFar

@@ -9,8 +9,9 @@ from onnx import numpy_helper
 
 from benchmarks import irregular
 from benchmarks.irregular import NETWORKS, OUTPUTS, hrnet, randwire, training, watts_strogatz
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.memory.allocation import default_order, problem_of
 from rlflow.memory.order_search import optimum
 

@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
+from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.onnx_runtime import Setup, run, session
 from rlflow.memory import pipeline
 from tests.commands import in_process, lines_without_progress
 from tests.memory.irregular import irregular, peaks

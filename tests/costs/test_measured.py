@@ -9,7 +9,8 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import measured
 from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, Ratio, Run, measure, ratio_of, run_memory
-from rlflow.graph.onnx_runtime import Setup, random_inputs
+from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.onnx_runtime import Setup
 from tests.costs.graphs import model
 
 ORDER = 0.025  # of two sessions of one file, the one that was made second can be faster by so much

@@ -15,9 +15,10 @@ from rlflow.costs.profiled import ProfiledCost
 from rlflow.env.features import OPS, OTHER_OP
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph import contrib
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.ir import TensorType
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_runtime import has_kernel, random_inputs, run, session
+from rlflow.graph.onnx_runtime import has_kernel, run, session
 from rlflow.graph.onnx_writer import save_graph, to_model
 from rlflow.optimisation.receipt import make_receipt, replay
 from rlflow.rules.apply import apply

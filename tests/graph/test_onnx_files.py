@@ -8,9 +8,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import onnx_writer
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.ir import Constant
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.graph.onnx_writer import save_graph, to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import load_rules

@@ -5,8 +5,9 @@ import pytest
 from rlflow.common import messages
 from rlflow.common.errors import RLFlowError
 from rlflow.env.graph_rewrite import EnvSpec
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.typical import input_shapes, load_at, typical_sizes
 
 TEXT = """

@@ -18,7 +18,8 @@ import numpy as np
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
-from rlflow.graph.onnx_runtime import PROVIDERS, random_inputs
+from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.onnx_runtime import PROVIDERS
 
 MODES = {"default": onnxruntime.ExecutionOrder.DEFAULT, "priority": onnxruntime.ExecutionOrder.PRIORITY_BASED}
 SECOND_RUN = "-- second run --"  # in the log

@@ -12,8 +12,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost, unit_of
 from rlflow.env.rewards import relative
 from rlflow.env.state import Task
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.graph.onnx_writer import save_model
 from rlflow.memory.allocation import kernels_of, problem_of, problem_of_kernels
 from rlflow.memory.cost import FRACTIONS, MemoryCost

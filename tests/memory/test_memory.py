@@ -9,8 +9,9 @@ import onnx
 import pytest
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_reader import load_graph, model_files
-from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
+from rlflow.graph.onnx_runtime import Setup, run, session
 from rlflow.graph.onnx_writer import copy_model
 from rlflow.memory.allocation import default_order, plan, priority_order, problem_of
 from rlflow.memory.ordered_files import added_by_runs, is_blocked, name_nodes, names, order_shown, reorder, same_bits

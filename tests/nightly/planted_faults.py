@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
-from rlflow.graph.onnx_runtime import random_inputs
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.optimisation.validate import relative_error
 from tests.nightly.fuzzing import interface
 

@@ -8,8 +8,9 @@ import onnxruntime
 import pytest
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.optimisation.validate.known_faults import KNOWN, ONNXRUNTIME, known_faults
 
 BY_NAME = {fault.name: onnx.parser.parse_model(fault.model) for fault in KNOWN}

@@ -6,8 +6,9 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from rlflow.env.state import Task
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.validate import validate
 from rlflow.optimisation.validate.findings import Findings

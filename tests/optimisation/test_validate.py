@@ -14,9 +14,10 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_json
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.receipt import make_receipt
 from rlflow.optimisation.validate import Finding, Findings, relative_error, validate

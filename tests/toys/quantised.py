@@ -7,7 +7,7 @@ import onnx
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from rlflow.graph.onnx_runtime import random_inputs
+from rlflow.graph.drawn_inputs import random_inputs
 
 # A branch around a depthwise convolution, joined in three ways; its channels shuffled, and a part of them pooled.
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,64,64] x) => (float[1,16] y, float[1,16,32,32] m)

@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 
 from rlflow.common.errors import RLFlowError
-from rlflow.graph.onnx_runtime import random_inputs
+from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.typical import sizes_text
 
 SHIFTS = (0, 1, -1)  # added to random inputs: an average over noise of mean 0 would hide a wrong weight

@@ -9,7 +9,8 @@ from rlflow.cli.main import main
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.costs import graph_cost
-from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules
 from rlflow.rules.rule import RuleSet
