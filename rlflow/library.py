@@ -211,7 +211,8 @@ def optimise(
                 folder, _name(model, folder), (), overrides, plain_shapes(shapes),
                 plain_number(seed), check_names,
             )  # fmt: skip
-            results, _ = search_and_deliver(opened, None, started, acted, learn_in_stages)
+            with opened.working():
+                results, _ = search_and_deliver(opened, None, started, acted, learn_in_stages)
             result = Optimised(opened.source, folder, results["eval"])
             _say(opened, results["eval"], with_files=run is not None)
     except BaseException:

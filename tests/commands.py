@@ -51,12 +51,14 @@ class Done(NamedTuple):
         """
         from rlflow.cli.main import parse
 
-        lines = self.err.splitlines()
+        lines = (
+            self.out if "result:" in self.out else self.err
+        ).splitlines()  # if the output is a page: standard error
         named = [ENDING.fullmatch(line) for line in lines]
         begins = max((k for k, line in enumerate(named) if line and line["name"] == "result"), default=None)
-        assert begins is not None and all(named[begins:]), self.err
+        assert begins is not None and all(named[begins:]), self
         result = {line["name"]: line["text"] for line in named[begins:]}
-        assert list(result)[-1] == "next", self.err
+        assert list(result)[-1] == "next", self
         following = shlex.split(result["next"])
         begins = [Path(word).name in ("run.py", "rlflow.cli", "rlflow") for word in following].index(True) + 1
         parse(following[begins:])  # exits if it does not accept the command

@@ -54,6 +54,7 @@ def optimise(path: Path) -> None:
         "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run",
         "--json", path / "results.json", "--seed", "7", *TINY,
     )  # fmt: skip
+    (path / "stdout.txt").write_text(done.out)
     (path / "stderr.txt").write_text(done.err)
     assert done.code == 0, done.err
     json.loads((path / "results.json").read_text())
@@ -61,7 +62,7 @@ def optimise(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def optimised(shared_folder) -> Path:
-    """Return a folder with faster.onnx, run/, results.json and stderr.txt of one `optimise` with PPO.
+    """Return a folder with faster.onnx, run/, results.json, stdout.txt and stderr.txt of one `optimise` with PPO.
 
     Tests that change the files must copy the folder first.
     """

@@ -37,6 +37,9 @@ def check_names(config) -> None:
     check_installed(f"the world model '{config.world_model.name}'", world_model_config(config.world_model).needs)
     kind = CONTROLLER_CONFIGS.get(config.controller.name)
     check_installed(f"the controller '{config.controller.name}'", kind.needs)
+    temperatures = config.dream.temperatures
+    if twice := [f"{value:g}" for k, value in enumerate(temperatures) if value in temperatures[:k]]:
+        raise RLFlowError(f"dream.temperatures holds {twice[0]} twice; one controller is trained for each temperature")
     if config.optimise.learn:
         controller_config(config)  # reports a wrong option before any search begins
     if config.iterations.count > 1 and config.world_model.mode == "online":
@@ -189,7 +192,9 @@ def controller_folder(run, temperature: float) -> Path:
     """Return controller/NAME-TEMPERATURE in the run folder, or controller/NAME-real if `controller.train_on` is "real".
     """
     options = run.config.controller
-    where = "real" if options.train_on == "real" else format(temperature, "g")
+    short = format(temperature, "g")
+    exact = short if float(short) == temperature else repr(temperature)
+    where = "real" if options.train_on == "real" else exact
     return run.path / "controller" / f"{options.name}-{where}"
 
 

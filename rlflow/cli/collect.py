@@ -20,7 +20,7 @@ def run(parsed) -> dict:
     from controllers.stages.learn import collect_lines
 
     chosen = [f"collect.executor={parsed.executor}"] if parsed.executor else []
-    opened = open_run(parsed, parsed.run, chosen)
-    results = learn.collect(opened)
-    ending(collect_lines(opened, results), "train-wm", "--run", opened.path)
+    with open_run(parsed, parsed.run, chosen) as opened:
+        results = learn.collect(opened)
+        ending(collect_lines(opened, results), "train-wm", "--run", opened.path)
     return results

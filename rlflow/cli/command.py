@@ -4,7 +4,9 @@ The last lines are the result, its certainty, the files written, and the suggest
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
@@ -127,19 +129,23 @@ def add_iterations(command: argparse.ArgumentParser) -> None:
 EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx")
 
 
-def ending(lines: Mapping[str, object], *following: object) -> None:
-    """Print the last lines of a command.
+def ending(lines: Mapping[str, object], *following: object, is_piped: bool = False) -> None:
+    """Print the last lines of a command to standard output.
 
     Args:
       lines: name of a line → its text, in the order of printing: "result", "sure" (the certainty of the result), then
         the written files, each named by its content ("model", "report", …).
       *following: the words of the suggested next command, without the program's name.
+      is_piped: True if standard output is the content of a file, such as a page. The lines then go to standard error.
     """
-    say_lines({**lines, "next": command(*following)})
+    say_lines({**lines, "next": command(*following)}, sys.stderr if is_piped else sys.stdout)
 
 
-def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
-    """Open the `RunFolder` of a command that has the arguments of `add_options`.
+@contextmanager
+def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator:
+    """Open the `RunFolder` of a command that has the arguments of `add_options`, for the work of a `with` block.
+
+    If the block raises RLFlowError, the folder stays as it was (`RunFolder.working`).
 
     Args:
       parsed: the parsed arguments.
@@ -151,9 +157,12 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
     from rlflow.runs.folder import RunFolder
 
     overrides = [*parsed.overrides, *chosen, *changed_options(parsed, {"fix": "fix"})]
-    return RunFolder.open(
+    is_new = not Path(folder).exists()
+    run = RunFolder.open(
         folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
     )
+    with run.working(is_new):
+        yield run
 
 
 def following(run, outcome: dict, out: Path | str) -> tuple:

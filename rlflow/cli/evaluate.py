@@ -22,8 +22,8 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    opened = open_run(parsed, parsed.run, changed_options(parsed, {"accept": "eval.accept"}))
-    return judge_world_model(opened) if parsed.what == "world-model" else judge_controllers(opened)
+    with open_run(parsed, parsed.run, changed_options(parsed, {"accept": "eval.accept"})) as opened:
+        return judge_world_model(opened) if parsed.what == "world-model" else judge_controllers(opened)
 
 
 def judge_controllers(run) -> dict:

@@ -84,12 +84,12 @@ def run(parsed) -> dict:
     from worldmodel.run_pages import pages
 
     out, started = Path(parsed.out), time.monotonic()
-    opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed))
-    results, stopped = search_and_deliver(opened, out, started, acted, learn)
-    outcome = results["eval"]
-    lines = pages(opened, outcome)  # after the file is written, because the pages describe it
-    again = ("optimise", opened.config.model, "--out", out, "--run", opened.path)
-    ending(lines | {"model": out}, *(again if stopped else following(opened, outcome, out)))
+    with open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed)) as opened:
+        results, stopped = search_and_deliver(opened, out, started, acted, learn)
+        outcome = results["eval"]
+        lines = pages(opened, outcome)  # after the file is written, because the pages describe it
+        again = ("optimise", opened.config.model, "--out", out, "--run", opened.path)
+        ending(lines | {"model": out}, *(again if stopped else following(opened, outcome, out)))
     return results
 
 

@@ -94,7 +94,7 @@ def run_picture(parsed) -> dict:
     rules = load_rules(families())
     drawn = picture(rules[rules.index(parsed.name)])
     print(drawn)
-    ending({"result": f"{parsed.name} as a Mermaid diagram"}, "rules", "prove", parsed.name)
+    ending({"result": f"{parsed.name} as a Mermaid diagram"}, "rules", "prove", parsed.name, is_piped=True)
     return {"name": parsed.name, "mermaid": drawn}
 
 
@@ -112,7 +112,7 @@ def run_docs(parsed) -> dict:
     else:
         print(text)
     lines = {"result": f"{len(rules)} rules, {len(proved)} of them proved"}
-    ending(lines | ({"page": parsed.out} if parsed.out else {}), "rules", "prove")
+    ending(lines | ({"page": parsed.out} if parsed.out else {}), "rules", "prove", is_piped=not parsed.out)
     return {"hash": rules.hash, "page": text}
 
 
@@ -155,5 +155,5 @@ def run_enumerate(parsed) -> dict:
         ending(lines | {"rules": parsed.out}, "rules", "list")
     else:
         print(report.rules)
-        ending(lines, *again, "--seconds", f"{parsed.seconds:g}", "--out", "generated.rules")
+        ending(lines, *again, "--seconds", f"{parsed.seconds:g}", "--out", "generated.rules", is_piped=True)
     return asdict(report)

@@ -24,9 +24,9 @@ def run(parsed) -> dict:
     from controllers.stages import learn
     from controllers.stages.learn import controller_lines
 
-    opened = open_run(parsed, parsed.run, chosen_models(parsed))
-    results = learn.train_controller(opened)
-    ending(controller_lines(opened, results), "eval", "--run", opened.path)
+    with open_run(parsed, parsed.run, chosen_models(parsed)) as opened:
+        results = learn.train_controller(opened)
+        ending(controller_lines(opened, results), "eval", "--run", opened.path)
     return results
 
 

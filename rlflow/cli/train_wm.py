@@ -23,7 +23,7 @@ def run(parsed) -> dict:
     from controllers.stages import learn
     from controllers.stages.learn import world_model_lines
 
-    opened = open_run(parsed, parsed.run, changed_options(parsed, {"iterations": "iterations.count"}))
-    results = learn.train_world_model(opened)
-    ending(world_model_lines(opened, results), "train-controller", "--run", opened.path)
+    with open_run(parsed, parsed.run, changed_options(parsed, {"iterations": "iterations.count"})) as opened:
+        results = learn.train_world_model(opened)
+        ending(world_model_lines(opened, results), "train-controller", "--run", opened.path)
     return results

@@ -1,9 +1,9 @@
 """Messages for the user: lines, progress bars, command lines to run next, and escaped text for Markdown.
 
-`say` and `progress_bar` write to standard error, so that standard output contains only results. On a terminal, progress
-is a bar that disappears at the end. If standard error is a log file, progress is one line every LOG_SECONDS. `program`
-and `command` return the name of this program as the user called it: `rlflow`, `python run.py` or `python -m
-rlflow.cli`. `escaped` makes names from untrusted models safe in Markdown.
+`say` and `progress_bar` write to standard error by default, so that standard output contains only results. On a
+terminal, progress is a bar that disappears at the end. If standard error is a log file, progress is one line every
+LOG_SECONDS. `program` and `command` return the name of this program as the user called it: `rlflow`, `python run.py` or
+`python -m rlflow.cli`. `escaped` makes names from untrusted models safe in Markdown.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -65,12 +65,17 @@ def progress_bar(total: int | None, description: str, unit: str) -> "tqdm":
     )
 
 
-def say(text: str) -> None:
-    """Write a line for the user to standard error."""
+def say(text: str, output: IO[str] | None = None) -> None:
+    """Write a line for the user above the progress bars.
+
+    Args:
+      text: the line.
+      output: the stream; standard error by default.
+    """
     from tqdm import tqdm
 
     if not is_silent():
-        tqdm.write(text, file=sys.stderr)
+        tqdm.write(text, file=output or sys.stderr)
 
 
 def say_once(text: str) -> None:
@@ -177,6 +182,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def say_lines(lines: Mapping[str, object]) -> None:
+def say_lines(lines: Mapping[str, object], output: IO[str] | None = None) -> None:
+    """Write named lines, such as the result and the files of a command.
+
+    Args:
+      lines: name of a line → its text.
+      output: the stream; standard error by default.
+    """
     for name, text in lines.items():
-        say(f"{name + ':':8} {text}")
+        say(f"{name + ':':8} {text}", output)

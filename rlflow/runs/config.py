@@ -230,7 +230,9 @@ def load_config(
         value has a wrong type or range, or a value contains an interpolation of OmegaConf (`${…}`).
     """
     config = OmegaConf.create(tree().defaults)
-    layers = [(str(path), read_options(path)) for path in ([base] if base else []) + list(files)]
+    layers = []
+    for path in [*([base] if base else []), *files]:
+        layers.append((str(path), _expanded(OmegaConf.to_container(read_options(path)), tree())))
     for text in overrides:
         key, equals, _ = text.partition("=")
         if not equals or not key:
@@ -265,6 +267,25 @@ def read_options(path: Path | str) -> DictConfig:
     if not isinstance(config, DictConfig):
         raise RLFlowError(f"{path} is not a mapping of options")
     return config
+
+
+def _expanded(values: Mapping, group: Group) -> DictConfig:
+    """Return options with each dotted key as nested groups: {"env": {"alpha": 0.5}} for {"env.alpha": 0.5}.
+
+    Args:
+      values: the options in the group; unknown ones are kept.
+      group: the group.
+    """
+    result = OmegaConf.create({})
+    for key, value in values.items():
+        first, dot, rest = str(key).partition(".")
+        if dot and key not in group.entries:
+            key, value = first, {rest: value}
+        entry = group.entries.get(key)
+        if isinstance(value, Mapping) and isinstance(entry, Group):
+            value = _expanded(value, entry)
+        result = OmegaConf.merge(result, {key: value})
+    return result
 
 
 def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
@@ -315,7 +336,7 @@ def asks_to_learn(files: Iterable[Path | str], overrides: Iterable[str]) -> bool
       files: YAML files of options.
       overrides: texts KEY=VALUE.
     """
-    groups = [group for path in files for group in read_options(path)]
+    groups = [str(key).partition(".")[0] for path in files for key in read_options(path)]
     groups += [text.partition("=")[0].partition(".")[0] for text in overrides]
     return not LEARNING.isdisjoint(groups)
 

@@ -1,9 +1,11 @@
 """The folder of a run: its model, its resolved config, and the results of each stage."""
 
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -13,9 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import file_hash, read_json, remove_abandoned, write_json, write_text
+from rlflow.common.files import file_hash, read_json, remove_abandoned, write_bytes, write_json, write_text
 from rlflow.common.messages import ROOT, command
-from rlflow.common.system import usable_cores
+from rlflow.common.system import lock, usable_cores
 from rlflow.common.task import ONE_SHOT, Observes, Task, TaskSpec
 from rlflow.runs.config import kind_of, load_config, other_groups
 from rlflow.tasks import TASKS
@@ -24,6 +26,8 @@ PACKAGES = (
     "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium",
     "cma",
 )  # fmt: skip
+LOCK = ".lock"  # file that the working command of a run holds locked
+_WORKING: set[Path] = set()  # the folders in which this process works
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 # Options that may differ between the runs whose episodes train one world model.
 OWN_TO_A_RUN = ("seed", "by_rule", "shapes", "fix")
@@ -50,8 +54,8 @@ class RunFolder:
     ) -> "RunFolder":
         """Create the folder, or open an existing one with its stored config and the given changes.
 
-        A new folder gets its files only after the config is accepted by `check` and the task can be built from it. A
-        wrong option in the first command therefore does not remain in the stored config.
+        The given changes are stored when a command begins to work in the folder (`working`). If the folder is new and
+        the model or an option is refused, no folder is left.
 
         Args:
           path: the folder.
@@ -82,17 +86,14 @@ class RunFolder:
         if identity.exists():
             source = _same_model(path, read_json(identity), config, task)
         else:
-            source = specs.fetch(config.model, config.seed, path)
-            specs.of(config, source).make_task()
-            digest = file_hash(*specs.files(source))
-            write_json(
-                identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task}
-            )
-        remove_abandoned(path)
-        run = cls(path, config, source)
-        write_text(held, OmegaConf.to_yaml(config))
-        write_json(path / "versions.json", versions())
-        return run
+            with _nothing_left_of(path):
+                source = specs.fetch(config.model, config.seed, path)
+                specs.of(config, source).make_task()
+                digest = file_hash(*specs.files(source))
+                write_json(
+                    identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task}
+                )
+        return cls(path, config, source)
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -162,10 +163,50 @@ class RunFolder:
           The stored results with the entries `stage` and `seconds`, the duration without earlier interrupted attempts.
         """
         started = time.monotonic()
-        results = work()
-        results = {"stage": name, **results, "seconds": time.monotonic() - started}
-        write_json(self.path / f"{name}.json", results)
+        with self.working():
+            results = work()
+            results = {"stage": name, **results, "seconds": time.monotonic() - started}
+            write_json(self.path / f"{name}.json", results)
         return results
+
+    @contextmanager
+    def working(self, is_new: bool = False) -> Iterator[None]:
+        """Store the config of this run and lock the folder during the `with` block.
+
+        If the block raises RLFlowError, the config that was stored before comes back. After a kill or an interruption
+        the new config stays, so that the command can be continued. An inner block, such as a stage of `optimise`,
+        changes nothing.
+
+        Args:
+          is_new: True to remove the folder after an RLFlowError if it holds no results.
+
+        Raises:
+          RLFlowError: another command works in the folder.
+        """
+        held, folder = self.path / "config.yaml", self.path.resolve()
+        if folder in _WORKING:
+            yield
+            return
+        with open(self.path / LOCK, "ab") as file:
+            if not _is_free(file):
+                raise RLFlowError(
+                    f"another command works in {self.path}; wait until it ends, or name another folder with --run"
+                )
+            before = held.read_bytes() if held.exists() else None
+            remove_abandoned(self.path)
+            write_text(held, OmegaConf.to_yaml(self.config))
+            write_json(self.path / "versions.json", versions())
+            _WORKING.add(folder)
+            try:
+                yield
+            except RLFlowError:
+                if before is not None:
+                    write_bytes(held, before)
+                elif is_new and _has_no_results(self.path):
+                    shutil.rmtree(self.path, ignore_errors=True)
+                raise
+            finally:
+                _WORKING.remove(folder)
 
     def results(self, stage: str) -> dict | None:
         file = self.path / f"{stage}.json"
@@ -177,6 +218,32 @@ class RunFolder:
             first = command(stage, "--run", self.path)
             raise RLFlowError(f"{self.path} has no finished '{stage}'; run `{first}` first")
         return result
+
+
+def _is_free(file) -> bool:
+    """Lock an open file, and return False if another process has locked it."""
+    try:
+        return lock(file, wait=False)
+    except OSError:  # a file system without locks
+        return True
+
+
+def _has_no_results(path: Path) -> bool:
+    """Return True if a run folder holds only the files with which a run begins."""
+    begun = ("config.yaml", "model.json", "versions.json", LOCK)
+    return all(file.name in begun or file.name.startswith("model.onnx") for file in path.iterdir())
+
+
+@contextmanager
+def _nothing_left_of(path: Path) -> Iterator[None]:
+    """Remove a folder that the `with` block has created if the block raises an exception."""
+    was_there = path.exists()
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def task_of(config: DictConfig) -> dict:

@@ -15,8 +15,11 @@ from tests.commands import MOST_LINES, Done, in_process, lines_without_progress
 
 def test_learning_and_all_prints_few_lines_of_which_the_last_five_say_it_all(optimised):
     """The command line of `make demo`, on a tiny model."""
-    done = Done(0, "", (optimised / "stderr.txt").read_text())
-    lines, result = lines_without_progress(done.err), json.loads((optimised / "results.json").read_text())["eval"]
+    done = Done(0, *((optimised / f"{name}.txt").read_text() for name in ("stdout", "stderr")))
+    lines, result = (
+        lines_without_progress(done.err + done.out),
+        json.loads((optimised / "results.json").read_text())["eval"],
+    )
     assert len(lines) <= MOST_LINES and not any(line.startswith("|") for line in lines), done.err
     gain = result["candidates"][result["delivered"]]["estimated_improvement_percent"]
     ending = done.ending
@@ -55,6 +58,8 @@ def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(
     ending = done.ending
     assert done.code == ("tiny_squeezenet1_1" in words and "validate" in words), done.err
     assert len(lines_without_progress(done.err)) <= 6
+    is_page = words in ("rules picture conv-batchnorm",)
+    assert ("result:" in done.err) is is_page and ("result:" in done.out) is not is_page
     for name, text in ending.items():
         if name not in ("result", "sure", "next"):
             assert (tmp_path / text).exists(), (name, text)

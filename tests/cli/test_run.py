@@ -147,7 +147,7 @@ def test_the_receipt_of_a_run_replays_to_the_same_bytes(optimised, tmp_path):
         tmp_path / "new" / "x.onnx",
         "--json", tmp_path / "x.json", PYTHONHASHSEED="99",
     )  # fmt: skip
-    assert done.code == 0 and "byte for byte" in done.err
+    assert done.code == 0 and "byte for byte" in done.out
     assert (tmp_path / "new" / "x.onnx").read_bytes() == (optimised / "faster.onnx").read_bytes()
     receipt = json.loads((folder / "eval" / "receipt.json").read_text())
     assert json.loads((tmp_path / "x.json").read_text())["model_sha256"] == receipt["model_sha256"]
@@ -261,7 +261,7 @@ def test_without_learning_a_model_without_gain_comes_back_with_its_weights(tmp_p
     source, out = plain_model(tmp_path / "in", external=True), tmp_path / "out" / "same.onnx"
     options = "cost.name=analytic", "eval.measure_seconds=0"
     done = in_process(capsys, "optimise", source, "--out", out, "--run", tmp_path / "run", *options)
-    assert done.code == 0 and "No gain: no gain was found; the original is returned" in done.err, done.err
+    assert done.code == 0 and "No gain: no gain was found; the original is returned" in done.out, done.err
     assert out.read_bytes() == source.read_bytes()
     assert (out.parent / "weights.bin").read_bytes() == (source.parent / "weights.bin").read_bytes()
 
@@ -278,7 +278,7 @@ def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path,
     results = json.loads((tmp_path / "r.json").read_text())
     assert "collect" not in results and results["train-wm"]["mode"] == "online"
     assert results["eval"]["delivered"] == "original" and "no gain" in results["eval"]["reason"]
-    assert "No gain: no gain was found; the original is returned" in done.err
+    assert "No gain: no gain was found; the original is returned" in done.out
     assert out.read_bytes() == source.read_bytes()
     assert (out.parent / "weights.bin").read_bytes() == (source.parent / "weights.bin").read_bytes()
     assert validate(source, out).ok

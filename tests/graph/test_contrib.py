@@ -92,8 +92,8 @@ def test_the_switch_leaves_out_what_introduces_another_domain(tmp_path):
     assert {rule.name for rule in tasks[0].rules} == {rule.name for rule in tasks[1].rules} - introducing[1]
     parsed = make_parser().parse_args(["optimise", "tiny_bert_base", "--out", "x.onnx", "--standard-operators-only"])
     parsed.overrides = []
-    run_folder = open_run(parsed, tmp_path / "run", chosen_options(parsed))
-    assert run_folder.spec.standard_operators_only
+    with open_run(parsed, tmp_path / "run", chosen_options(parsed)) as run_folder:
+        assert run_folder.spec.standard_operators_only
 
 
 @pytest.mark.parametrize(

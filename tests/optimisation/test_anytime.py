@@ -435,7 +435,8 @@ def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
     for arguments, learns in ((said, True), ([], False)):
         parsed, rest = make_parser().parse_known_args(["optimise", "tiny_resnet18", "--out", "x.onnx", *arguments])
         parsed.overrides = [*rest, "cost.name=analytic"]
-        assert open_run(parsed, tmp_path / str(learns), chosen_options(parsed)).config.optimise.learn is learns
+        with open_run(parsed, tmp_path / str(learns), chosen_options(parsed)) as run:
+            assert run.config.optimise.learn is learns
     assert not asks_to_learn([], ["search.beam.width=1", "seed=3"])
 
 
@@ -464,7 +465,7 @@ def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys,
 def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, monkeypatch):
     with dying(monkeypatch, KeyboardInterrupt, 0):
         done, out, results = optimise(capsys, model, *FAST)
-    assert done.code == 0 and out.read_bytes() == model.read_bytes() and "the original is returned" in done.err
+    assert done.code == 0 and out.read_bytes() == model.read_bytes() and "the original is returned" in done.out
 
 
 def test_stopped_before_a_search_has_begun_it_writes_the_original_and_its_pages(capsys, model, monkeypatch):
@@ -473,7 +474,7 @@ def test_stopped_before_a_search_has_begun_it_writes_the_original_and_its_pages(
 
     monkeypatch.setattr(anytime, "start_of", stops)
     done, out, _ = optimise(capsys, model, *FAST)
-    assert done.code == 0 and out.read_bytes() == model.read_bytes() and "no gain was found" in done.err, done.err
+    assert done.code == 0 and out.read_bytes() == model.read_bytes() and "no gain was found" in done.out, done.err
     assert (out.parent / "faster.run" / "eval" / "report.html").exists()
 
 
@@ -542,7 +543,7 @@ def test_stopped_it_writes_what_a_short_measurement_shows(capsys, model, monkeyp
     with dying(monkeypatch, KeyboardInterrupt, 130):
         done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=10", "--accept", accept)
     assert done.code == 0 and seconds == [anytime.SHORT_MEASUREMENT] and results["eval"]["delivered"] == delivered
-    assert (out.read_bytes() == model.read_bytes()) is (delivered == "original") and said in done.err
+    assert (out.read_bytes() == model.read_bytes()) is (delivered == "original") and said in done.out
 
 
 @pytest.fixture
@@ -660,7 +661,7 @@ def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_
 
     first, again, whole = Clockwork(5, stop), Clockwork(0, None), Clockwork(0, None)
     done, out, results = optimised("run", first)
-    assert done.code == 0 and f"stopped ({why})" in done.err and "the original is returned" in done.err, done.err
+    assert done.code == 0 and f"stopped ({why})" in done.out and "the original is returned" in done.out, done.err
     assert out.read_bytes() == model.read_bytes() and results["eval"]["delivered"] == "original" and first.calls == 5
     monkeypatch.setattr(profiled, "time", time)
     done, out, results = optimised("run", again)

@@ -443,7 +443,7 @@ def test_the_command_answers_with_its_exit_status(capsys, tmp_path):
     assert in_process(capsys, "validate", a, a, "--exact", "--seed", "7").code == 0
     done = in_process(capsys, "validate", a, b, "--json", tmp_path / "found.json")
     assert (
-        done.code == 1 and "do NOT compute the same" in done.err and "FAILED" in done.out and "error:" not in done.err
+        done.code == 1 and "do NOT compute the same" in done.out and "FAILED" in done.out and "error:" not in done.err
     )
     assert json.loads((tmp_path / "found.json").read_text())["ok"] is False
     assert in_process(capsys, "validate", a, b, "--tolerance", "9").code == 0

@@ -184,7 +184,7 @@ def test_what_cannot_be_compared_is_refused_with_one_line(folders, tmp_path, cap
 
 def test_the_command_writes_everything_into_its_folder(folders, tmp_path, capsys):
     done = in_process(capsys, "report", *folders, "--out", tmp_path / "out", "--json", tmp_path / "r.json")
-    assert done.code == 0 and "report.html" in done.err
+    assert done.code == 0 and "report.html" in done.out
     assert json.loads((tmp_path / "r.json").read_text()) == read_json(tmp_path / "out" / "comparison.json")
     assert in_process(capsys, "report", *folders, "--out", tmp_path / "out").code == 0  # the folder may be there
     names = {path.name for path in (tmp_path / "out").iterdir()}

@@ -401,3 +401,33 @@ def test_sizes_in_words_are_read_as_they_were_said():
 def test_shapes_that_are_refused(text):
     with pytest.raises(RLFlowError, match="--shape takes NAME=128, NAME=16,128 or NAME=1x128"):
         parse_shapes([text])
+
+
+# -- dotted keys in files --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [
+    "controller.ppo.updates: 5", "controller: {ppo.updates: 5}", "controller: {ppo: {updates: 5}}",
+    "controller.ppo: {updates: 5}", "controller.ppo: {updates: 4}\ncontroller: {ppo.updates: 5}",
+    "controller.name: ppo\ncontroller: {ppo: {updates: 5}}\nenv.max_steps: 7",
+    "controller: {name: ppo}\ncontroller.ppo.updates: 5",
+])  # fmt: skip
+def test_a_file_may_name_an_option_by_its_dotted_name(tmp_path, text):
+    (tmp_path / "x.yaml").write_text(text)
+    config = load_config([tmp_path / "x.yaml"])
+    assert config.controller.ppo.updates == 5
+    assert config.controller.name == ("ppo" if "name" in text else load_config().controller.name)
+    assert config.env.max_steps == (7 if "env" in text else load_config().env.max_steps)
+
+
+def test_names_in_a_model_keep_their_dots_and_unknown_names_are_refused(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("shapes: {x.1: 4}\nshapes.batch: 3")
+    assert OmegaConf.to_container(load_config([file]).shapes) == {"x.1": 4, "batch": 3}
+    for text in ("controller.ppo.update: 5", "controller: {ppo.update: 5}", "controller.ppo: {update: 5}"):
+        file.write_text(text)
+        assert "unknown option 'controller.ppo.update'; did you mean 'controller.ppo.updates'?" in refusal(files=[file])
+    file.write_text("controller.ppo.updates: '${seed}'")
+    assert "interpolation" in refusal(files=[file])
+    file.write_text("controller.ppo: 5")
+    assert "'controller.ppo' is a group of options" in refusal(files=[file])

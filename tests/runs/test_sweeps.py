@@ -420,13 +420,13 @@ def test_the_next_command_reports_every_seed_of_the_best_trial(tmp_path, capsys)
     trials = played(sweep, folder, Fake(rate))
     winner = best(sweep, summary(trials))
     end_with(rows(sweep, trials, folder), winner, folder, "x.yaml")
-    said = capsys.readouterr().err.splitlines()[-1]
+    said = capsys.readouterr().out.splitlines()[-1]
     runs = shlex.split(said.split(" report ")[1].split(" --out ")[0])
     assert [str(path.resolve()) for path in map(Path, runs)] == [
         str(path.resolve()) for path in trials[winner["trial"]].folders.values()
     ]
     end_with([], None, folder, "x.yaml")
-    assert " sweep x.yaml --run " in capsys.readouterr().err
+    assert " sweep x.yaml --run " in capsys.readouterr().out
 
 
 def test_optuna_reads_the_same_trials(tmp_path):

@@ -57,7 +57,7 @@ def test_measured_against_the_original(capsys, tmp_path, model):
         capsys, model, tmp_path / "out.onnx", "--measure", "eval.measure_seconds=0.2", "eval.sessions=2", "--json",
         result,
     )  # fmt: skip
-    assert done.code == 0 and "of the original's latency" in done.err
+    assert done.code == 0 and "of the original's latency" in done.out
     assert json.loads(result.read_text())["candidates"]["greedy"]["measured"]["ratio"] > 0
 
 

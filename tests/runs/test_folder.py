@@ -1,0 +1,81 @@
+"""A command that ends with an error leaves its run folder as it was, and only one command works in a folder."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rlflow.common.errors import RLFlowError
+from rlflow.runs.folder import LOCK, RunFolder
+from tests.commands import ROOT, in_process
+
+MODEL = "tiny_squeezenet1_1"
+
+
+def refused() -> dict:
+    raise RLFlowError("refused")
+
+
+def test_refused_options_are_not_stored_and_accepted_ones_are(tmp_path):
+    path = tmp_path / "run"
+    RunFolder.open(path, MODEL, overrides=["cost.name=analytic"]).stage("search", dict)
+    before = (path / "config.yaml").read_bytes()
+    with pytest.raises(RLFlowError, match="refused"):
+        RunFolder.open(path, overrides=["controller.name=ppo"]).stage("eval", refused)
+    assert (path / "config.yaml").read_bytes() == before and not (path / "eval.json").exists()
+    RunFolder.open(path, overrides=["controller.name=ppo"]).stage("eval", dict)
+    assert RunFolder.open(path).config.controller.name == "ppo"
+
+
+def test_an_interrupted_command_keeps_its_options(tmp_path):
+    def interrupted() -> dict:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RunFolder.open(tmp_path / "run", MODEL, overrides=["env.max_steps=7"]).stage("collect", interrupted)
+    assert RunFolder.open(tmp_path / "run").config.env.max_steps == 7
+
+
+@pytest.mark.parametrize("words", [
+    ("train-wm", "--run", "{run}", "--model", MODEL), ("eval", "--run", "{run}", "--model", MODEL),
+    ("train-controller", "--run", "{run}", "--model", MODEL), ("collect", "--run", "{run}", "--model", "no_such_model"),
+    ("optimise", MODEL, "--out", "{out}", "--run", "{run}", "task.name=ordering"),
+    ("optimise", MODEL, "--out", "{out}", "--run", "{run}", "--receipt", "{out}"),
+])  # fmt: skip
+def test_a_refused_first_command_leaves_no_folder(tmp_path, capsys, words):
+    run, out = tmp_path / "run", tmp_path / "out.onnx"
+    done = in_process(capsys, *(word.format(run=run, out=out) for word in words), "cost.name=analytic")
+    assert done.error and list(tmp_path.iterdir()) == []
+
+
+def test_results_of_a_new_run_outlive_an_error(tmp_path):
+    def fails_later() -> dict:
+        (tmp_path / "run" / "episodes").mkdir()
+        return refused()
+
+    with pytest.raises(RLFlowError):
+        RunFolder.open(tmp_path / "run", MODEL, overrides=["env.max_steps=7"]).stage("collect", fails_later)
+    assert (tmp_path / "run" / "episodes").exists() and RunFolder.open(tmp_path / "run").config.env.max_steps == 7
+
+
+def test_a_second_command_in_a_folder_is_refused_until_the_first_has_ended(tmp_path):
+    run = RunFolder.open(tmp_path / "run", MODEL)
+    run.stage("search", dict)
+    other = RunFolder.open(tmp_path / "run", overrides=["eval.accept=equal"])
+    before = (tmp_path / "run" / "config.yaml").read_bytes()
+    program = "import sys; from rlflow.common.system import lock\n"
+    program += "file = open(sys.argv[1], 'ab'); print(lock(file), flush=True); input()"
+    words = [sys.executable, "-c", program, tmp_path / "run" / LOCK]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as first:
+        assert first.stdout.readline() == "True\n"
+        with pytest.raises(RLFlowError, match="another command works in"):
+            other.stage("eval", dict)
+        first.communicate("\n")
+    assert (tmp_path / "run" / "config.yaml").read_bytes() == before
+    other.stage("eval", dict)
+
+
+def test_a_stage_inside_a_command_needs_no_second_lock(tmp_path):
+    run = RunFolder.open(tmp_path / "run", MODEL)
+    with run.working():
+        assert run.stage("search", lambda: {"n": 1})["n"] == 1
