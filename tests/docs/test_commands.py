@@ -122,7 +122,7 @@ def run(step: Step, capsys) -> None:
     if step.script:
         run_script(step, capsys)
     elif step.words[0] == "rlflow":
-        assert main(list(step.words[1:])) == 0, f"{where(step)}: {capsys.readouterr().err}"
+        assert main(list(step.words[1:])) == 0, f"{where(step)}: {''.join(capsys.readouterr())}"
     elif step.words[:2] == ("python", "-m"):
         parse_module(step)
     elif step.words[0] == "tensorboard":
