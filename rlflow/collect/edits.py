@@ -28,8 +28,9 @@ from rlflow.env.features import (
 )
 from rlflow.env.state import RewriteState
 from rlflow.graph.ir import ABSENT, Graph, Node
-from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
+from rlflow.rules.apply import operands, rewired_tensors
 from rlflow.rules.match import Match, attributes_of
+from rlflow.rules.segments import facts
 
 # Version of packed edits. It must also increase if signatures are computed differently, because a trained model stores
 # signatures.
@@ -199,8 +200,7 @@ def _tensor_record(graph: Graph, views: list[Graph], tensor: int) -> TensorRecor
       views: the graph at each of the typical sizes.
       tensor: id of the tensor.
     """
-    known, constant = graph.types.get(tensor), graph.constants.get(tensor)
-    content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
+    known, content = facts(graph, tensor)
     if known is None:
         return TensorRecord(tensor, _hash((None, bool(content))), _hash((None, content)) & ~1, -1)
     dtype_and_rank = known.dtype, None if known.shape is None else len(known.shape)

@@ -22,9 +22,10 @@ from rlflow.costs import NodeCost
 from rlflow.env import BATCHED, MOVES
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.ir import Graph, Node
-from rlflow.rules.apply import apply, apply_all, content_of_constant, independent, match_signature, operands
+from rlflow.rules.apply import apply, apply_all, independent, match_signature, operands
 from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
+from rlflow.rules.segments import Segment, facts
 
 
 def _updated_signatures(known: dict[int, int], graph: Graph, touched: Iterable[int]) -> dict[int, int]:
@@ -50,12 +51,8 @@ def _signature(graph: Graph, node: Node) -> int:
     It is a hash of the operator, its attributes, the types of its inputs and outputs, the content of small constant
     inputs, and the number of readers of each output.
     """
-    read = []
-    for tensor in node.reads():
-        constant = graph.constants.get(tensor)
-        content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
-        read.append((graph.types.get(tensor), content))
-    made = [(graph.types.get(t), t in graph.outputs, len(graph.consumers.get(t, ()))) for t in node.outputs]
+    read = [facts(graph, tensor) for tensor in node.reads()]
+    made = [(graph.types.get(t), t in graph.output_set, len(graph.consumers.get(t, ()))) for t in node.outputs]
     return hash((node.key(), node.constant, *read, *made))
 
 
@@ -317,8 +314,8 @@ class CompoundReplay:
         names, bindings = self.names, dict(choice.bindings)
         for name in self.rules[choice.xfer_id].tensor_names:
             value = bindings[name]
-            several = isinstance(value, tuple)
-            bindings[name] = tuple([names.get(t, t) for t in value]) if several else names.get(value, value)
+            several = isinstance(value, Segment)
+            bindings[name] = value.renamed(lambda t: names.get(t, t)) if several else names.get(value, value)
         return Match(choice.xfer_id, tuple([names.get(n, n) for n in choice.nodes]), bindings, choice.plan)
 
 

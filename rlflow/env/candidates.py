@@ -23,7 +23,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.features import N_OPS, operator_id
 from rlflow.env.state import RewriteState
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType, TypesAt
-from rlflow.rules.apply import apply, operands
+from rlflow.rules.apply import apply, bound_operands, flat
 from rlflow.rules.match import Match
 from rlflow.rules.rule import Rule
 
@@ -145,7 +145,7 @@ class _After:
     """
 
     def __init__(self, graph: Graph, rule: Rule, match: Match):
-        bound, self.plan = operands(graph, rule, match.nodes, match.bindings), match.plan
+        bound, self.plan = bound_operands(graph, rule, match.nodes, match.bindings), match.plan
 
         def real(number: int) -> int:
             return -2 - number if number >= 0 else number if number == ABSENT else bound[-2 - number]
@@ -153,7 +153,7 @@ class _After:
         self.graph, self.replaced = graph, bound[len(bound) - len(rule.replaced) :]
         self.instead = {real(old): real(new) for old, new in self.plan.rewired}
         self.new = {~k: node for k, node in enumerate(self.plan.added)}
-        self._reads = {n: [real(t) for t in node.inputs if t != ABSENT] for n, node in self.new.items()}
+        self._reads = {n: [*flat(real(t) for t in node.inputs if t != ABSENT)] for n, node in self.new.items()}
         self._gives = {n: [real(t) for t in node.outputs if t != ABSENT] for n, node in self.new.items()}
         self._made = {tensor: n for n, given in self._gives.items() for tensor in given}
         self._olds: dict[int, list[int]] = {}  # tensor → the tensors that the rewrite replaces by this tensor

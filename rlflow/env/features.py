@@ -18,9 +18,9 @@ from onnx import TensorProto
 from rlflow.graph import contrib
 from rlflow.graph.dims import Dim, least
 from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType, itemsize
-from rlflow.rules.apply import content_of_constant
 from rlflow.rules.expressions import FLOATS
 from rlflow.rules.match import REDUNDANT, attributes_of
+from rlflow.rules.segments import content_of_constant
 
 EXACT = 1 << 15  # integers of smaller magnitude have different values of `shown` in float32; others may be rounded
 LARGEST_MAGNITUDE = 1e30  # magnitude to which `shown` clips numbers

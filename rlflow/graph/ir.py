@@ -8,8 +8,8 @@ model's symbols (dims.py); `Graph.at` evaluates the polynomials at given sizes o
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -261,11 +261,7 @@ class Graph:
         """
         nodes = {node.id: node for node in nodes}
         producers = {t: node.id for node in nodes.values() for t in node.outputs if t != ABSENT}
-        consumers: dict[int, set[int]] = {}
-        for node in nodes.values():
-            for tensor in node.reads():
-                consumers.setdefault(tensor, set()).add(node.id)
-        consumers = {tensor: tuple(sorted(ids)) for tensor, ids in consumers.items()}
+        consumers = {tensor: tuple(sorted(ids)) for tensor, ids in _reads_of(nodes.values()).items()}
         next_id = 1 + max([0, *nodes, *types, *constants])
         graph = cls(
             interface, nodes, dict(types), dict(constants), producers, consumers, tuple(inputs), tuple(outputs), next_id
@@ -282,7 +278,7 @@ class Graph:
     # -- questions ---------------------------------------------------------------------------------
 
     def is_used(self, tensor: int) -> bool:
-        return bool(self.consumers.get(tensor)) or tensor in self.outputs
+        return bool(self.consumers.get(tensor)) or tensor in self.output_set
 
     def is_constant(self, tensor: int) -> bool:
         """Return True if the tensor is a weight, a literal, or computed from constants alone."""
@@ -294,6 +290,15 @@ class Graph:
     def opset(self, domain: str) -> int:
         """Return the version of an operator domain; 0 if the model does not import it and rules may not use it."""
         return self.interface.opsets.get(domain, RUNTIME_OPSET.get(domain, 0))
+
+    @property
+    def output_set(self) -> frozenset[int]:
+        """The ids in `outputs`."""
+        if self._output_set is None or self._output_set[0] is not self.outputs:
+            self._output_set = self.outputs, frozenset(self.outputs)
+        return self._output_set[1]
+
+    _output_set: tuple[tuple[int, ...], frozenset[int]] | None = None
 
     @cached_property
     def _walk(self) -> Order:
@@ -386,9 +391,9 @@ class Graph:
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
             self.consumers.copy(), self.inputs, self.outputs, next_id, self.relied_on_shapes or relies_on_shapes,
         )
-        graph.lost = self.lost
+        graph.lost, graph._output_set = self.lost, self._output_set
         changed: set[int] = set()
-        touched: set[int] = set()
+        around: set[int] = set()  # tensors that gain or lose a consumer
         gone = [graph.nodes.pop(node_id) for node_id in removed]
         for node in gone:
             changed.add(node.id)
@@ -403,19 +408,19 @@ class Graph:
             for tensor in node.outputs:
                 if tensor != ABSENT:
                     graph.producers[tensor] = node.id
-                    changed.update(graph.consumers.get(tensor, ()))
-            for tensor in set(node.reads()):
-                graph.consumers[tensor] = tuple(sorted((*graph.consumers.get(tensor, ()), node.id)))
-                graph._touch_around(tensor, touched)
+                    changed.update(self.consumers.get(tensor, ()))
+        readers = _reads_of(added)
+        for tensor, new in readers.items():
+            graph.consumers[tensor] = tuple(sorted((*graph.consumers.get(tensor, ()), *new)))
+        around.update(readers)
         # This step must follow the addition, so that tensors that only the added nodes read do not count as unused.
-        candidates = [producer for node in gone for producer in graph._disconnect(node, touched, rewired.values())]
-        for old, new in rewired.items():
-            graph._rewire(old, new, changed, touched)
+        candidates = graph._drop_readers(_reads_of(gone), around, rewired.values())
+        graph._rewire(rewired, changed, around)
         for tensor in (t for node in gone for t in node.outputs if t not in graph.producers):
             graph.types.pop(tensor, None)
-        dead = graph._remove_dead([n for n in candidates if n in graph.nodes] + [n.id for n in added], touched)
+        dead = graph._remove_dead([n for n in candidates if n in graph.nodes] + [n.id for n in added], around)
         graph.changed = frozenset(changed.union(dead))
-        graph.touched = graph.changed | touched
+        graph.touched = graph.changed.union(self._nodes_around(graph, around))
         if "_walk" in self.__dict__:
             graph._edit = self._edit_to(graph, rewired)
         return graph
@@ -432,11 +437,9 @@ class Graph:
         `rewired` is the argument of that rewrite.
         """
         removed = {n: self.nodes[n] for n in sorted(graph.changed) if n in self.nodes and n not in graph.nodes}
-        targets = {}
+        outputs, consumers, targets = self.output_set, self.consumers, {}
         for node in removed.values():
-            used = [
-                t for t in node.outputs if t in self.outputs or any(c not in removed for c in self.consumers.get(t, ()))
-            ]
+            used = [t for t in node.outputs if t in outputs or any(c not in removed for c in consumers.get(t, ()))]
             targets[node.id] = frozenset(graph.producers.get(rewired.get(t, t)) for t in used)
         return Edit(
             self._walk,
@@ -449,53 +452,74 @@ class Graph:
             },
         )
 
-    def _touch_around(self, tensor: int, touched: set[int]) -> None:
-        """Add the ids of the producer and the consumers of a tensor to `touched`, unless the tensor is a weight."""
-        if tensor not in self.constants:
-            touched.update(self.consumers.get(tensor, ()))
-            if tensor in self.producers:
-                touched.add(self.producers[tensor])
+    def _nodes_around(self, graph: "Graph", tensors: Iterable[int]) -> Iterator[int]:
+        """Yield the ids of the producers and the consumers of tensors before and after a rewrite, except of weights.
 
-    def _disconnect(self, node: Node, touched: set[int], kept: Iterable[int] = ()) -> list[int]:
-        """Remove `node` from the consumers of its inputs and return the producers of inputs that nothing reads now.
+        Args:
+          graph: this graph after the rewrite.
+          tensors: ids of tensors that gained or lost a consumer.
+        """
+        for tensor in tensors:
+            if tensor not in self.constants and tensor not in graph.constants:
+                yield from self.consumers.get(tensor, ())
+                yield from graph.consumers.get(tensor, ())
+                if tensor in graph.producers:
+                    yield graph.producers[tensor]
 
-        Constants that nothing reads now are deleted, except for the tensors in `kept`, which rewired nodes will read.
+    def _drop_readers(self, readers: Mapping[int, set[int]], around: set[int], kept: Container[int] = ()) -> list[int]:
+        """Remove nodes from the consumers of tensors, and return the producers of tensors that nothing reads now.
+
+        Constants that nothing reads now are deleted.
+
+        Args:
+          readers: tensor id → ids of the nodes to remove.
+          around: set to which the tensors are added.
+          kept: tensors that nodes will read after the rewrite; they are not deleted.
         """
         orphans = []
-        for tensor in dict.fromkeys(node.reads()):
-            rest = tuple(c for c in self.consumers.get(tensor, ()) if c != node.id)
-            self._touch_around(tensor, touched)
+        around.update(readers)
+        for tensor, lost in readers.items():
+            rest = tuple([c for c in self.consumers.get(tensor, ()) if c not in lost])
             if rest:
                 self.consumers[tensor] = rest
                 continue
             self.consumers.pop(tensor, None)
             if tensor in self.producers:
                 orphans.append(self.producers[tensor])
-            elif tensor in self.constants and tensor not in self.outputs and tensor not in kept:
+            elif tensor in self.constants and tensor not in self.output_set and tensor not in kept:
                 del self.constants[tensor], self.types[tensor]
         return orphans
 
-    def _rewire(self, old: int, new: int, changed: set[int], touched: set[int]) -> None:
-        for node_id in self.consumers.pop(old, ()):
-            changed.add(node_id)
-            node = self.nodes[node_id]
-            inputs = tuple(new if t == old else t for t in node.inputs)
-            captured = tuple((name, new if t == old else t) for name, t in node.captured)
-            self.nodes[node_id] = Node(
-                node.id, node.op, node.domain, inputs, node.outputs, node.attributes, captured, node.constant,
-                node.made_by_rule, node.name, node.overload,
-            )
-            self.consumers[new] = tuple(sorted({*self.consumers.get(new, ()), node_id}))
-        self.outputs = tuple(new if t == old else t for t in self.outputs)
-        self._touch_around(new, touched)
-        self.types.pop(old, None)
+    def _rewire(self, rewired: Mapping[int, int], changed: set[int], around: set[int]) -> None:
+        moved: dict[int, set[int]] = {}  # new tensor → ids of nodes that read it now
+        for old, new in rewired.items():
+            readers = {*self.consumers.pop(old, ()), *moved.pop(old, ())}
+            changed.update(readers)
+            for node_id in readers:
+                node = self.nodes[node_id]
+                inputs = tuple([new if t == old else t for t in node.inputs])
+                captured = tuple([(name, new if t == old else t) for name, t in node.captured])
+                self.nodes[node_id] = replace(node, inputs=inputs, captured=captured)
+            moved.setdefault(new, set()).update(readers)
+            if old in self.output_set:
+                self.outputs = tuple([new if t == old else t for t in self.outputs])
+            around.add(new)
+            self.types.pop(old, None)
+        for new, readers in moved.items():
+            if readers:
+                self.consumers[new] = tuple(sorted(readers.union(self.consumers.get(new, ()))))
 
-    def _remove_dead(self, candidates: list[int], touched: set[int]) -> list[int]:
+    def _remove_dead(self, candidates: list[int], around: set[int]) -> list[int]:
         """Remove candidate nodes whose outputs are unused, then nodes that become unused; return all removed ids."""
-        dead = []
+        dead: list[int] = []
+        lost: dict[int, set[int]] = {}  # tensor → ids of removed nodes that read it
+
+        def is_unused(tensor: int) -> bool:
+            return len(lost.get(tensor, ())) == len(self.consumers.get(tensor, ())) and tensor not in self.output_set
+
         while candidates:
             node = self.nodes.get(candidates.pop())
-            if node is None or any(t != ABSENT and self.is_used(t) for t in node.outputs):
+            if node is None or not all(t == ABSENT or is_unused(t) for t in node.outputs):
                 continue
             del self.nodes[node.id]
             dead.append(node.id)
@@ -503,5 +527,18 @@ class Graph:
                 if tensor != ABSENT:
                     del self.producers[tensor]
                     self.types.pop(tensor, None)
-            candidates += self._disconnect(node, touched)
+            for tensor in node.reads():
+                lost.setdefault(tensor, set()).add(node.id)
+                if is_unused(tensor) and tensor in self.producers:
+                    candidates.append(self.producers[tensor])
+        self._drop_readers(lost, around)
         return dead
+
+
+def _reads_of(nodes: Iterable[Node]) -> dict[int, set[int]]:
+    """Return tensor id → ids of the nodes that read the tensor."""
+    result: dict[int, set[int]] = {}
+    for node in nodes:
+        for tensor in node.reads():
+            result.setdefault(tensor, set()).add(node.id)
+    return result

@@ -9,6 +9,7 @@ sequence. `after` then gives the new nodes numbers between the old numbers. In o
 a gap, `walk` computes the whole order again.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -97,7 +98,7 @@ class _Walk:
         self.discovered, self.finished = edit.before
         self.visited: set[int] = set()
         self.now = 0  # the walk has visited all old nodes with finish numbers up to this number
-        self.kept: list[int] = []  # old nodes that the walk must meet next, in this sequence
+        self.kept: deque[int] = deque()  # old nodes that the walk must meet next, in this sequence
 
     def events(self) -> Iterator[tuple[int | None, int | None]]:
         """Yield the moments of the walk in order.
@@ -113,7 +114,7 @@ class _Walk:
             if self.discovered[hook] < self.now or len(targets) != 1:
                 raise _WalkChanged
             self.now = self.discovered[hook]
-            self.kept = sorted(_kept(hook, children), key=self.discovered.__getitem__)
+            self.kept = deque(sorted(_kept(hook, children), key=self.discovered.__getitem__))
             yield None, self.now
             yield from self.visit(*targets)
             if self.kept:
@@ -124,30 +125,37 @@ class _Walk:
             raise _WalkChanged
 
     def tree_children(self, node: int) -> list[int]:
-        """Return the children of a removed node in the depth-first tree of the walk before the edit."""
-        inside = [n for n in self.edit.removed[node] if self.is_below(n, node)]
-        return [n for n in inside if not any(self.is_below(n, other) for other in inside)]
+        """Return the children of a removed node in the depth-first tree of the walk before the edit, in its order."""
+        inside = {n for n in self.edit.removed[node] if self.is_below(n, node)}
+        children: list[int] = []
+        for n in sorted(inside, key=self.discovered.__getitem__):
+            if not children or not self.is_below(n, children[-1]):
+                children.append(n)
+        return children
 
     def is_below(self, node: int, other: int) -> bool:
         """Return True if `node` is a descendant of `other` in the depth-first tree of the walk before the edit."""
         return self.discovered[other] < self.discovered[node] and self.finished[node] < self.finished[other]
 
-    def visit(self, node: int | None) -> Iterator[tuple[int | None, int | None]]:
-        if node is None or node in self.visited:
-            return
-        if node in self.edit.added:
-            self.visited.add(node)
-            yield node, None
-            for source in self.edit.added[node]:
-                yield from self.visit(source)
-            yield node, None
-        elif self.finished[node] > self.now:
-            if self.kept[:1] != [node]:
-                raise _WalkChanged
-            self.kept.pop(0)
-            yield None, self.discovered[node]
-            self.now = self.finished[node]
-            yield None, self.now
+    def visit(self, root: int | None) -> Iterator[tuple[int | None, int | None]]:
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node is None or node in self.visited:
+                continue
+            if node < 0:
+                yield ~node, None
+            elif node in self.edit.added:
+                self.visited.add(node)
+                yield node, None
+                stack.append(~node)
+                stack += reversed(self.edit.added[node])
+            elif self.finished[node] > self.now:
+                if not self.kept or self.kept.popleft() != node:
+                    raise _WalkChanged
+                yield None, self.discovered[node]
+                self.now = self.finished[node]
+                yield None, self.now
 
 
 def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
@@ -155,9 +163,11 @@ def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
 
     `children` maps each removed node to its children in the tree.
     """
-    for child in children[node]:
+    stack = [*children[node]]
+    while stack:
+        child = stack.pop()
         if child in children:
-            yield from _kept(child, children)
+            stack += children[child]
         else:
             yield child
 

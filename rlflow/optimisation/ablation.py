@@ -17,6 +17,7 @@ group. The gains of dependent groups therefore overlap, and their sum is not the
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from rlflow.costs import CostModel, TimeIsUp, graph_cost, graph_spread, timing_until
@@ -27,6 +28,7 @@ from rlflow.graph.ir import Graph
 from rlflow.optimisation.candidates import Candidate
 from rlflow.rules.apply import match_signature
 from rlflow.rules.match import Match
+from rlflow.rules.segments import Segment
 
 
 class Chain(NamedTuple):
@@ -109,14 +111,11 @@ class Rewrites:
         def bound(name: str, value):
             if name not in self.task.rules[match.xfer_id].tensor_names:
                 return value
-            return tuple(map(here, value)) if isinstance(value, tuple) else here(value)
+            return value.renamed(here) if isinstance(value, Segment) else here(value)
 
         nodes = tuple(map(here, match.nodes))
         bindings = {name: bound(name, value) for name, value in match.bindings.items()}
-        for number, other in enumerate(state.table.of_rule(match.xfer_id)):
-            if other.nodes == nodes and other.bindings == bindings:
-                return number
-        return None
+        return state.table.location_of(replace(match, nodes=nodes, bindings=bindings))
 
 
 SETTLED_SHARE = 0.5  # largest uncertainty of a settled difference of runtimes, as a share of the difference

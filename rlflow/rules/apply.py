@@ -5,7 +5,7 @@ would change a type or need a newer opset is refused with a reason, so the actio
 
 A `Plan` is a replacement in relative numbers, which `apply` maps to the tensors of one match. Matches of equal
 signature (types, constness, small constants, attributes) share one plan, so most matches cost a look-up and no shape
-inference. In a plan 0, 1, … are new tensors and nodes; -2, -3, … are the operands of the match (`operands`).
+inference. In a plan 0, 1, … are new tensors and nodes; -2, -3, … are the operands of the match (`bound_operands`).
 
 Numbers keep their precision. ONNX stores float attributes in float32, so a rewrite is refused if it would store a
 float64 attribute that float32 cannot hold exactly, or a constant that its data type would turn into 0 or infinity.
@@ -14,7 +14,8 @@ The shape operand of a new operator must be constant. Sizes that are symbols are
 the 1 of Expand, where these give the same sizes (`without_symbols`). Otherwise the rewrite is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
@@ -28,12 +29,13 @@ from rlflow.graph.dims import Dim, Undecided, least
 from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
-from rlflow.graph.shapes import infer_types, known_value, refused_at_some_size, shape_value, steers
+from rlflow.graph.shapes import infer_types, known_value, refused_at_some_size, shape_value
 from rlflow.graph.symbolic import is_symbolic
-from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
-from rlflow.rules.match import Match, scope_of
+from rlflow.rules.expressions import Tensor, Unknown, unshared
+from rlflow.rules.match import Match, attributes_of, scope_of
 from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
 from rlflow.rules.rule import Rule
+from rlflow.rules.segments import Segment, facts
 
 
 def without_symbols(op: str | None, shape: tuple | None, sizes: tuple) -> tuple[int, ...]:
@@ -94,7 +96,8 @@ class Plan(NamedTuple):
     """A rule's replacement in relative numbers: 0, 1, … for new tensors and nodes, -2, -3, … for operands of the match.
 
     Attributes:
-      added: new nodes in topological order; ids and tensors are relative numbers.
+      added: new nodes in topological order; ids and tensors are relative numbers. The number of a `Star` among the
+        inputs stands for all of its tensors.
       types: (number of a new tensor, type) pairs.
       constants: (number of a new tensor, content) pairs.
       rewired: (number of an old output, number of its replacement) pairs, for old outputs whose tensor id no new node
@@ -131,7 +134,7 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
     removed, added, types, constants, rewired, next_id = set(), [], {}, {}, {}, graph.next_id
     relies_on_shapes = rule.relies_on_shapes
     for match in matches:
-        bound, plan = operands(graph, rule, match.nodes, match.bindings), match.plan
+        bound, plan = bound_operands(graph, rule, match.nodes, match.bindings), match.plan
 
         def real(number: int, bound=bound, first=next_id) -> int:
             return first + number if number >= 0 else number if number == ABSENT else bound[-2 - number]
@@ -139,8 +142,8 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
         removed.update([match.nodes[position] for position in rule.root_positions])
         added += [
             Node(
-                real(node.id), node.op, node.domain, tuple(map(real, node.inputs)), tuple(map(real, node.outputs)),
-                node.attributes, constant=node.constant, made_by_rule=True,
+                real(node.id), node.op, node.domain, tuple(flat(map(real, node.inputs))),
+                tuple(map(real, node.outputs)), node.attributes, constant=node.constant, made_by_rule=True,
             )
             for node in plan.added
         ]  # fmt: skip
@@ -148,7 +151,7 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
         constants.update((real(number), constant) for number, constant in plan.constants)
         rewired.update((real(old), real(new)) for old, new in plan.rewired)
         next_id += plan.n_new
-        relies_on_shapes = relies_on_shapes or any(holds_sizes(graph.types.get(tensor)) for tensor in bound)
+        relies_on_shapes = relies_on_shapes or any(holds_sizes(graph.types.get(t)) for t in flat(bound))
     return graph.rewrite(sorted(removed), added, types, constants, rewired, next_id, relies_on_shapes)
 
 
@@ -190,21 +193,37 @@ def has_outputs(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
     return all(slot < len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced)
 
 
-def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int]:
-    """Return the tensor ids of a match: the tensors of all variables, then the replaced outputs.
+def bound_operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int | Segment]:
+    """Return what the operand numbers -2, -3, … of a match's plan stand for: all variables, then the replaced outputs.
 
     Args:
       graph: the graph of the match.
       rule: the matched rule.
       nodes: node ids in the order of `rule.ops`.
-      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+      bindings: name → tensor id, Segment of tensor ids, or attribute value.
+
+    Returns:
+      Tensor ids; a Segment for a `Star`.
     """
-    result: list[int] = []
-    for name in rule.tensor_names:
-        value = bindings[name]
-        result += value if isinstance(value, tuple) else (value,)
-    result += [graph.nodes[nodes[position]].outputs[slot] for position, slot in rule.replaced]
-    return result
+    result = [bindings[name] for name in rule.tensor_names]
+    return result + [graph.nodes[nodes[position]].outputs[slot] for position, slot in rule.replaced]
+
+
+def flat(bound: Iterable[int | Segment]) -> Iterator[int]:
+    """Yield the tensor ids of operands, with the tensors of a Segment one after the other."""
+    for value in bound:
+        if isinstance(value, Segment):
+            yield from value
+        else:
+            yield value
+
+
+def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int]:
+    """Return the tensor ids of a match: the tensors of all variables, then the replaced outputs.
+
+    The arguments are as for `bound_operands`.
+    """
+    return list(flat(bound_operands(graph, rule, nodes, bindings)))
 
 
 def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, int], ...]:
@@ -215,7 +234,7 @@ def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, 
       rule: the matched rule.
       match: a match of this rule in this graph.
     """
-    bound, first = operands(graph, rule, match.nodes, match.bindings), graph.next_id
+    bound, first = bound_operands(graph, rule, match.nodes, match.bindings), graph.next_id
 
     def real(number: int) -> int:
         return first + number if number >= 0 else bound[-2 - number]
@@ -239,7 +258,7 @@ class Plans:
           graph: the graph of the match.
           rule: the matched rule.
           nodes: node ids in the order of `rule.ops`.
-          bindings: name → tensor id, tuple of tensor ids, or attribute value.
+          bindings: name → tensor id, Segment of tensor ids, or attribute value.
 
         Raises:
           Refused: if a condition fails or the right side cannot be built.
@@ -247,48 +266,69 @@ class Plans:
         reason = _output_mismatch(graph, rule, nodes)
         if reason:
             raise Refused(reason)
-        key = match_signature(graph, rule, nodes, bindings)
+        margins = margins_to_skip(graph, rule, nodes, bindings)
+        if margins:
+            key = (MARGINS, match_signature(graph, rule, nodes, bindings, margins))
+        else:
+            key = match_signature(graph, rule, nodes, bindings)
         result = self._known.get(key)
         if result is None:
             if len(self._known) >= MAX_PLANS:
                 self._known.clear()
-            result = self._known[key] = plan_or_reason(graph, rule, nodes, bindings)
+            result = self._known[key] = plan_or_reason(graph, rule, nodes, bindings, margins)
         if isinstance(result, str):
             raise Refused(result)
         return result
 
 
-def match_signature(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple:
+MARGINS = "any margins"
+
+
+def margins_to_skip(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple[str, ...]:
+    """Return `Rule.margins` if the plan does not depend on the inputs for which the margins stand, else ().
+
+    The other inputs then determine the plan, because the whole Concat is known to be valid. A plan can so be shared by
+    all positions in a wide Concat. The arguments are as for `bound_operands`.
+    """
+    if not rule.margins:
+        return ()
+    row, root = bindings[rule.margins[0]].row, graph.nodes[nodes[rule.root_positions[0]]]
+    between = row.tensors[len(bindings[rule.margins[0]]) : bindings[rule.margins[1]].start]
+    changes = row.varying(graph) > sum(not graph.is_constant(tensor) for tensor in between)
+    if not changes or not row.fits(graph, attributes_of(graph, root)[0]["axis"], graph.types.get(root.outputs[0])):
+        return ()
+    return rule.margins
+
+
+def match_signature(
+    graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, skipped: tuple[str, ...] = ()
+) -> tuple:
     """Return a key of everything that conditions and the right side depend on; matches of equal key share one plan.
 
     Args:
       graph: the graph of the match.
       rule: the matched rule.
       nodes: node ids in the order of `rule.ops`.
-      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+      bindings: name → tensor id, Segment of tensor ids, or attribute value.
+      skipped: `margins_to_skip`; without them and the type of the Concat that contains them the key is the same at many
+        positions of the Concat.
     """
-    types = graph.types
     result = [rule.name, *[bindings[name] for name in rule.attribute_names]]
     for name in rule.tensor_names:
         value = bindings[name]
-        tensors = value if isinstance(value, tuple) else (value,)
-        result.append(len(tensors))
-        for tensor in tensors:
-            constant = graph.constants.get(tensor)
-            result.append(types.get(tensor))
-            result.append(graph.is_constant(tensor) if constant is None else content_of_constant(constant))
-            if rule.counts_readers:
-                result.append(unshared(Tensor(graph, tensor)))
-    result += [types.get(graph.nodes[nodes[position]].outputs[slot]) for position, slot in rule.replaced]
+        if name in skipped:
+            continue
+        if not isinstance(value, Segment):
+            result += facts(graph, value)
+        elif not rule.counts_readers:
+            result.append(value.key(graph))
+        else:
+            result.append(tuple([fact for tensor in value for fact in facts(graph, tensor)]))
+        if rule.counts_readers:
+            result += [unshared(Tensor(graph, tensor)) for tensor in flat((value,))]
+    if not skipped:
+        result += [graph.types.get(graph.nodes[nodes[position]].outputs[slot]) for position, slot in rule.replaced]
     return tuple(result)
-
-
-def content_of_constant(constant: Constant) -> str | bool:
-    """Return the digest of a constant whose content a rule may read (a shape, flags, a single number), else True."""
-    kind = constant.type
-    if kind.size == 1 or (steers(kind) and kind.dtype not in FLOATS):
-        return constant.digest
-    return True
 
 
 def _output_mismatch(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
@@ -304,27 +344,30 @@ def _output_mismatch(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | 
     for node_id in removed:
         for tensor in graph.nodes[node_id].outputs:
             if tensor not in replaced and (
-                tensor in graph.outputs or any(reader not in removed for reader in graph.consumers.get(tensor, ()))
+                tensor in graph.output_set or any(reader not in removed for reader in graph.consumers.get(tensor, ()))
             ):
                 return "another output of the operator is used"
     return None
 
 
-def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | str:
+def plan_or_reason(
+    graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, margins: tuple[str, ...] = ()
+) -> Plan | str:
     """Return the plan of a rule where its left side occurs, or the reason why the rule does not apply there.
 
     Args:
       graph: the graph of the match.
       rule: the matched rule.
       nodes: node ids in the order of `rule.ops`.
-      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+      bindings: name → tensor id, Segment of tensor ids, or attribute value.
+      margins: see `margins_to_skip`.
     """
     if not rule.for_all_shapes and any(is_symbolic(graph.types.get(t)) for t in operands(graph, rule, nodes, bindings)):
         return "proved for bounded shapes only"
     try:
         scope = scope_of(graph, rule, bindings)
         reason = next((c.reason for c in rule.conditions if not c.holds(scope)), None)
-        return reason or _Planner(graph, rule, nodes, bindings, scope).plan()
+        return reason or _Planner(graph, rule, nodes, bindings, scope, margins).plan()
     except (Unknown, Undecided, Refused) as refused:
         return str(refused)
     except (IndexError, ZeroDivisionError, ValueError):  # such as min() of no elements
@@ -332,17 +375,16 @@ def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: d
 
 
 class _Planner:
-    """A builder of the `Plan` of one match; it refers to tensors and nodes by the plan's relative numbers."""
+    """A builder of the `Plan` of one match; it refers to tensors and nodes by the plan's relative numbers.
 
-    def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict):
-        self.graph, self.rule, self.bindings, self.scope = graph, rule, bindings, scope
-        self.nodes, self.bound = nodes, operands(graph, rule, nodes, bindings)
-        self.numbers: dict[str, tuple[int, ...]] = {}  # variable → numbers of its tensors
-        number = -2
-        for name in rule.tensor_names:
-            count = len(bindings[name]) if isinstance(bindings[name], tuple) else 1
-            self.numbers[name] = tuple(range(number, number - count, -1))
-            number -= count
+    The single tensors of a `Star` have numbers below those of all operands, which do not occur in the plan.
+    """
+
+    def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict, margins=()):
+        self.graph, self.rule, self.bindings, self.scope, self.margins = graph, rule, bindings, scope, margins
+        self.nodes, self.bound = nodes, bound_operands(graph, rule, nodes, bindings)
+        self.numbers = {name: -2 - position for position, name in enumerate(rule.tensor_names)}  # of the variables
+        number = -2 - len(rule.tensor_names)
         self.old_outputs = range(number, number - len(rule.replaced), -1)
         self.n_new = 0
         self.added: list[Node] = []
@@ -398,7 +440,7 @@ class _Planner:
         """
         match pattern:
             case Var(name):
-                return self.numbers[name][0]
+                return self.numbers[name]
             case Output(made_by, slot):
                 return self.node(made_by).outputs[slot]
             case Literal(compute=compute):
@@ -444,14 +486,22 @@ class _Planner:
     def make_node(self, op: Op) -> Node:
         if not supported(op.op, op.domain, self.graph.opset(op.domain)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
-        inputs: list[int] = []
+        inputs: list[int] = []  # a number for each tensor, but without the margins
+        of_plan: list[int] = []
         for pattern in op.inputs:
-            inputs += self.numbers[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern, op, inputs),)
+            if isinstance(pattern, Star):
+                of_plan.append(self.numbers[pattern.name])
+                inputs += self.tensors(pattern.name)
+            else:
+                inputs.append(self.tensor(pattern, op, inputs))
+                of_plan.append(inputs[-1])
         if not takes(op.op, op.domain, self.graph.opset(op.domain), len(inputs)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
         attributes = self.attributes(op, inputs)
         n_outputs = self.rule.n_outputs[op.key]
         kinds = self.infer(op, attributes, inputs, n_outputs)
+        if self.keeps_margins(op):
+            kinds = (self.type_of_whole(attributes, kinds[0]),)
         outputs = tuple(self.taken_over.get((op.key, slot), ABSENT) for slot in range(n_outputs))
         outputs = tuple(self.fresh() if tensor == ABSENT else tensor for tensor in outputs)
         for tensor, kind in zip(outputs, kinds, strict=True):
@@ -459,15 +509,25 @@ class _Planner:
                 self.check_type(tensor, kind)
             else:
                 self.types[tensor] = kind
-        constant = is_constant_node(op.op, op.domain, False, [self.is_constant(t) for t in inputs if t != ABSENT])
+        known = [self.is_constant(t) for t in inputs if t != ABSENT]
+        # The inputs in the margins of a Concat are not all constant (`margins_to_skip`).
+        constant = not self.keeps_margins(op) and is_constant_node(op.op, op.domain, False, known)
         node = Node(
-            self.fresh(), op.op, op.domain, tuple(inputs), outputs, attributes, constant=constant, made_by_rule=True
+            self.fresh(), op.op, op.domain, tuple(of_plan), outputs, attributes, constant=constant, made_by_rule=True
         )
-        if not self.can_run(node):
+        if not self.can_run(replace(node, inputs=tuple(inputs))):
             name = f"{op.domain}.{op.op}" if op.domain else op.op
             raise Refused(f"the installed ONNX Runtime has no {name} for these types and attributes")
         self.added.append(node)
         return node
+
+    def tensors(self, name: str) -> range:
+        """Return numbers of the single tensors of a `Star`; none if the star is a margin."""
+        if name in self.margins:
+            return range(0)
+        first = -2 - len(self.bound)
+        self.bound += self.bindings[name]
+        return range(first, first - len(self.bindings[name]), -1)
 
     def can_run(self, node: Node) -> bool:
         """Return True if a new node may be added, because ONNX Runtime has a kernel for it or needs none.
@@ -521,6 +581,24 @@ class _Planner:
         if reason is not None:
             raise Refused(reason)
         return result
+
+    def keeps_margins(self, op: Op) -> bool:
+        return bool(self.margins) and op.key == self.rule.target[0][1].op.key
+
+    def type_of_whole(self, attributes: tuple, kind: TensorType) -> TensorType:
+        """Return the type of the Concat with margins. Raise Refused if the new inputs between them have another type.
+
+        Args:
+          attributes: attributes of the new Concat.
+          kind: type of a Concat of the new inputs between the margins alone.
+        """
+        first, last = (self.bindings[name] for name in self.margins)
+        replaced = [self.graph.types[tensor] for tensor in first.row.tensors[len(first) : last.start]]
+        opset = self.graph.opset("")
+        (before,) = infer_types("Concat", "", opset, attributes, replaced, [None] * len(replaced), 1)
+        if (kind.dtype, kind.shape) != (before.dtype, before.shape):
+            raise Refused(f"the result would contain {kind}, not {before}")
+        return self.type(self.old_outputs[0])
 
     def value(self, number: int) -> np.ndarray | None:
         """Return the content of the tensor with a number if shape inference may need the content, else None.

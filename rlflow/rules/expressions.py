@@ -124,7 +124,7 @@ def is_float(tensor: Tensor) -> bool:
 
 def unshared(*tensors: Tensor) -> bool:
     """Return True if each tensor is read by exactly one node and is not an output of the graph."""
-    return all(len(t.graph.consumers.get(t.id, ())) == 1 and t.id not in t.graph.outputs for t in tensors)
+    return all(len(t.graph.consumers.get(t.id, ())) == 1 and t.id not in t.graph.output_set for t in tensors)
 
 
 def value(tensor: Tensor) -> tuple[int, ...]:

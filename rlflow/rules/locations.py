@@ -24,11 +24,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlflow.graph.ir import ABSENT, Graph, Node
-from rlflow.rules.apply import Plan, Plans, Refused, apply, content_of_constant
-from rlflow.rules.match import Match, structural_matches
+from rlflow.rules.apply import Plan, Plans, Refused, apply
+from rlflow.rules.match import MAX_READERS, Match, few_readers, structural_matches
 from rlflow.rules.patterns import Literal
 from rlflow.rules.rule import Rule, RuleSet
+from rlflow.rules.segments import Row, Segment, content_of_constant
 
+MAX_MATCHES_AT = 256  # more than the usual number of locations that actions can select
+WIDE = 32  # inputs of a node from which on neighbourhoods are not stored
 MAX_NEIGHBOURHOODS = 20_000  # neighbourhoods in the cache; an entry takes a few kB
 
 Matches = dict[int, tuple[Match, ...]]  # xfer_id → matches, at least one
@@ -54,7 +57,8 @@ def matches_at(
     """Return the matches of a rule whose first root is `node`, and collect the occurrences that are refused.
 
     A match and its mirror image (symmetric roots) are both returned, each for its own first root, since the canonical
-    order depends on the whole graph.
+    order depends on the whole graph. Of a rule with one root, at most MAX_MATCHES_AT matches are returned: a rule can
+    match at every input of a wide Concat, and the other matches are found when rewrites have used up the first ones.
 
     Args:
       graph: the graph to search.
@@ -66,6 +70,8 @@ def matches_at(
     """
     result: dict[tuple, Match] = {}
     for nodes, bindings in structural_matches(graph, rule, node):
+        if len(result) == MAX_MATCHES_AT and len(rule.roots) == 1:
+            break
         key = nodes, tuple(sorted(bindings.items()))
         if key in result:
             continue
@@ -126,20 +132,24 @@ class _RelativeMatch(NamedTuple):
       xfer_id: index of the rule in its rule set.
       nodes: positions of the matched nodes, in the order of `Rule.ops`.
       attributes: name → attribute value.
-      tensors: name → position, or tuple of positions.
+      tensors: name → position.
+      segments: name → (position of the node whose inputs contain the tensors, start, stop).
       plan: the replacement.
     """
 
     xfer_id: int
     nodes: tuple[int, ...]
     attributes: dict[str, Any]
-    tensors: dict[str, int | tuple[int, ...]]
+    tensors: dict[str, int]
+    segments: dict[str, tuple[int, int, int]]
     plan: Plan
 
-    def match(self, nodes: list[int], tensors: list[int]) -> Match:
+    def match(self, graph: Graph, nodes: list[int], tensors: list[int]) -> Match:
         bindings = self.attributes.copy()
         for name, position in self.tensors.items():
-            bindings[name] = tensors[position] if isinstance(position, int) else tuple([tensors[k] for k in position])
+            bindings[name] = tensors[position]
+        for name, (position, start, stop) in self.segments.items():
+            bindings[name] = Segment(Row.of(graph.nodes[nodes[position]]), start, stop)
         return Match(self.xfer_id, tuple([nodes[position] for position in self.nodes]), bindings, self.plan)
 
 
@@ -158,37 +168,52 @@ class LocalRules:
         """Return xfer_id → matches at `node` for the local rules whose root matches the node."""
         if node.constant or node.op not in self._by_root:
             return {}
+        if self._is_wide(graph, node):
+            return self._search(graph, node)
         key, nodes, tensors = neighbourhood(graph, node)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= MAX_NEIGHBOURHOODS:
                 self._known.clear()
-            known = self._known[key] = self._search(graph, node, nodes, tensors)
+            known = self._known[key] = {
+                xfer_id: [_relative_match(match, self._by_root[node.op][xfer_id], nodes, tensors) for match in matches]
+                for xfer_id, matches in self._search(graph, node).items()
+            }
         return {
-            xfer_id: tuple([pattern.match(nodes, tensors) for pattern in result]) for xfer_id, result in known.items()
+            xfer_id: tuple([pattern.match(graph, nodes, tensors) for pattern in result])
+            for xfer_id, result in known.items()
         }
 
-    def _search(
-        self, graph: Graph, node: Node, nodes: list[int], tensors: list[int]
-    ) -> dict[int, list[_RelativeMatch]]:
-        below = {graph.nodes[node_id].op for node_id in nodes[1:]}
+    @staticmethod
+    def _is_wide(graph: Graph, node: Node) -> bool:
+        """Return True if a key of the neighbourhood would be long, so that many of them would be slow and large."""
+        producers, nodes = graph.producers, graph.nodes
+        return len(node.inputs) > WIDE or any(
+            len(nodes[producers[tensor]].inputs) > WIDE for tensor in node.inputs if tensor in producers
+        )
+
+    def _search(self, graph: Graph, node: Node) -> Matches:
+        below = {graph.nodes[node_id].op for node_id in graph.sources(node)}
         result = {}
         for xfer_id, rule in self._by_root[node.op].items():
             if rule.children <= below:
                 matches = matches_at(graph, xfer_id, rule, node, self._plans)
                 if matches:
-                    result[xfer_id] = [_relative_match(match, rule, nodes, tensors) for match in matches]
+                    result[xfer_id] = matches
         return result
 
 
 def _relative_match(match: Match, rule: Rule, nodes: list[int], tensors: list[int]) -> _RelativeMatch:
-    attributes, positions = {}, {}
+    attributes, positions, segments = {}, {}, {}
     for name, value in match.bindings.items():
-        if name not in rule.tensor_names:
-            attributes[name] = value
+        if isinstance(value, Segment):
+            segments[name] = nodes.index(value.row.node), value.start, value.stop
+        elif name in rule.tensor_names:
+            positions[name] = tensors.index(value)
         else:
-            positions[name] = tuple(map(tensors.index, value)) if isinstance(value, tuple) else tensors.index(value)
-    return _RelativeMatch(match.xfer_id, tuple(map(nodes.index, match.nodes)), attributes, positions, match.plan)
+            attributes[name] = value
+    of_nodes = tuple(map(nodes.index, match.nodes))
+    return _RelativeMatch(match.xfer_id, of_nodes, attributes, positions, segments, match.plan)
 
 
 def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
@@ -288,8 +313,16 @@ class _Roles:
 _roles = lru_cache(maxsize=4)(_Roles)
 
 
-def _is_absent(match: Match, others: tuple[Match, ...]) -> bool:
-    return not any(match == other and match.plan is other.plan for other in others)
+def _without(matches: tuple[Match, ...], others: tuple[Match, ...]) -> list[Match]:
+    """Return the matches that are not among `others` with the same plan."""
+    of_nodes: dict[tuple[int, ...], list[Match]] = {}
+    for other in others:
+        of_nodes.setdefault(other.nodes, []).append(other)
+    return [
+        match
+        for match in matches
+        if not any(match == other and match.plan is other.plan for other in of_nodes.get(match.nodes, ()))
+    ]
 
 
 class MatchTable:
@@ -325,7 +358,7 @@ class MatchTable:
             self._at, self._totals = previous._at.copy(), previous._totals.copy()
             self._unshared = set()
             self._local_at, self._part_of = previous._local_at.copy(), previous._part_of.copy()
-            self._update()
+            self._update(previous.graph)
 
     @property
     def counts(self) -> np.ndarray:
@@ -379,8 +412,8 @@ class MatchTable:
                 for node_id in sorted(old.keys() | new.keys()):
                     was, now = old.get(node_id, ()), new.get(node_id, ())
                     if was is not now:
-                        lost += [m for m in was if _is_absent(m, now)]
-                        result += [m for m in now if _is_absent(m, was)]
+                        lost += _without(was, now)
+                        result += _without(now, was)
         return lost, result
 
     # -- search ----------------------------------------------------------------------------------
@@ -393,13 +426,18 @@ class MatchTable:
                 self._add_roots(node_id, self._roles.all[node.op], tries)
         self._match(tries)
 
-    def _update(self) -> None:
+    def _update(self, before: Graph) -> None:
         nodes, consumers, changed = self.graph.nodes, self.graph.consumers, self.graph.changed
+
+        def is_crowded(graph: Graph, tensor: int) -> bool:
+            return len(graph.consumers.get(tensor, ())) > MAX_READERS
+
         near: set[int] = set()  # nodes at which local rules are matched again
         tries: dict[int, set[int]] = {}  # first root → other rules to match again
         for node_id in self.graph.touched:
             node = nodes.get(node_id)
             itself = node is None or node_id in changed or len(node.outputs) > 1
+            itself = itself or any(is_crowded(before, t) != is_crowded(self.graph, t) for t in node.inputs)
             if itself:
                 for xfer_id, first in self._part_of.get(node_id, ()):
                     tries.setdefault(first, set()).add(xfer_id)
@@ -447,10 +485,10 @@ class MatchTable:
             reads = {t for n in below for t in graph.nodes[n].inputs if t in graph.types and not graph.is_constant(t)}
             below = {graph.producers[t] for t in reads if t in graph.producers}
             tensors |= reads
-        readers, result = {n for t in tensors for n in graph.consumers[t]}, {root}
+        readers, result = {n for t in tensors for n in few_readers(graph, t)}, {root}
         for _ in range(roots.depth):
             result |= readers
-            readers = {c for n in readers for t in graph.nodes[n].outputs for c in graph.consumers.get(t, ())}
+            readers = {c for n in readers for t in graph.nodes[n].outputs for c in few_readers(graph, t)}
         result = [n for n in result if graph.nodes[n].op in roots.ops]
         return [n for n in result if graph.nodes[n].op == roots.ops[0]] if len(result) >= len(roots.ops) else []
 

@@ -7,6 +7,7 @@ operators, attributes and literals; the rule's conditions are tested later (rlfl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_defaults
 from rlflow.rules.expressions import FLOATS, Tensor
 from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
 from rlflow.rules.rule import Rule
+from rlflow.rules.segments import Row, Segment
 
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
 WINDOWED = frozenset(("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))
@@ -35,7 +37,7 @@ class Match:
     Attributes:
       xfer_id: index of the rule in its rule set.
       nodes: node ids in the order of `rule.ops`.
-      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+      bindings: name → tensor id, Segment of tensor ids, or attribute value.
       plan: the replacement, an `apply.Plan`; comparisons ignore it.
     """
 
@@ -133,11 +135,11 @@ class Attempt:
     """A partial match: the bindings and nodes found so far.
 
     The methods match one goal after another. A goal is a pair of a pattern and its subject, which is a Node for an Op,
-    a tuple of tensor ids for a Star, and else a tensor id.
+    a Segment for a Star, and else a tensor id.
 
     Args:
       graph: the graph to search.
-      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+      bindings: name → tensor id, Segment of tensor ids, or attribute value.
       matched: key of a pattern operator → node id.
     """
 
@@ -168,11 +170,14 @@ class Attempt:
                 if not self.accepts(pattern, subject):
                     return
                 alignments = self.alignments(pattern, subject)
-                if len(alignments) != 1:
-                    for aligned in alignments:
+                first, second = next(alignments, None), next(alignments, None)
+                if first is None:
+                    return
+                if second is not None:
+                    for aligned in chain((first, second), alignments):
                         yield from self.copy().solutions(goals + aligned)
                     return
-                goals += alignments[0]
+                goals += first
             elif kind is Output:
                 producer = self.graph.producers.get(subject)
                 if producer is None:
@@ -228,26 +233,22 @@ class Attempt:
         """
         return self.bind(name, tensor) or _same_constant(self.graph, self.bindings[name], tensor)
 
-    def alignments(self, op: Op, node: Node) -> list[list]:
-        """Return all ways to assign the input patterns of an operator to the inputs of a node.
+    def alignments(self, op: Op, node: Node) -> Iterator[list]:
+        """Yield all ways to assign the input patterns of an operator to the inputs of a node.
 
         Each way is a list of goals in reverse order, since `solutions` begins with the last goal.
         """
-        tensors = node.inputs
-        while tensors and tensors[-1] == ABSENT:
-            tensors = tensors[:-1]
+        row = Row.of(node)
+        tensors = row.tensors
         if not _is_plain(op):
-            return [goals[::-1] for goals in self._variadic_alignments(op.inputs, tensors)]
-        if len(op.inputs) != len(tensors):
-            return []
-        ways = [tensors]
-        if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
-            ways.append(tensors[::-1])
-        return [
-            list(zip(reversed(op.inputs), reversed(way), strict=True))
-            for way in ways
-            if self.producers_fit(op.inputs, way)
-        ]
+            yield from (goals[::-1] for goals in self._variadic_alignments(op.inputs, row, 0))
+        elif len(op.inputs) == len(tensors):
+            ways = [tensors]
+            if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
+                ways.append(tensors[::-1])
+            for way in ways:
+                if self.producers_fit(op.inputs, way):
+                    yield list(zip(reversed(op.inputs), reversed(way), strict=True))
 
     def producers_fit(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
         """Return True if the producers of tensors can match patterns, by operator name and constness only."""
@@ -260,29 +261,46 @@ class Attempt:
                 return False
         return True
 
-    def _variadic_alignments(self, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
+    def _variadic_alignments(self, patterns: tuple, row: Row, start: int) -> Iterator[list]:
         """Yield all ways to assign patterns to tensors in order; a pattern can stand for several consecutive tensors.
 
-        Each way is a list of goals.
+        Args:
+          patterns: the patterns.
+          row: the tensors.
+          start: position of the first tensor to assign.
+
+        Yields:
+          A list of goals for each way.
         """
+        tensors = row.tensors
         if not patterns:
-            if not tensors:
+            if start == len(tensors):
                 yield []
             return
         first, rest = patterns[0], patterns[1:]
         if isinstance(first, Star):
-            for count in range(len(tensors) + 1):
-                for goals in self._variadic_alignments(rest, tensors[count:]):
-                    yield [(first, tensors[:count]), *goals]
-        elif isinstance(first, Output) and first.slot is None:
-            for node_id in self.makers(tensors[0]) if tensors else ():
+            single = [pattern for pattern in rest if not _stands_for_several(pattern)]
+            latest = len(tensors) - len(single)
+            for stop in range(start if len(single) < len(rest) else max(latest, start), latest + 1):
+                for goals in self._variadic_alignments(rest, row, stop):
+                    yield [(first, Segment(row, start, stop)), *goals]
+        elif start == len(tensors):
+            return
+        elif _stands_for_several(first):
+            for node_id in self.makers(tensors[start]):
                 node = self.graph.nodes[node_id]
-                if tensors[: len(node.outputs)] == node.outputs:
-                    for goals in self._variadic_alignments(rest, tensors[len(node.outputs) :]):
+                stop = start + len(node.outputs)
+                if tensors[start:stop] == node.outputs:
+                    for goals in self._variadic_alignments(rest, row, stop):
                         yield [(first.op, node), *goals]
-        elif tensors:
-            for goals in self._variadic_alignments(rest, tensors[1:]):
-                yield [(first, tensors[0]), *goals]
+        elif self.producers_fit((first,), (tensors[start],)):
+            for goals in self._variadic_alignments(rest, row, start + 1):
+                yield [(first, tensors[start]), *goals]
+
+
+def _stands_for_several(pattern) -> bool:
+    """Return True if an input pattern stands for any number of consecutive inputs."""
+    return isinstance(pattern, Star) or (isinstance(pattern, Output) and pattern.slot is None)
 
 
 def _same_constant(graph: Graph, first: int, second: int) -> bool:
@@ -294,7 +312,7 @@ def _same_constant(graph: Graph, first: int, second: int) -> bool:
 @cache
 def _is_plain(op: Op) -> bool:
     """Return True if every input pattern of an operator stands for exactly one input."""
-    return not any(isinstance(p, Star) or (isinstance(p, Output) and p.slot is None) for p in op.inputs)
+    return not any(map(_stands_for_several, op.inputs))
 
 
 # -- one rule --------------------------------------------------------------------------------------
@@ -317,6 +335,17 @@ def _path_to_variable(pattern: Op, bound: frozenset[str]) -> tuple[str, tuple[st
     return best
 
 
+# Largest number of readers of a tensor at which rules with several roots look for further roots. The number of pairs of
+# readers grows with the square of the number of readers.
+MAX_READERS = 256
+
+
+def few_readers(graph: Graph, tensor: int) -> tuple[int, ...]:
+    """Return the ids of the nodes that read a tensor; none if they are more than MAX_READERS."""
+    readers = graph.consumers.get(tensor, ())
+    return readers if len(readers) <= MAX_READERS else ()
+
+
 def _sibling_roots(rule: Rule, root: Op, attempt: Attempt) -> list[Node]:
     """Return the nodes that may match a further root: those reachable from a tensor that the attempt has bound."""
     graph, bindings = attempt.graph, attempt.bindings
@@ -329,7 +358,7 @@ def _sibling_roots(rule: Rule, root: Op, attempt: Attempt) -> list[Node]:
         return []
     frontier: Iterable[int] = (bindings[path[0]],)
     for op in path[1]:
-        nodes = {n for tensor in frontier for n in graph.consumers.get(tensor, ()) if graph.nodes[n].op == op}
+        nodes = {n for tensor in frontier for n in few_readers(graph, tensor) if graph.nodes[n].op == op}
         frontier = {tensor for n in nodes for tensor in graph.nodes[n].outputs}
     return [graph.nodes[n] for n in sorted(nodes) if not graph.nodes[n].constant]
 
@@ -378,7 +407,7 @@ def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, An
     Args:
       graph: the graph of the match.
       rule: the matched rule.
-      bindings: name → tensor id, tuple of tensor ids, or attribute value.
+      bindings: name → tensor id, Segment of tensor ids, or attribute value.
 
     Raises:
       Unknown: if a `let` needs a fact that the graph does not contain.
@@ -388,7 +417,7 @@ def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, An
     for name, value in bindings.items():
         if name not in tensors:
             scope[name] = value
-        elif isinstance(value, tuple):
+        elif isinstance(value, Segment):
             scope[name] = tuple(Tensor(graph, tensor) for tensor in value)
         else:
             scope[name] = Tensor(graph, value)

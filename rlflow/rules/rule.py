@@ -1,5 +1,6 @@
 """The classes of a rewrite rule, its conditions and a set of rules; language.py creates their instances."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -85,10 +86,24 @@ class Rule:
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         """Names of the tensor variables of the source, sorted."""
-        result = {
-            pattern.name for _, output in self.source for pattern in walk(output) if isinstance(pattern, Var | Star)
-        }
-        return tuple(sorted(result))
+        return tuple(sorted({name for _, output in self.source for name in _tensor_names(output)}))
+
+    @cached_property
+    def margins(self) -> tuple[str, ...]:
+        """Names of the first and last variable of a rule Concat(*l, …, *r) => Concat(*l, …, *r); () for other rules.
+
+        Such a rule replaces consecutive inputs of a Concat and applies whatever the inputs before and after them are.
+        """
+        (_, old), (_, new) = self.source[0], self.target[0]
+        if len(self.source) > 1 or self.lets or self.conditions or not self.for_all_shapes or isinstance(new, Var):
+            return ()
+        ends = [(op.op, op.domain, op.attributes, op.rest, *op.inputs[:1], *op.inputs[-1:]) for op in (old.op, new.op)]
+        names = tuple(end.name for end in ends[0][-2:] if isinstance(end, Star))
+        alike = ends[0] == ends[1] and ends[0][:2] == ("Concat", "") and ends[0][3] is None
+        once = all(
+            [name for side in (old, new) for name in _tensor_names(side)].count(end) == 2 for end in names
+        )
+        return names if alike and once and len(set(names)) == 2 else ()
 
     @cached_property
     def attribute_names(self) -> tuple[str, ...]:
@@ -118,6 +133,11 @@ class Rule:
         return frozenset.intersection(
             *[frozenset(c.op.op for c in root.inputs if isinstance(c, Output)) for root in self.roots]
         )
+
+
+def _tensor_names(pattern) -> Iterator[str]:
+    """Yield the name of a tensor variable at each of its occurrences in a pattern."""
+    return (part.name for part in walk(pattern) if isinstance(part, Var | Star))
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,10 +68,8 @@ UNSQUEEZED = (
     "(double[1,3] x) => (double[1,3] y) <int64[1] s = {{0}}, int64[1] t = {{{axis}}}> "
     "{{ a = Unsqueeze(x, s) y = Squeeze(a, t) }}"
 )
-JOINED = "(double[1,3] x) => (double[3,3] y) {{ a = Relu(x) b = Neg(x) c = Relu(b) y = Concat <axis = 0> ({order}) }}"
 ONE_DETAIL_APART = [
     ("squeeze-unsqueeze", UNSQUEEZED.format(axis=0), UNSQUEEZED.format(axis=1)),  # the content of a small constant
-    ("relu-concat", JOINED.format(order="a, c, x"), JOINED.format(order="x, a, c")),  # how many tensors a `*l` holds
 ]
 
 

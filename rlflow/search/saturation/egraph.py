@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType
-from rlflow.rules.apply import Plan
+from rlflow.rules.apply import Plan, flat
 from rlflow.rules.expressions import FLOATS
+from rlflow.rules.segments import Segment
 
 
 class EGraph:
@@ -141,21 +142,23 @@ class EGraph:
                 self.weights |= {c: read for c in _present(outputs)}
         return [c if c == ABSENT else self.find(c) for c in outputs]
 
-    def rewrite(self, plan: Plan, operands: Sequence[int]) -> None:
+    def rewrite(self, plan: Plan, operands: Sequence[int | Segment]) -> None:
         """Add the operators of a plan, and unite their outputs with the classes that they replace.
 
         The caller must call `rebuild` afterwards.
 
         Args:
           plan: the replacement, see `rlflow.rules.apply.Plan`.
-          operands: the classes of the match's operands, see `rlflow.rules.apply.operands`.
+          operands: the classes of the match's operands, see `rlflow.rules.apply.bound_operands`.
         """
-        real = {ABSENT: ABSENT} | {-2 - position: self.find(c) for position, c in enumerate(operands)}
+        real: dict[int, int | Segment] = {ABSENT: ABSENT}
+        for position, c in enumerate(operands):
+            real[-2 - position] = c if isinstance(c, Segment) else self.find(c)
         real |= {number: self.constant(constant) for number, constant in plan.constants}
         types = dict(plan.types)
         for node in plan.added:
             given = [real[t] if t < ABSENT else None for t in node.outputs]
-            inputs = [real[t] if t == ABSENT else self.find(real[t]) for t in node.inputs]
+            inputs = [c if c == ABSENT else self.find(c) for c in flat(real[t] for t in node.inputs)]
             kinds = [types.get(t) for t in node.outputs]
             for tensor, result in zip(node.outputs, self.add(node, inputs, given, kinds), strict=True):
                 real[tensor] = result

@@ -14,7 +14,7 @@ from typing import Any
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.ir import ABSENT, Node
 from rlflow.graph.opsets import supported
-from rlflow.rules.apply import Plan, has_outputs, match_signature, operands, plan_or_reason
+from rlflow.rules.apply import Plan, bound_operands, has_outputs, match_signature, plan_or_reason
 from rlflow.rules.match import Attempt, attempts_at, holds_literal
 from rlflow.rules.patterns import Absent, Literal, Op, Output, Star
 from rlflow.rules.rule import Rule, RuleSet
@@ -111,7 +111,7 @@ class ClassAttempt(Attempt):
         attempt = self.copy()
         if not attempt.accepts(op, node):
             return
-        *others, last = attempt.alignments(op, node) or (None,)
+        *others, last = list(attempt.alignments(op, node)) or (None,)
         for goals in others:
             yield attempt.copy(), goals
         if last is not None:
@@ -237,7 +237,7 @@ class Explorer:
                     self._done.add(key)
                     plan = self._plan(rule, nodes, bindings)
                     if plan is not None:
-                        result.append((plan, operands(egraph, rule, nodes, bindings)))
+                        result.append((plan, bound_operands(egraph, rule, nodes, bindings)))
         return result
 
     def _share_no_weight(self, rule: Rule, nodes: tuple[int, ...]) -> bool:

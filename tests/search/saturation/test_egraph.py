@@ -8,6 +8,7 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.ir import ABSENT, TensorType
 from rlflow.rules.match import structural_matches
+from rlflow.rules.segments import Segment
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.explore import Explorer, matches
 from rlflow.search.saturation.lower_bound import graph_of
@@ -106,7 +107,8 @@ def test_the_matches_of_a_single_graph_are_its_own(name):
             for node in made.graph.nodes.values() for _, bindings in structural_matches(made.graph, rule, node)
         ]  # fmt: skip
         result = [
-            sorted(bindings.items()) for node in egraph.nodes.values() for _, bindings in matches(egraph, rule, node)
+            sorted((k, tuple(v) if isinstance(v, Segment) else v) for k, v in bindings.items())
+            for node in egraph.nodes.values() for _, bindings in matches(egraph, rule, node)
         ]
         assert sorted(map(repr, result)) == sorted(map(repr, wanted)), rule.name
         count += len(result)
@@ -117,7 +119,7 @@ def renamed(rule, bindings: dict, class_of: dict) -> dict:
     """The bindings with classes for tensors."""
     return {
         name: value if name not in rule.tensor_names
-        else tuple(class_of[t] for t in value) if isinstance(value, tuple) else class_of[value]
+        else tuple(class_of[t] for t in value) if isinstance(value, Segment) else class_of[value]
         for name, value in bindings.items()
     }  # fmt: skip
 
