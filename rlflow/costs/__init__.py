@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from rlflow.common.layers import layered
 from rlflow.common.options import option
 from rlflow.common.registry import Registry
 from rlflow.graph.ir import ABSENT, Graph, Node
@@ -125,7 +126,7 @@ class GraphCost:
     @classmethod
     def of(cls, model: CostModel, graph: Graph) -> "GraphCost":
         nodes = {node_id: model.node_cost(graph, node) for node_id, node in graph.nodes.items()}
-        return cls(_with_whole_cost(model, graph, _sum(nodes.values())), nodes)
+        return cls(_with_whole_cost(model, graph, _sum(nodes.values())), layered(nodes))
 
     def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
         """Return the cost of the graph after rewrites; compute only the costs of nodes that may have changed.

@@ -50,6 +50,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlflow.common.layers import layered
 from rlflow.common.task import EncodingSpec, GraphArrays
 from rlflow.costs import GraphCost, NodeCost
 from rlflow.env.features import (
@@ -216,7 +217,7 @@ def update_entries(
             nodes[node_id] = _entry(graph, view, graph.nodes[node_id], cost.nodes[node_id], readers)
         else:
             nodes.pop(node_id, None)
-    return Entries(nodes, readers)
+    return Entries(layered(nodes), readers)
 
 
 def _readers(known: Entries, changed: set[int], graph: Graph) -> tuple[dict[str, frozenset[int]], set[int]]:
@@ -232,17 +233,20 @@ def _readers(known: Entries, changed: set[int], graph: Graph) -> tuple[dict[str,
       a weight whose set of readers changed.
     """
     readers, stale = known.readers.copy(), set()
+    lost: dict[str, set[int]] = {}
+    gained: dict[str, set[int]] = {}
     for node_id in changed:
         before = known.nodes[node_id].weights if node_id in known.nodes else frozenset()
         now = _large_weights(graph, graph.nodes[node_id]) if node_id in graph.nodes else frozenset()
         for digest in before - now:
-            readers[digest] -= {node_id}
+            lost.setdefault(digest, set()).add(node_id)
         for digest in now - before:
-            readers[digest] = readers.get(digest, frozenset()) | {node_id}
-        for digest in before ^ now:
-            stale |= readers[digest]
-            if not readers[digest]:
-                del readers[digest]
+            gained.setdefault(digest, set()).add(node_id)
+    for digest in lost.keys() | gained.keys():
+        now = readers.pop(digest, frozenset()).difference(lost.get(digest, ())).union(gained.get(digest, ()))
+        stale |= now
+        if now:
+            readers[digest] = now
     return readers, stale & graph.nodes.keys()
 
 

@@ -73,7 +73,7 @@ class Task:
             _ = self.original_cost  # Time the original's operators now, before a search sets a deadline.
         cost = GraphCost.of(self.cost, self.graph)
         check_recorded(self.cost)
-        return RewriteState(self, self.graph, cost, None, (NO_ENTRIES, frozenset(self.graph.nodes)))
+        return RewriteState(self, self.graph, cost, None, (NO_ENTRIES, frozenset()))
 
     @cached_property
     def original_cost(self) -> NodeCost:
@@ -129,11 +129,12 @@ class RewriteState(LocalState):
     graph: Graph
     graph_cost: GraphCost
     _matches_before: MatchTable | None
-    _entries_before: tuple[Entries, frozenset[int]]  # entries of an earlier state, ids of nodes changed since
+    # Entries of an earlier state, ids of nodes changed since; after NO_ENTRIES all nodes count as changed.
+    _entries_before: tuple[Entries, frozenset[int]]
 
     def __getstate__(self) -> dict:
         # Matches and entries are computed again on first access: searches compare matches by identity.
-        entries = NO_ENTRIES, frozenset(self.graph.nodes)
+        entries = NO_ENTRIES, frozenset()
         own = {"task": self.task, "graph": self.graph, "graph_cost": self.graph_cost}
         return own | {"_matches_before": None, "_entries_before": entries}
 
@@ -144,7 +145,9 @@ class RewriteState(LocalState):
     @cached_property
     def entries(self) -> Entries:
         """The contribution of each node to the arrays of an observation."""
-        return update_entries(*self._entries_before, self.graph, self.graph_cost, self.task.sizes[0])
+        before, changed = self._entries_before
+        changed = self.graph.nodes if before is NO_ENTRIES else changed
+        return update_entries(before, changed, self.graph, self.graph_cost, self.task.sizes[0])
 
     @property
     def cost(self) -> NodeCost:
@@ -210,6 +213,8 @@ class RewriteState(LocalState):
         cost = self.graph_cost.after(self.task.cost, graph, touched)
         if "entries" in self.__dict__:
             entries = self.entries, cost.recounted
+        elif self._entries_before[0] is NO_ENTRIES:
+            entries = self._entries_before
         else:
             entries = self._entries_before[0], self._entries_before[1] | cost.recounted
         return RewriteState(self.task, graph, cost, before, entries)

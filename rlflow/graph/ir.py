@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+from rlflow.common.layers import layered
 from rlflow.graph import contrib
 from rlflow.graph.dims import at
 from rlflow.graph.order import Edit, Order, after, walk
@@ -269,6 +270,8 @@ class Graph:
         graph._remove_dead(list(nodes), set())
         for tensor in [t for t in graph.constants if not graph.is_used(t)]:
             del graph.constants[tensor], graph.types[tensor]
+        for name in ("nodes", "types", "constants", "producers", "consumers"):
+            setattr(graph, name, layered(getattr(graph, name)))
         return graph
 
     def __getstate__(self) -> dict:

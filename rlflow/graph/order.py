@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from rlflow.common.layers import layered
+
 SPACING = 1 << 64  # gap between numbers of a fresh walk; enough for some tens of rewrites at one node
 
 
@@ -66,7 +68,7 @@ def walk(roots: Iterable[int], sources) -> Order:
             discovered[node] = now
             stack.append(~node)
             stack += [source for source in reversed(sources(node)) if source not in discovered]
-    return Order(discovered, finished)
+    return Order(layered(discovered), layered(finished))
 
 
 class _WalkChanged(Exception):

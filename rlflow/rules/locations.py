@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlflow.common.layers import layered
 from rlflow.graph.ir import ABSENT, Graph, Node
 from rlflow.rules.apply import Plan, Plans, Refused, apply
 from rlflow.rules.match import MAX_READERS, Match, few_readers, structural_matches
@@ -425,6 +426,8 @@ class MatchTable:
             if node.op in self._roles.all:
                 self._add_roots(node_id, self._roles.all[node.op], tries)
         self._match(tries)
+        self._at = [layered(at) for at in self._at]
+        self._local_at, self._part_of = layered(self._local_at), layered(self._part_of)
 
     def _update(self, before: Graph) -> None:
         nodes, consumers, changed = self.graph.nodes, self.graph.consumers, self.graph.changed

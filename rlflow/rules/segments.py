@@ -70,6 +70,9 @@ class Row:
         self._fits: bool | None = None
         self._varying: int | None = None
 
+    def __reduce__(self):
+        return Row, (self.node, self.tensors)  # numbers of sequences have a meaning in this process only
+
     @classmethod
     def of(cls, node: Node) -> "Row":
         tensors = node.inputs
