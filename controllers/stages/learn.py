@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from controllers.base import StopReason
 from controllers.iterations import learn_in_iterations
 from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from controllers.recording import Player, play_iteration
@@ -274,7 +275,7 @@ def train_controller(run) -> dict:
     "real". In a one-shot task it trains one controller on instances.
 
     Returns:
-      {"controller": its name, "trainings": the results of each training}.
+      {"controller": its name, "trainings": the results of each training, "ok": False if a training diverged}.
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.train_controller(run)
@@ -286,6 +287,8 @@ def train_controller(run) -> dict:
             folder = controller_folder(run, temperature)
             _, results = learn_to_act(run, model, temperature, folder, folder.name)
             trainings.append({"temperature": temperature, **results})
-        return {"controller": config.controller.name, "trainings": trainings}
+        diverged = any(training["stop_reason"] == StopReason.DIVERGED for training in trainings)
+        ended = {"ok": False} if diverged else {}
+        return {"controller": config.controller.name, "trainings": trainings, **ended}
 
     return run.stage("train-controller", work)

@@ -554,3 +554,16 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
         assert len(events.Tensors(SESSION_START_INFO_TAG)) == 1
         assert logged.hparams["dream.temperatures"].number_value == row["dream.temperatures"]
         assert events.Scalars("real")[0].value == pytest.approx(row["real"])
+
+
+def test_a_trial_whose_training_diverged_is_said_to_have_and_is_never_the_best(tmp_path):
+    figures = dict.fromkeys(FIGURES, 1.0)
+    trials = [
+        Trial(0, {}, {0: dict(figures)}, {}, {0: tmp_path / "a"}),
+        Trial(1, {}, {0: dict.fromkeys(FIGURES, 2.0)}, {}, {0: tmp_path / "b"}, diverged={0}),
+    ]
+    entries = summary(trials)
+    assert [entry["state"] for entry in entries] == ["finished", "diverged"]
+    sweep = SimpleNamespace(direction="maximize", figure="improvement", seeds=[0])
+    assert best(sweep, entries) is entries[0]
+    assert [row["state"] for row in rows(sweep, trials, tmp_path)] == ["finished", "diverged"]

@@ -118,11 +118,16 @@ def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
                 done = subprocess.run(
                     arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, **inherited_lock(lock)
                 )
-            if done.returncode:
+            if done.returncode and not (run.folder / f"{stage}.json").exists():
                 return _error(log, stage, done.returncode)
         for name in BULKY:
             (run.folder / name).unlink(missing_ok=True)
     return None
+
+
+def has_diverged(run: Run) -> bool:
+    """Return True if a training of the run's controller ended because it diverged."""
+    return read_json(run.folder / "train-controller.json").get("ok") is False
 
 
 def figures(run: Run) -> dict[str, float | None]:

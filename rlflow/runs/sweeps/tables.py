@@ -49,14 +49,16 @@ def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
       folder: the folder of the sweep.
 
     Returns:
-      Dictionaries of `trial` (its number), `seed`, `state` ("finished", "pruned" or "failed"), each parameter, each
-        name in FIGURES (None for a failed run), `folder` (relative to the sweep's) and `error` (None for no error).
+      Dictionaries of `trial` (its number), `seed`, `state` ("finished", "pruned", "diverged" or "failed"), each
+        parameter, each name in FIGURES (None for a failed run), `folder` (relative to the sweep's) and `error` (None
+        for no error).
     """
     result = []
     for trial in trials:
         for seed in [seed for seed in sweep.seeds if seed in trial.folders]:
             error = trial.errors.get(seed)
-            state = "failed" if error else "pruned" if trial.pruned else "finished"
+            ended = "diverged" if seed in trial.diverged else "pruned" if trial.pruned else "finished"
+            state = "failed" if error else ended
             figures = trial.figures.get(seed, dict.fromkeys(FIGURES))
             position = trial.folders[seed].relative_to(folder.resolve()).as_posix()
             result.append(

@@ -19,7 +19,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file
 from rlflow.common.messages import progress_bar, say
 from rlflow.runs.sweeps.definition import Sweep
-from rlflow.runs.sweeps.runs import Run, figures, plan, run_stages
+from rlflow.runs.sweeps.runs import Run, figures, has_diverged, plan, run_stages
 
 DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # executes runs; returns folder → error in one line, or None
 
@@ -35,6 +35,7 @@ class Trial:
       errors: seed → error in one line, for the failed runs.
       folders: seed → run folder, for all runs that were executed.
       pruned: True if the pruner ended the trial.
+      diverged: the seeds whose training of the controller diverged.
     """
 
     number: int
@@ -43,10 +44,13 @@ class Trial:
     errors: dict[int, str] = field(default_factory=dict)
     folders: dict[int, Path] = field(default_factory=dict)
     pruned: bool = False
+    diverged: set[int] = field(default_factory=set)
 
     @property
     def state(self) -> str:
-        return "failed" if self.errors else "pruned" if self.pruned else "finished"
+        if self.errors:
+            return "failed"
+        return "diverged" if self.diverged else "pruned" if self.pruned else "finished"
 
 
 def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callable[[list[Trial]], None]) -> list[Trial]:
@@ -142,6 +146,8 @@ def _play(sweep: Sweep, folder: Path, all_done: DoAll, trials: list[Trial], seed
                 trial.errors[seed] = error
             else:
                 trial.figures[seed] = figures(run)
+                if has_diverged(run):
+                    trial.diverged.add(seed)
 
 
 class Study:
@@ -191,7 +197,7 @@ class Study:
         states = self.optuna.trial.TrialState
         self._study.add_trial(
             self._frozen(
-                trial, {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[trial.state]
+                trial, {"finished": states.COMPLETE, "pruned": states.PRUNED}.get(trial.state, states.FAIL)
             )
         )
 
