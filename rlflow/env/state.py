@@ -146,7 +146,7 @@ class RewriteState(LocalState):
     def entries(self) -> Entries:
         """The contribution of each node to the arrays of an observation."""
         before, changed = self._entries_before
-        changed = self.graph.nodes if before is NO_ENTRIES else changed
+        changed = changed if before.nodes else self.graph.nodes
         return update_entries(before, changed, self.graph, self.graph_cost, self.task.sizes[0])
 
     @property
