@@ -40,7 +40,7 @@ def run(parsed) -> dict:
     _, (sizes, *_) = load_at(zoo_or_path(parsed.model), shapes, parsed.fix)
     frozen = (shapes if parsed.fix else {}) | sizes
     spec = EnvSpec(parsed.model, tuple(frozen.items()), fix=True, cost="analytic")
-    task, started = spec.make_task(), time.monotonic()
+    task, started = spec.open(zoo_or_path(parsed.model), bodies=False), time.monotonic()
     control = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
     with progress_bar(parsed.iterations, "bound", "iteration") as bar:
         def show(iterations, nodes):

@@ -32,6 +32,7 @@ from typing import NamedTuple, Protocol
 from rlflow.common.layers import layered
 from rlflow.common.options import option
 from rlflow.common.registry import Registry
+from rlflow.graph.dims import at
 from rlflow.graph.ir import ABSENT, Graph, Node
 
 COSTS = Registry(
@@ -125,7 +126,7 @@ class GraphCost:
 
     @classmethod
     def of(cls, model: CostModel, graph: Graph) -> "GraphCost":
-        nodes = {node_id: model.node_cost(graph, node) for node_id, node in graph.nodes.items()}
+        nodes = {node_id: _cost_of_all_runs(model, graph, node) for node_id, node in graph.nodes.items()}
         return cls(_with_whole_cost(model, graph, _sum(nodes.values())), layered(nodes))
 
     def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
@@ -143,11 +144,25 @@ class GraphCost:
             old = nodes.pop(node_id, FREE)
             new = FREE
             if node_id in rewritten.nodes:
-                new = nodes[node_id] = model.node_cost(rewritten, rewritten.nodes[node_id])
+                new = nodes[node_id] = _cost_of_all_runs(model, rewritten, rewritten.nodes[node_id])
             if new != old:
                 recounted.add(node_id)
                 total = [t + b - a for t, a, b in zip(total, old, new, strict=True)]
         return GraphCost(_with_whole_cost(model, rewritten, NodeCost(*total)), nodes, frozenset(recounted))
+
+
+def _cost_of_all_runs(model: CostModel, graph: Graph, node: Node) -> NodeCost:
+    """Return the cost of a node, times the number of runs of the bodies that contain the node."""
+    cost = model.node_cost(graph, node)
+    return NodeCost(*[runs_of(model, graph, node) * part for part in cost]) if node.body else cost
+
+
+def runs_of(model: CostModel, graph: Graph, node: Node) -> int:
+    """Return the number of runs of a node in one run of the model, at the first of several typical sizes."""
+    runs, body, sizes = 1, node.body, graph.sizes or getattr(model, "sizes", ({},))[0]
+    while body:
+        runs, body = runs * max(at(graph.interface.bodies[body].runs, sizes), 1), graph.interface.bodies[body].outer
+    return runs
 
 
 def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | None = None) -> set[int]:
@@ -257,7 +272,7 @@ def graph_spread(cost, graph: Graph) -> Spread:
     """Return the uncertainty of the cost of a whole graph."""
     result = EXACT
     for node in graph.nodes.values():
-        result = result.plus(node_spread(cost, graph, node), 1)
+        result = result.plus(node_spread(cost, graph, node), runs_of(cost, graph, node))
     return result
 
 

@@ -83,6 +83,8 @@ class Groups:
         if result is None:
             grow = _GROW.get(anchor.op)
             nodes = tuple(grow(self, anchor)) if grow else (anchor,)
+            if any(node.body != anchor.body for node in nodes):
+                nodes = (anchor,)  # ONNX Runtime fuses no operators of two graphs.
             result = self._anchored[anchor.id] = kernel_layout.with_borders(self.graph, nodes)
         return result
 
@@ -389,7 +391,7 @@ class Groups:
         parts = [
             (self._extent(reader), reader)
             for reader in map(graph.nodes.get, graph.consumers[x])
-            if self._is(reader, "Slice")
+            if self._is(reader, "Slice") and reader.body == node.body
         ]
         (axis, *_), end = self._extent(node) or (None,), 0
         if axis is None:

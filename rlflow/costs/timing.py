@@ -16,6 +16,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -229,6 +230,7 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
         names,
         graph.interface.opsets,
     )
+    group = tuple([replace(node, body=0) if node.body else node for node in group])
     return to_model(Graph.build(interface, group, types, constants, inputs, outputs))
 
 

@@ -127,13 +127,19 @@ class EnvSpec(EnvOptions):
     def make_task(self) -> Task:
         return self.open(load(self.model) if self.model in ZOO else self.model)
 
-    def open(self, source: Path | str | onnx.ModelProto) -> Task:
-        """Return the task of a model (a path or a ModelProto, see `load_at`) with the options of this object."""
+    def open(self, source: Path | str | onnx.ModelProto, bodies: bool = True) -> Task:
+        """Return the task of a model with the options of this object.
+
+        Args:
+          source: a path or a ModelProto, see `load_at`.
+          bodies: True to rewrite inside bodies of If, Loop and Scan and inside the model's functions. They always stay
+            unchanged under a cost of the whole graph (`memory`), which does not know when a body runs.
+        """
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules
         rules = only_standard(rules) if self.standard_operators_only else rules
-        loaded, sizes = load_at(source, dict(self.shapes), self.fix)
+        loaded, sizes = load_at(source, dict(self.shapes), self.fix, bodies and not hasattr(cost, "whole"))
         graph, preparation = prepared(loaded, rules)
         return Task(
             graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,6 +99,28 @@ class Opaque(NamedTuple):
     data: bytes
 
 
+class Body(NamedTuple):
+    """A graph in an attribute of an If, Loop or Scan; its nodes are nodes of the whole graph (`Node.body`).
+
+    The owner captures the body's outputs (`Node.captured`), and the nodes of a body read outer tensors directly.
+
+    Attributes:
+      attribute: name of the owner's attribute, such as "then_branch".
+      inputs: ids of the tensors that the owner feeds at each run; they are never constant.
+      constants: ids of the initialisers and literals of the body.
+      outer: id of the body that contains the owner; 0 for the main graph.
+      path: name for people, such as "loop_3/body".
+      runs: number of runs in one run of the outer graph, an int or Dim; 1 if unknown.
+    """
+
+    attribute: str
+    inputs: tuple[int, ...]
+    constants: frozenset[int]
+    outer: int
+    path: str
+    runs: Any = 1
+
+
 class Constant:
     """A weight or literal whose content may stay on disk.
 
@@ -151,12 +174,15 @@ class Node:
     Attributes:
       inputs, outputs: tensor ids; ABSENT for an omitted optional input or output.
       attributes: sorted (name, value) pairs; a value is an int, float, bytes, a tuple of these types, or Opaque.
-      captured: (outer name, tensor id) pairs of the tensors that subgraphs in the attributes read.
+      captured: (outer name, tensor id) pairs of the tensors that subgraphs in the attributes read. For a node with
+        `bodies`, these are the outputs of the bodies with their places, such as "then_branch/0".
       constant: True if all outputs are known before the model runs. An export replaces the results of constant nodes
         that rules added by weights.
       made_by_rule: True if a rewrite added the node.
       name: the ONNX name; "" for a node that a rule added.
       overload: the overload of a model function that the node calls; "" if the function has no overloads.
+      body: id of the body that contains the node (`Interface.bodies`); 0 for the main graph.
+      bodies: ids of the node's own bodies. Their graphs in the attributes hold only declarations.
     """
 
     id: int
@@ -170,6 +196,8 @@ class Node:
     made_by_rule: bool = False
     name: str = ""
     overload: str = ""
+    body: int = 0
+    bodies: tuple[int, ...] = ()
 
     def reads(self) -> Iterable[int]:
         """Yield the ids of all tensors that the node or its subgraphs read, in order."""
@@ -202,6 +230,8 @@ class Interface:
       opsets: domain → version.
       bindings: symbolic dimension that the user fixed → its size.
       symbols: symbolic dimension that is not fixed → its smallest possible size (0 or 1).
+      bodies: id → Body, for each body whose nodes are nodes of the graph.
+      inlined: names of the model's functions that were inlined when the model was read.
     """
 
     template: onnx.ModelProto
@@ -211,6 +241,8 @@ class Interface:
     opsets: Mapping[str, int]
     bindings: Mapping[str, int] = field(default_factory=dict)
     symbols: Mapping[str, int] = field(default_factory=dict)
+    bodies: Mapping[int, Body] = field(default_factory=dict)
+    inlined: tuple[str, ...] = ()
 
     @cached_property
     def semantics(self) -> bytes:
@@ -234,9 +266,11 @@ class Graph:
       next_id: the smallest unused id for a new node or tensor.
       relied_on_shapes: True if a rewrite so far is valid only at the sizes to which the user fixed symbolic dimensions.
       lost: (node id, reason) for each original node whose output shape cannot be inferred.
+      sizes: symbol → size in a view (`at`), else empty.
     """
 
     lost: tuple[tuple[int, str], ...] = ()
+    sizes: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
         self, interface, nodes, types, constants, producers, consumers, inputs, outputs, next_id, relied_on_shapes=False
@@ -332,6 +366,9 @@ class Graph:
         """The SHA-256 digest of structure and weights; equal for graphs that differ only in names and ids."""
         refs: dict[int, str] = {tensor: f"i{k}" for k, tensor in enumerate(self.inputs)}
         refs[ABSENT] = "-"
+        places = self._places()
+        for body, place in places.items():
+            refs |= {tensor: f"b{place}.{k}" for k, tensor in enumerate(self.interface.bodies[body].inputs)}
         digest = hashlib.sha256(self.interface.semantics)
 
         def ref(tensor: int) -> str:
@@ -343,11 +380,24 @@ class Graph:
         for position, node_id in enumerate(self.order):
             node = self.nodes[node_id]
             captured = [(name, ref(tensor)) for name, tensor in node.captured]
-            digest.update(repr((node.key(), [ref(t) for t in node.inputs], captured)).encode())
+            where = (places[node.body],) if node.body else ()
+            digest.update(repr((node.key(), [ref(t) for t in node.inputs], captured, *where)).encode())
             for slot, tensor in enumerate(node.outputs):
                 refs.setdefault(tensor, f"n{position}.{slot}")
         digest.update(repr([ref(tensor) for tensor in self.outputs]).encode())
         return digest.hexdigest()
+
+    def _places(self) -> dict[int, str]:
+        """Return id of a body → text that depends only on the position of its owner in the canonical order."""
+        if not self.interface.bodies:
+            return {}
+        owners = ((position, self.nodes[node_id].bodies) for position, node_id in enumerate(self.order))
+        return {body: f"{position}.{k}" for position, bodies in owners for k, body in enumerate(bodies)}
+
+    def path(self, node_id: int) -> str:
+        """Return the path of the body that contains a node, such as "loop_3/body"; "" for the main graph."""
+        body = self.nodes[node_id].body
+        return self.interface.bodies[body].path if body else ""
 
     def at(self, sizes: Mapping[str, int]) -> "Graph":
         """Return the graph with the types of its tensors at given sizes of its symbols; everything else is shared.
@@ -355,7 +405,11 @@ class Graph:
         Args:
           sizes: symbol → size, for all symbols of the model.
         """
-        return self.with_types(TypesAt(self.types, sizes)) if self.interface.symbols else self
+        if not self.interface.symbols:
+            return self
+        view = self.with_types(TypesAt(self.types, sizes))
+        view.sizes = sizes
+        return view
 
     def with_types(self, types: Mapping[int, TensorType]) -> "Graph":
         """Return the graph with the tensor types `types` (tensor id → type); everything else is shared."""

@@ -4,6 +4,7 @@ Operators that no rule knows are kept unchanged. Large weights stay on disk unti
 """
 
 import math
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,19 @@ from onnx import helper, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph import symbolic
-from rlflow.graph.ir import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
+from rlflow.graph.bodies import (
+    RUNS,
+    can_be_read,
+    carried,
+    declarations,
+    declared,
+    defined,
+    first_types,
+    graphs_of,
+    inlined,
+    runs_of,
+)
+from rlflow.graph.ir import ABSENT, RANDOM_OPS, Body, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved_attributes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
@@ -48,12 +61,16 @@ def read_model(path: Path | str) -> onnx.ModelProto:
     return model
 
 
-def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object] | None = None) -> Graph:
+def load_graph(
+    source: Path | str | onnx.ModelProto, shapes: Mapping[str, object] | None = None, bodies: bool = True
+) -> Graph:
     """Return the graph of an ONNX file or model.
 
     Args:
       source: a path, or a model with its external data loaded.
       shapes: fixed sizes: input name → tuple of sizes, or dimension name → size. Other symbolic dimensions stay open.
+      bodies: True to inline the model's functions, and to make the nodes in bodies of If, Loop and Scan nodes of the
+        graph (bodies.py). If False, functions and bodies stay as the file contains them.
 
     Raises:
       RLFlowError: the file or model is invalid, exceeds a limit, or does not fit `shapes`.
@@ -68,7 +85,10 @@ def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object
         model, folder = read_model(source), str(Path(source).parent)
     check_declarations(model)
     check_expansion(model)
-    return _Reader(model, folder, dict(shapes or {})).read()
+    functions: tuple[str, ...] = ()
+    if bodies:
+        model, functions = inlined(model)
+    return _Reader(model, folder, dict(shapes or {}), bodies, functions).read()
 
 
 def external_files(path: Path | str) -> list[str]:
@@ -106,12 +126,23 @@ class _Reader:
       model: the checked model.
       folder: folder of the model, for external weights.
       shapes: sizes to fix, as in `load_graph`.
+      reads_bodies: True if the nodes in bodies become nodes of the graph.
+      functions: names of the functions that were inlined.
     """
 
-    def __init__(self, model: onnx.ModelProto, folder: str, shapes: dict):
+    def __init__(
+        self, model: onnx.ModelProto, folder: str, shapes: dict, reads_bodies: bool, functions: tuple[str, ...]
+    ):
         self.proto, self.folder, self.shapes = model, folder, shapes
+        self.reads_bodies, self.functions = reads_bodies, functions
         self.opsets = {_domain(o.domain): o.version for o in model.opset_import}
-        self.ids: dict[str, int] = {}
+        self.ids: ChainMap[str, int] = ChainMap()  # names of the graph that is read, then of the graphs around it
+        self.names: dict[int, str] = {}
+        self.bodies: dict[int, Body] = {}
+        self.declared: dict[int, list[TensorType | None]] = {}  # id of a body → declared types of its inputs
+        self.outer: list[set[str]] = []  # names that each of these graphs defines, the main graph first
+        self.inside: dict[int, list[Node]] = {0: []}  # id of a body → its nodes in the order of the file
+        self.body, self.path = 0, ""  # the body that is read
         self.constants: dict[int, Constant] = {}
         self.computed_constants: set[int] = set()
         self.nodes: list[Node] = []
@@ -132,6 +163,7 @@ class _Reader:
         sparse = {t.values.name: TensorType(t.values.data_type, tuple(t.dims)) for t in graph.sparse_initializer}
         check_types(types | sparse)
 
+        self.outer.append(set(defined(graph)) if self.reads_bodies else set())
         for value in inputs:
             self.tensor(value.name)
         for proto in graph.initializer:
@@ -145,54 +177,102 @@ class _Reader:
                 self.constants[self.tensor(node.output[0])] = _constant_value(node.attribute[0], self.folder)
             else:
                 self.add_node(node)
+        outputs = [self.tensor(v.name) for v in graph.output]
         computed = {name: kind for name, kind in types.items() if self.ids.get(name) in self.computed_constants}
         check_types(computed, MAX_CONSTANT_BYTES)
 
-        interface = Interface(
-            self.template(input_names), tuple(inputs), tuple(graph.output), {i: name for name, i in self.ids.items()},
-            self.opsets, symbols.bindings, symbols.least,
-        )
         self.types = {self.ids[name]: kind for name, kind in types.items() if name in self.ids}
         self.types |= {tensor: constant.type for tensor, constant in self.constants.items()}
-        produced = [t for node in self.nodes for t in node.outputs if t != ABSENT]
+        produced = [t for node in self.inside[0] for t in node.outputs if t != ABSENT]
         unknown = any(t not in self.types or self.types[t].shape is None for t in produced)
-        lost = self.infer_by_node() if unknown or symbols.least or symbols.bindings else ()
-        self.nodes = [self.with_parts(node) for node in self.nodes]
-        result = Graph.build(
-            interface, self.nodes, self.types, self.constants,
-            [self.ids[v.name] for v in inputs], [self.tensor(v.name) for v in graph.output],
-        )
+        self.infers_again = unknown or bool(symbols.least) or bool(symbols.bindings)
+        lost = self.infer_by_node(0) if self.infers_again or self.bodies else []
+        if self.bodies:
+            check_types({self.names.get(tensor, f"t{tensor}"): kind for tensor, kind in self.types.items()})
+            computed = self.computed_constants & self.types.keys()
+            check_types({self.names[tensor]: self.types[tensor] for tensor in computed}, MAX_CONSTANT_BYTES)
+        nodes = [self.with_parts(node) for node in self.nodes]
+        interface = Interface(
+            self.template(input_names), tuple(inputs), tuple(graph.output), self.names, self.opsets,
+            symbols.bindings, symbols.least, self.bodies, self.functions,
+        )  # fmt: skip
+        inputs = [self.ids[v.name] for v in inputs]
+        result = Graph.build(interface, nodes, self.types, self.constants, inputs, outputs)
         result.lost = tuple((node_id, reason) for node_id, reason in lost if node_id in result.nodes)
         return result
 
-    def infer_by_node(self) -> list[tuple[int, str]]:
-        """Infer all types and small contents again, node by node.
+    def infer_by_node(self, body: int) -> list[tuple[int, str]]:
+        """Infer types and small contents node by node, again in the main graph and for the first time in a body.
 
         Return (node id, reason) for each node whose output shape cannot be inferred from known input shapes.
 
-        A type that stays unknown keeps the result of ONNX's inference over the whole model. The exception is a shape
-        that depends on arithmetic with symbols, which becomes unknown, because ONNX's result can be wrong: before opset
-        11, ONNX infers that a Slice keeps the size of a symbolic axis.
+        A type in the main graph that stays unknown keeps the result of ONNX's inference over the whole model. The
+        exception is a shape that depends on arithmetic with symbols, which becomes unknown, because ONNX's result can
+        be wrong: before opset 11, ONNX infers that a Slice keeps the size of a symbolic axis.
+
+        Args:
+          body: id of the body whose nodes are inferred; 0 for the main graph.
         """
         lost = []
-        for node in self.nodes:
-            kinds = [self.types.get(t) if t != ABSENT else None for t in node.inputs]
-            known = [kind is not None or t == ABSENT for kind, t in zip(kinds, node.inputs, strict=True)]
-            if not all(known) or has_subgraph(node.attributes):
-                continue
-            values = [known_value(self, t) if t != ABSENT else None for t in node.inputs]
-            try:
-                result = infer_types(
-                    node.op, node.domain, self.opsets.get(node.domain, 0), node.attributes, kinds, values,
-                    len(node.outputs),
-                )
-            except RLFlowError as error:
-                if all(kind is None or kind.shape is not None for kind in kinds):
-                    lost.append((node.id, str(error)))
-                if symbolic.computes(node.op) and any(map(symbolic.is_symbolic, kinds)):
-                    self.types |= {t: self.types[t]._replace(shape=None) for t in node.outputs if t in self.types}
-                continue
-            self.types |= {t: kind for t, kind in zip(node.outputs, result, strict=True) if t != ABSENT}
+        for node in self.inside[body]:
+            if body:
+                for tensor in node.outputs:
+                    self.types.pop(tensor, None)
+            if node.bodies:
+                lost += self.infer_bodies(node)
+            elif self.infers_again or body:
+                lost += self.infer_node(node)
+        return lost
+
+    def infer_node(self, node: Node) -> list[tuple[int, str]]:
+        """Infer the types of the outputs of one node; return [(node id, reason)] if this fails."""
+        kinds = [self.types.get(t) if t != ABSENT else None for t in node.inputs]
+        known = [kind is not None or t == ABSENT for kind, t in zip(kinds, node.inputs, strict=True)]
+        if not all(known) or has_subgraph(node.attributes):
+            return []
+        values = [known_value(self, t) if t != ABSENT else None for t in node.inputs]
+        opset = self.opsets.get(node.domain, 0)
+        try:
+            result = infer_types(node.op, node.domain, opset, node.attributes, kinds, values, len(node.outputs))
+        except RLFlowError as error:
+            if symbolic.computes(node.op) and any(map(symbolic.is_symbolic, kinds)):
+                self.types |= {t: self.types[t]._replace(shape=None) for t in node.outputs if t in self.types}
+            return [(node.id, str(error))] if all(kind is None or kind.shape is not None for kind in kinds) else []
+        self.types |= {t: kind for t, kind in zip(node.outputs, result, strict=True) if t != ABSENT}
+        return []
+
+    def infer_bodies(self, node: Node) -> list[tuple[int, str]]:
+        """Infer the types inside the bodies of a node, and the types of its outputs that are still unknown.
+
+        A tensor that a loop carries has the same type in every run if the body keeps the type of the first run. If the
+        body does not, the inference is repeated with an unknown shape. Return the same as `infer_by_node`.
+        """
+        results = [tensor for _, tensor in node.captured]
+        if node.op == "If":
+            lost = [each for body in node.bodies for each in self.infer_by_node(body)]
+            both = zip(results, results[len(results) // 2 :], strict=False)
+            same = {t: self.types.get(a) for t, (a, b) in zip(node.outputs, both, strict=False)
+                    if self.types.get(a) == self.types.get(b)}  # fmt: skip
+        else:
+            (body,) = node.bodies
+            inputs, places = self.bodies[body].inputs, carried(node)
+            kinds = first_types(node, [self.types.get(t) for t in node.inputs], self.declared[body])
+            for run in range(RUNS):
+                self.types |= {t: kind for t, kind in zip(inputs, kinds, strict=True) if kind is not None}
+                lost = self.infer_by_node(body)
+                after = [(inside, self.types.get(results[result])) for _, inside, result, _ in places]
+                wrong = [k for k, kind in after if kinds[k] is not None and (kind and kind[:2]) != kinds[k][:2]]
+                for k in wrong if run == 0 else [k for k, _ in after]:
+                    kinds[k] = kinds[k] and kinds[k]._replace(shape=None)
+                if not wrong or run == RUNS - 1:
+                    break
+            same = {node.outputs[out]: kinds[inside] for _, inside, _, out in places if out < len(node.outputs)}
+            self.bodies[body] = self.bodies[body]._replace(runs=runs_of(self, node))
+        same = {t: kind for t, kind in same.items() if t != ABSENT and kind is not None and kind.shape is not None}
+        for tensor, kind in same.items():
+            known = self.types.get(tensor)
+            if known is None or known.shape is None:
+                self.types[tensor] = TensorType(kind.dtype, kind.shape)
         return lost
 
     def with_parts(self, node: Node) -> Node:
@@ -264,7 +344,8 @@ class _Reader:
         if name not in self.ids:
             if isinstance(name, bytes):  # Protobuf returns bytes if it cannot decode the name.
                 raise RLFlowError(f"the name of a tensor is not UTF-8: {name!r}")
-            self.ids[name] = self.fresh()
+            self.ids[name] = self.fresh()  # in the innermost graph
+            self.names[self.ids[name]] = name
         return self.ids[name]
 
     def fresh(self) -> int:
@@ -284,26 +365,58 @@ class _Reader:
             inputs += [ABSENT] * (slot + 1 - len(inputs))
             inputs[slot] = self.fresh()
             self.constants[inputs[slot]] = Constant.of(array)
-        captured = tuple(dict.fromkeys(name for a in attributes for name in _free_names(a)))
-        known = tuple(sorted((a.name, _attribute_value(a, domain)) for a in attributes if a.name not in dropped))
+        bodies: tuple[int, ...] = ()
+        if self.reads_bodies and can_be_read(node, domain, self.opsets.get(domain, 0), self.outer):
+            bodies, subgraph_reads = self.read_bodies(node)
+            kept = {a.name: declarations(a) for a in attributes if a.name in graphs_of(node)}
+        else:
+            captured = tuple(dict.fromkeys(name for a in attributes for name in _free_names(a)))
+            subgraph_reads, kept = tuple((name, self.tensor(name)) for name in captured), {}
+        values = ((a.name, kept.get(a.name) or _attribute_value(a, domain)) for a in attributes)
+        known = tuple(sorted(pair for pair in values if pair[0] not in dropped))
         outputs = tuple(self.tensor(name) if name else ABSENT for name in node.output)
         constant = is_constant_node(
             node.op_type, domain, has_subgraph(known), [self.is_constant(t) for t in inputs if t != ABSENT]
         )
         if constant:
             self.computed_constants.update(outputs)
-        subgraph_reads = tuple((name, self.tensor(name)) for name in captured)
         self.nodes.append(
             Node(
                 self.fresh(), node.op_type, domain, tuple(inputs), outputs, known, subgraph_reads, constant,
-                name=node.name, overload=node.overload,
+                name=node.name, overload=node.overload, body=self.body, bodies=bodies,
             )
         )
+        self.inside[self.body].append(self.nodes[-1])
         if node.doc_string or node.metadata_props or node.device_configurations:
             note = onnx.NodeProto(output=[str(self.nodes[-1].id)], doc_string=node.doc_string or None)
             note.metadata_props.extend(node.metadata_props)
             note.device_configurations.extend(node.device_configurations)
             self.notes.append(note)
+
+    def read_bodies(self, node: onnx.NodeProto) -> tuple[tuple[int, ...], tuple[tuple[str, int], ...]]:
+        """Read the bodies of a node; return the ids of the bodies, and the value of `Node.captured` for their owner."""
+        around, ids, results = (self.body, self.path, self.ids), [], []
+        place = node.name or f"{node.op_type.lower()}_{len(self.inside[self.body])}"
+        for attribute, graph in graphs_of(node).items():
+            self.body, self.path = self.fresh(), f"{around[1]}/{place}/{attribute}".lstrip("/")
+            self.ids, self.inside[self.body] = around[2].new_child(), []
+            self.outer.append(set(defined(graph)))
+            inputs = tuple([self.tensor(value.name) for value in graph.input])
+            self.declared[self.body] = declared(graph.input)
+            constants = {self.tensor(proto.name): constant_of(proto, self.folder) for proto in graph.initializer}
+            self.constants |= constants
+            for inner in graph.node:
+                if _is_literal(inner):
+                    tensor = self.tensor(inner.output[0])
+                    constants[tensor] = self.constants[tensor] = _constant_value(inner.attribute[0], self.folder)
+                else:
+                    self.add_node(inner)
+            results += [(f"{attribute}/{k}", self.tensor(value.name)) for k, value in enumerate(graph.output)]
+            self.bodies[self.body] = Body(attribute, inputs, frozenset(constants), around[0], self.path)
+            ids.append(self.body)
+            self.outer.pop()
+            self.body, self.path, self.ids = around
+        return tuple(ids), tuple(results)
 
     def is_constant(self, tensor: int) -> bool:
         return tensor in self.constants or tensor in self.computed_constants

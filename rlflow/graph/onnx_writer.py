@@ -7,7 +7,7 @@ model's own constant expressions stay unchanged.
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,12 +167,19 @@ class _Writer:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.folded = folds(graph)
+        self.bodies = graph.interface.bodies
+        self.homes = {tensor: body for body, each in self.bodies.items() for tensor in each.constants}
+        self.inside: dict[int, list[int]] = {}  # id of a body → its nodes in canonical order
+        for node_id in graph.order:
+            self.inside.setdefault(graph.nodes[node_id].body, []).append(node_id)
+        self.declared = _declared_graphs(graph)
         self.names = self.original_names()
         self.taken = set(self.names.values()) | {v.name for v in graph.interface.outputs} | _inner_names(graph)
         self.aliases: set[str] = set()
         self.fresh_names = 0
         self.nodes: list[onnx.NodeProto] = []
-        self.used: dict[int, None] = {}  # constants, in order of first use
+        self.used: dict[int, int] = {}  # constant → the body that holds it, in order of first use
+        self.written: dict[int, tuple[int, int, str]] = {}  # body → (outer body, position of the owner, attribute)
         self.notes = {int(note.output[0]): note for note in graph.interface.template.graph.node}
         self.model = self.without_weights()
 
@@ -181,8 +188,16 @@ class _Writer:
         return sum(self.graph.types[tensor].nbytes for tensor in self.used) <= EXTERNAL_DATA_THRESHOLD
 
     def with_weights(self) -> onnx.ModelProto:
-        self.model.graph.initializer.extend(self.initializer(tensor) for tensor in self.used)
+        for tensor, body in self.used.items():
+            self.graph_of(body).initializer.append(self.initializer(tensor))
         return self.model
+
+    def graph_of(self, body: int) -> onnx.GraphProto:
+        """Return the written graph of a body; 0 is the main graph."""
+        if not body:
+            return self.model.graph
+        outer, position, name = self.written[body]
+        return next(a.g for a in self.graph_of(outer).node[position].attribute if a.name == name)
 
     def with_weights_outside(self, location: str, put: Callable[[bytes | memoryview], object]) -> onnx.ModelProto:
         """Return the model with external weights; small weights stay in the model.
@@ -192,8 +207,8 @@ class _Writer:
           put: function that receives the content of that file, one weight after the other.
         """
         end = 0
-        for tensor in self.used:
-            proto = self.model.graph.initializer.add()
+        for tensor, body in self.used.items():
+            proto = self.graph_of(body).initializer.add()
             end += self.put_weight(tensor, proto, location, end, put)
         return self.model
 
@@ -232,22 +247,64 @@ class _Writer:
         for value, tensor in zip(interface.inputs, graph.inputs, strict=True):
             model.graph.input.append(with_shape(value, graph.types.get(tensor)) if graph.relied_on_shapes else value)
         model.graph.output.extend(interface.outputs)
-        needed = self.unfolded_constants()
-        for node_id in graph.order:
-            node = graph.nodes[node_id]
-            if not node.constant or node_id in needed:
-                self.write_node(node)
-        for value, tensor in zip(interface.outputs, graph.outputs, strict=True):
-            self.alias(tensor, value.name)
+        self.needed = self.unfolded_constants()
+        self.write_nodes(0, interface.outputs, graph.outputs)
         model.graph.node.extend(self.nodes)
-        made_by_rules = {node.domain for node in self.nodes} & RUNTIME_OPSET.keys() - interface.opsets.keys()
+        made_by_rules = {node.domain for node in graph.nodes.values()} & RUNTIME_OPSET.keys() - interface.opsets.keys()
         model.opset_import.extend(helper.make_opsetid(domain, RUNTIME_OPSET[domain]) for domain in made_by_rules)
         model.graph.quantization_annotation.extend(self.annotations(model.graph))
         return model
 
+    def write_nodes(self, body: int, outputs, tensors: Iterable[int]) -> None:
+        """Write the nodes of a body (0: the main graph) to `self.nodes`, so that its outputs get their names.
+
+        Args:
+          body: id of the body.
+          outputs: declarations of its outputs.
+          tensors: ids of its outputs.
+        """
+        for node_id in self.inside.get(body, ()):
+            node = self.graph.nodes[node_id]
+            if not node.constant or node_id in self.needed:
+                self.write_node(node)
+        for value, tensor in zip(outputs, tensors, strict=True):
+            self.alias(tensor, value.name)
+
+    def write_bodies(self, owner: Node, proto: onnx.NodeProto) -> None:
+        """Fill in the nodes of the bodies of a node; `proto` is the owner with the declarations of its bodies."""
+        around, aliases = self.nodes, self.aliases
+        for body in owner.bodies:
+            name, (declared, tensors) = self.bodies[body].attribute, self.declared[body]
+            self.written[body] = self.bodies[body].outer, len(around), name
+            self.nodes, self.aliases = [], set(aliases)
+            self.write_nodes(body, declared.output, tensors)
+            graph = next(attribute.g for attribute in proto.attribute if attribute.name == name)
+            graph.node.extend(self.nodes)
+            made = {name for node in self.nodes for name in node.output} | {value.name for value in graph.input}
+            kept = [value for value in graph.value_info if value.name in made]
+            del graph.value_info[:]
+            graph.value_info.extend(kept)
+        self.nodes, self.aliases = around, aliases
+
+    def home(self, tensor: int) -> int:
+        """Return the body that holds a constant: its own, or for a new constant the smallest around all readers."""
+        if tensor in self.homes or tensor in self.graph.interface.names or not self.bodies:
+            return self.homes.get(tensor, 0)
+        chains = [self.chain(self.graph.nodes[reader]) for reader in self.graph.consumers.get(tensor, ())]
+        common = chains[0] if chains and tensor not in self.graph.outputs else [0]
+        return next(body for body in common if all(body in chain for chain in chains))
+
+    def chain(self, reader: Node) -> list[int]:
+        """Return the body of a node and all bodies around it, the main graph last."""
+        chain = [reader.body]
+        while chain[-1]:
+            chain.append(self.bodies[chain[-1]].outer)
+        return chain
+
     def annotations(self, written: onnx.GraphProto) -> list[onnx.TensorAnnotation]:
         """Return the model's quantisation annotations whose tensors all exist in the written graph."""
-        names = {name for node in self.nodes for name in node.output} | {self.name(tensor) for tensor in self.used}
+        names = {name for node in self.nodes for name in node.output}
+        names |= {self.name(tensor) for tensor, body in self.used.items() if not body}
         names |= {value.name for value in (*written.input, *written.initializer)}
         return [
             a for a in self.graph.interface.template.graph.quantization_annotation
@@ -257,14 +314,18 @@ class _Writer:
     def original_names(self) -> dict[int, str]:
         """Return tensor id → ONNX name for tensors of the original model.
 
-        A computed tensor that rewrites made a graph output gets the name of the output.
+        A computed tensor that rewrites made an output of the graph or of its body gets the name of the output.
         """
         graph, names = self.graph, dict(self.graph.interface.names)
-        declared = {value.name for value in graph.interface.outputs}
-        for value, tensor in zip(graph.interface.outputs, graph.outputs, strict=True):
-            computed = tensor in graph.producers and tensor not in self.folded
-            if computed and names.get(tensor) not in declared:
-                names[tensor] = value.name
+        for body, (outputs, tensors) in [(0, (graph.interface.outputs, graph.outputs)), *(
+            (body, (written.output, tensors)) for body, (written, tensors) in self.declared.items()
+        )]:  # fmt: skip
+            declared = {value.name for value in outputs}
+            for value, tensor in zip(outputs, tensors, strict=True):
+                computed = tensor in graph.producers and tensor not in self.folded
+                here = computed and graph.nodes[graph.producers[tensor]].body == body
+                if here and names.get(tensor) not in declared:
+                    names[tensor] = value.name
         names[ABSENT] = ""
         return names
 
@@ -292,13 +353,17 @@ class _Writer:
     def read(self, tensor: int) -> str:
         """Return the name of a tensor that a node reads; mark the tensor as used if it is a constant."""
         if tensor in self.folded or tensor in self.graph.constants:
-            self.used[tensor] = None
+            if tensor not in self.used:
+                self.used[tensor] = self.home(tensor)
         return self.name(tensor)
 
     def write_node(self, node: Node) -> None:
-        for name, tensor in node.captured:  # The subgraph still refers to the tensor by its original name.
-            self.alias(tensor, name)
+        if not node.bodies:
+            for name, tensor in node.captured:  # The subgraph still refers to the tensor by its original name.
+                self.alias(tensor, name)
         proto = node_proto(self.graph, self.without_parts(node), self.read, self.constant)
+        if node.bodies:
+            self.write_bodies(node, proto)
         if node.id in self.notes:
             proto.MergeFrom(self.notes[node.id])
             del proto.output[-1]  # Remove the output of the note, which was only its key.
@@ -355,6 +420,17 @@ def with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.Valu
     return fixed
 
 
+def _declared_graphs(graph: Graph) -> dict[int, tuple[onnx.GraphProto, list[int]]]:
+    """Return id of a body → (the graph with the declarations of the body, ids of the body's outputs)."""
+    result = {}
+    for node in graph.nodes.values() if graph.interface.bodies else ():
+        for body in node.bodies:
+            name = graph.interface.bodies[body].attribute
+            proto = onnx.AttributeProto.FromString(dict(node.attributes)[name].data).g
+            result[body] = proto, [tensor for place, tensor in node.captured if place.rpartition("/")[0] == name]
+    return result
+
+
 def _inner_names(graph: Graph) -> set[str]:
     """Return the names of all tensors that subgraphs in the attributes of nodes define."""
     stack = [
@@ -365,7 +441,7 @@ def _inner_names(graph: Graph) -> set[str]:
     while stack:
         attribute = stack.pop()
         for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            names |= {v.name for v in inner.input} | {t.name for t in inner.initializer}
+            names |= {v.name for v in (*inner.input, *inner.output)} | {t.name for t in inner.initializer}
             names |= {name for node in inner.node for name in node.output}
             stack += [a for node in inner.node for a in node.attribute]
     return names

@@ -29,7 +29,7 @@ Sizes = dict[str, int]  # symbol → size
 
 
 def load_at(
-    source: Path | str | onnx.ModelProto, shapes: Shapes | None = None, fix: bool = False
+    source: Path | str | onnx.ModelProto, shapes: Shapes | None = None, fix: bool = False, bodies: bool = True
 ) -> tuple[Graph, tuple[Sizes, ...]]:
     """Return the graph of a model, and the sizes of its symbols at which it is estimated and measured.
 
@@ -37,6 +37,7 @@ def load_at(
       source: path of an ONNX file, or a ModelProto with its external data loaded.
       shapes: sizes that the user gave: symbol → size or sizes; input name → sizes of its axes.
       fix: True to replace the symbols in `shapes` by their sizes in the graph.
+      bodies: see `load_graph`.
 
     Returns:
       (the graph, one dictionary symbol → size for each combination of sizes), see `typical_sizes`.
@@ -46,7 +47,7 @@ def load_at(
         tensor is too large at these sizes.
     """
     shapes = shapes or {}
-    graph = load_graph(source, shapes if fix else {})
+    graph = load_graph(source, shapes if fix else {}, bodies)
     if fix:
         _check_fixed(graph.interface, shapes)
     result = typical_sizes(graph.interface, shapes)

@@ -104,7 +104,7 @@ class Optimised:
         if is_blocked(self.path):  # Without blocked channels all sessions have one order.
             for _ in range(SESSIONS_OBSERVED - 1):
                 orders.append(save_optimised(source, folder / "other.onnx", self.inputs(0), frozen))
-        self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
+        self.graph = with_sizes_of_a_run(load_graph(self.path, bodies=False).at(self.sizes), self.path, self.inputs(0))
         self.problem, self.nodes = problem_of(self.graph)
         if not self.nodes:
             raise RLFlowError("there is nothing to order: every result of the model is constant")
@@ -184,7 +184,7 @@ def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list
         order.
     """
     reorder(model.path, order)
-    graph = load_graph(model.path)
+    graph = load_graph(model.path, bodies=False)
     simulated = names(graph, priority_order(graph))
     setup, options = Setup(as_written=True), onnxruntime.SessionOptions()
     setup.apply(options)

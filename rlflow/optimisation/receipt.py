@@ -58,26 +58,48 @@ def make_receipt(
       sizes: the typical sizes of the remaining symbols, at which `costs` were estimated and measured.
 
     Returns:
-      A JSON-able dictionary.
+      A JSON-able dictionary. An action inside a body of an If, Loop or Scan names the body, such as "loop_3/body".
     """
+    actions = list(actions)
     return {
         "format": FORMAT,
         "original_hash": original.hash,
         "rules_hash": rules.hash,
         "rule_families": list(families),
         "exact_rules_only": exact,
+        "bodies": True,
         "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
         "symbols": dict(original.interface.symbols),
         "sizes": [dict(each) for each in sizes],
         "actions": [
             {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)}
-            for x, k in actions
+            | ({"body": path} if path else {})
+            for (x, k), path in zip(actions, bodies_of(original, rules, actions), strict=True)
         ],
         "result_hash": result.hash,
         "model_sha256": model_hash(result),
         "costs": costs,
         "versions": versions(),
     }
+
+
+def bodies_of(original: Graph, rules: RuleSet, actions: Sequence[tuple[int, int]]) -> list[str]:
+    """Return for each action the path of the body that it rewrites (`Body.path`), "" for the main graph.
+
+    Args:
+      original: the graph before the actions.
+      rules: the rule set of the actions.
+      actions: (xfer_id, location) pairs.
+    """
+    if not original.interface.bodies:
+        return [""] * len(actions)
+    graph, table, paths = original, MatchTable(rules, original), []
+    for xfer_id, location in actions:
+        match = table.location(xfer_id, location)
+        paths.append(graph.path(match.nodes[0]))
+        graph = apply(graph, rules[xfer_id], match)
+        table = MatchTable(rules, graph, table)
+    return paths
 
 
 @contextmanager
@@ -158,11 +180,12 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
         rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
         _ = receipt["result_hash"], receipt["model_sha256"]
         symbols = {} if format_ == FIXED else dict(receipt["symbols"])
+        bodies = bool(receipt.get("bodies", False))  # absent in old receipts, which rewrite the main graph only
     if format_ not in (FIXED, FORMAT):
         raise RLFlowError(f"the receipt has format {format_}; this version reads {FIXED} and {FORMAT}. Update RLFlow")
     if rules is None:
         rules = only_exact(load_rules(families)) if exact else load_rules(families)
-    graph = load_graph(source, shapes)
+    graph = load_graph(source, shapes, bodies)
     if graph.hash != original_hash or graph.interface.symbols != symbols:
         raise RLFlowError("the receipt belongs to another model. Pass the original file, with the sizes of the receipt")
     if rules.hash != rules_hash:

@@ -144,6 +144,7 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
             Node(
                 real(node.id), node.op, node.domain, tuple(flat(map(real, node.inputs))),
                 tuple(map(real, node.outputs)), node.attributes, constant=node.constant, made_by_rule=True,
+                body=graph.nodes[match.nodes[0]].body,
             )
             for node in plan.added
         ]  # fmt: skip

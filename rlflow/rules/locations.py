@@ -109,6 +109,8 @@ def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]
     """
     producers, types, constants = graph.producers, graph.types, graph.constants
     nodes = list(dict.fromkeys([node.id, *[producers[tensor] for tensor in node.inputs if tensor in producers]]))
+    if graph.interface.bodies:  # No match contains nodes of two bodies.
+        nodes = [near for near in nodes if graph.nodes[near].body == node.body]
     numbers, weights = {ABSENT: 0}, {}  # tensor id → position; digest → number of the weight
     key: list[Any] = []
     for node_id in nodes:

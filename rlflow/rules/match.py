@@ -204,6 +204,8 @@ class Attempt:
         """Return True if operator, domain and attributes of a node fit a pattern, and bind the pattern's attributes."""
         if node.op != op.op or node.domain != op.domain or node.captured or node.id in self.matched.values():
             return False
+        if node.body != self.graph.nodes[next(iter(self.matched.values()), node.id)].body:
+            return False  # A rewrite never moves an operator into a body or out of it.
         if not supported(op.op, op.domain, self.graph.opset(op.domain)):
             return False
         if op.op == "BatchNormalization" and any(tensor != ABSENT for tensor in node.outputs[1:]):

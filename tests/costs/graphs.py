@@ -15,8 +15,8 @@ def model(body: str, opset: int = 18) -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
 
 
-def graph(body: str, opset: int = 18) -> Graph:
-    return load_graph(model(body, opset))
+def graph(body: str, opset: int = 18, bodies: bool = True) -> Graph:
+    return load_graph(model(body, opset), bodies=bodies)
 
 
 def only(graph: Graph, op: str) -> Node:

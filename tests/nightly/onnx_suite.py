@@ -30,6 +30,7 @@ from onnx.backend.test.runner import Runner
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
+from rlflow.graph.bodies import inlined
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
@@ -155,15 +156,31 @@ def symbolic_sizes(model: onnx.ModelProto, inputs: list) -> dict[str, tuple[int,
 
 def carried_through(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Raise Difference if a node of the model `after` equals no node of the model `before`."""
-    added = Counter(map(_text, after.graph.node)) - Counter(map(_text, before.graph.node))
+    before, _ = inlined(before)
+    added = Counter(map(_text, _all_nodes(after.graph))) - Counter(map(_text, _all_nodes(before.graph)))
     if added:
         raise Difference(f"{onnx.NodeProto.FromString(next(iter(added))).op_type} is not as it was")
 
 
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of the graphs in their attributes."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            yield from _all_nodes(attribute.g)
+
+
 def _text(node: onnx.NodeProto) -> bytes:
-    """Return the serialised node with sorted attributes and with the domain "ai.onnx" written as ""."""
+    """Return the serialised node with sorted attributes, without the nodes and weights of graphs in its attributes.
+
+    The domain "ai.onnx" is written as "".
+    """
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
+    for attribute in copy.attribute:
+        del attribute.g.node[:], attribute.g.initializer[:]
+        if attribute.type != attribute.GRAPH:
+            attribute.ClearField("g")
     copy.domain = "" if node.domain == "ai.onnx" else node.domain
     copy.attribute.sort(key=lambda attribute: attribute.name)
     return copy.SerializeToString(deterministic=True)
