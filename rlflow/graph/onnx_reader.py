@@ -261,11 +261,12 @@ class _Reader:
                 self.types |= {t: kind for t, kind in zip(inputs, kinds, strict=True) if kind is not None}
                 lost = self.infer_by_node(body)
                 after = [(inside, self.types.get(results[result])) for _, inside, result, _ in places]
-                wrong = [k for k, kind in after if kinds[k] is not None and (kind and kind[:2]) != kinds[k][:2]]
-                for k in wrong if run == 0 else [k for k, _ in after]:
-                    kinds[k] = kinds[k] and kinds[k]._replace(shape=None)
+                known = [(k, kind) for k, kind in after if kinds[k] is not None and kinds[k].shape is not None]
+                wrong = [k for k, kind in known if (kind and kind[:2]) != kinds[k][:2]]
                 if not wrong or run == RUNS - 1:
                     break
+                for k in wrong if run == 0 else [k for k, _ in after]:
+                    kinds[k] = kinds[k] and kinds[k]._replace(shape=None)
             same = {node.outputs[out]: kinds[inside] for _, inside, _, out in places if out < len(node.outputs)}
             self.bodies[body] = self.bodies[body]._replace(runs=runs_of(self, node))
         same = {t: kind for t, kind in same.items() if t != ABSENT and kind is not None and kind.shape is not None}

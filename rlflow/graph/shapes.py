@@ -298,6 +298,8 @@ def infer_types(
     except INFERENCE_ERRORS as error:
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
     named = attribute_defaults(op, domain, version) | dict(attributes)
+    if domain == "ai.onnx.ml" and result[0] is not None and result[0].shape is None:
+        result = (result[0]._replace(shape=_learned_shape(op, named, inputs[0])), *result[1:])
     if any(map(symbolic.is_symbolic, inputs)) and (not domain or op in symbolic.RUNTIME_OPS):
         result = _in_symbols(op, named, inputs, values, result)
     if any(t is None or t.shape is None for t in result):
@@ -309,6 +311,21 @@ def infer_types(
     if reason is not None:
         raise RLFlowError(f"{op} does not fit its inputs: {reason}")
     return contents(op, named, inputs, values, result) if not domain else result
+
+
+def _learned_shape(op: str, attributes: dict, kind: TensorType) -> tuple | None:
+    """Return the shape of the result of an operator of ai.onnx.ml that ONNX's inference does not know, or None.
+
+    Args:
+      op: the operator.
+      attributes: attribute name → value.
+      kind: type of the first input.
+    """
+    if op in ("Scaler", "Normalizer", "Imputer"):
+        return kind.shape
+    if op == "LinearRegressor" and kind.shape is not None and len(kind.shape) == 2:
+        return kind.shape[0], attributes.get("targets", 1)
+    return None
 
 
 def _in_symbols(op: str, attributes: dict, inputs: list, values: list, by_onnx: tuple) -> tuple:

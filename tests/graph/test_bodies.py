@@ -1,0 +1,171 @@
+"""Rewrites inside bodies of If, Loop and Scan, and inside functions."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+
+from rlflow.costs import graph_cost
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.graph.typical import load_at
+from rlflow.optimisation.receipt import bodies_of, check_result, make_receipt, replay
+from rlflow.optimisation.validate import validate
+from rlflow.rules.apply import apply
+from rlflow.rules.language import load_rules
+from rlflow.rules.locations import MatchTable, explain
+from rlflow.search.descents import greedy
+from tests.suite import at_night, check_each
+from tests.toys.bodies import MODELS, parsed
+from tests.toys.systems import rule_set
+
+RULES = load_rules()
+SIZES = {"lstm of any size": {"steps": 3, "batch": 2}, "growing": {"N": 2}, "learned": {"N": 2}}
+# Model → paths of bodies in which the greedy search must find a rewrite.
+FOUND = {
+    "lstm": {"scan_0/body"}, "lstm of any size": {"scan_0/body"}, "mamba": {"loop_2/body"},
+    "branches": {"if_1/then_branch", "if_1/else_branch"},
+    "nested": {"if_1/then_branch/loop_0/body/if_5/then_branch", "if_1/then_branch/loop_0/body/if_5/else_branch"},
+    "growing": {"loop_0/body"}, "function": {"", "if_3/then_branch"}, "learned": {"", "if_5/then_branch"},
+}  # fmt: skip
+
+
+def walk(model: onnx.ModelProto, seed: int, steps: int):
+    """Yield the graphs of a random walk of rewrites, the start included, with their tables and the action before."""
+    random, graph = np.random.default_rng(seed), load_graph(model)
+    table = MatchTable(RULES, graph)
+    yield graph, table, None
+    for _ in range(steps):
+        choices = [(x, k) for x, n in enumerate(table.counts) for k in range(n)]
+        if not choices:
+            return
+        action = choices[random.integers(len(choices))]
+        graph = apply(graph, RULES[action[0]], table.location(*action))
+        table = MatchTable(RULES, graph, table)
+        yield graph, table, action
+
+
+def test_rewrites_are_found_in_each_body_and_named_in_the_receipt_and_replayed_byte_for_byte():
+    def check(name):
+        model = MODELS[name]()
+        graph, sizes = load_at(model, SIZES.get(name))
+        task = Task(graph, RULES, AnalyticCost(), sizes=sizes)
+        found = greedy(task.initial, max_steps=100, seconds=60)
+        assert FOUND[name] <= set(bodies_of(graph, RULES, found.actions)), bodies_of(graph, RULES, found.actions)
+        receipt = make_receipt(graph, RULES, [], found.actions, found.state.graph, {})
+        assert {action.get("body", "") for action in receipt["actions"]} >= FOUND[name]
+        after = to_model(replay(receipt, model))
+        check_result(receipt, found.state.graph)
+        onnx.checker.check_model(after, full_check=True)
+        result = validate(model, after, [0, 1], 1e-4, SIZES.get(name, {}))
+        assert result.ok and result.compared, result
+
+    check_each(check, MODELS)
+
+
+def test_any_walk_of_rewrites_through_bodies_keeps_the_outputs_and_the_table():
+    applied = Counter()
+
+    def check(case):
+        name, seed = case
+        model = MODELS[name]()
+        for graph, table, action in walk(model, seed, at_night(30, 8)):
+            if action:
+                applied[name] += 1
+            fresh = MatchTable(RULES, graph)
+            assert [table.location(x, k) for x, n in enumerate(table.counts) for k in range(n)] == [
+                fresh.location(x, k) for x, n in enumerate(fresh.counts) for k in range(n)
+            ]
+        after = to_model(graph)
+        onnx.checker.check_model(after)
+        again = load_graph(after)
+        assert load_graph(to_model(again)).hash == again.hash
+        result = validate(model, after, [0], 1e-4, SIZES.get(name, {}))
+        assert result.ok and result.compared, result
+
+    check_each(check, [(name, seed) for name in MODELS for seed in range(at_night(12, 1))], "{0[0]} {0[1]}".format)
+    assert min(applied.values()) >= 2
+
+
+def test_a_model_with_bodies_is_read_and_written_without_change():
+    def check(name):
+        model = MODELS[name]()
+        graph = load_graph(model)
+        saved = to_model(graph)
+        assert load_graph(saved).hash == graph.hash and to_model(load_graph(saved)) == saved
+        assert graph.interface.bodies.keys() >= {node.body for node in graph.nodes.values()} - {0} != set()
+        assert not load_graph(model, bodies=False).interface.bodies
+
+    check_each(check, MODELS)
+
+
+# -- what may not be matched -------------------------------------------------------------------------
+
+LOOP = """g (float[2] x) => (float[2] y) <int64 n = {3}, bool go = {1}, float[2] one = {1, 1}> {
+  a = Neg(x)
+  y = Loop <body = b (int64 i, bool on, float[2] h) => (bool on2, float[2] h2) { on2 = Identity(on) BODY }>
+    (n, go, FIRST) }"""
+
+
+def loop(body: str, first: str = "x") -> onnx.ModelProto:
+    return parsed(LOOP.replace("BODY", body).replace("FIRST", first))
+
+
+def test_no_match_has_nodes_of_two_bodies():
+    rules = rule_set("neg-neg: nothing\n  Neg(Neg(x)) => x\n")
+    inside, across = loop("p = Neg(h) h1 = Neg(p) h2 = Add(h1, a)"), loop("h1 = Neg(a) h2 = Add(h1, h)")
+    assert [len(explain(load_graph(model), rules, "neg-neg")[0]) for model in (inside, across)] == [1, 0]
+    shared = parsed("""g (bool c, float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}, float[2,2] v = {5,6,7,8}> {
+      m = MatMul(x, w)
+      y = If (c) <then_branch = t () => (float[2,2] p) { p = MatMul(x, v) },
+                  else_branch = e () => (float[2,2] q) { q = Add(m, x) }> }""")
+    assert not explain(load_graph(shared), RULES, "matmul-merge")[0]
+
+
+def test_what_a_loop_carries_is_not_constant_even_if_it_begins_as_a_weight():
+    graph = load_graph(loop("h2 = Mul(h, one)", first="one"))
+    (body,) = graph.interface.bodies.values()
+    assert not any(map(graph.is_constant, body.inputs))
+    (product,) = [node for node in graph.nodes.values() if node.op == "Mul"]
+    assert not product.constant and product.body
+
+
+def test_a_new_weight_lies_in_the_body_whose_nodes_read_it():
+    model = loop("p = Mul(h, one) two = Constant <value = float[2] {2, 3}> () h2 = Mul(p, two)")
+    rules = rule_set("mul-mul: one product\n  Mul(Mul(x, a), b) => Mul(x, Mul(a, b))\n  if constant(a, b)\n")
+    graph = load_graph(model)
+    after = to_model(apply(graph, rules[0], MatchTable(rules, graph).location(0, 0)))
+    body = next(a.g for a in after.graph.node[-1].attribute if a.name == "body")
+    assert len(body.initializer) == 1 and [node.op_type for node in body.node] == ["Identity", "Mul"]
+    assert not {tensor.name for tensor in after.graph.initializer} & {"one"}
+    assert validate(model, after, [0], 1e-6).ok
+
+
+def test_a_carried_shape_is_known_only_if_the_body_keeps_it():
+    graph = load_graph(MODELS["growing"]())
+    (body,) = graph.interface.bodies.values()
+    shapes = {graph.interface.names[t]: graph.types[t].shape for t in body.inputs}
+    assert shapes["h"] is None and shapes["s"] == graph.types[graph.inputs[0]].shape
+    assert explain(graph, RULES, "neg-neg")[0]
+
+
+def test_a_body_costs_as_often_as_it_runs():
+    thrice = load_graph(loop("h2 = Neg(h)"))
+    (body,) = thrice.interface.bodies.values()
+    assert body.runs == 3
+    inner = next(node for node in thrice.nodes.values() if node.op == "Neg" and node.body)
+    outer = next(node for node in thrice.nodes.values() if node.op == "Loop")
+    cost = AnalyticCost()
+    single, whole = (cost.node_cost(thrice, node).runtime_ps for node in (inner, outer))
+    assert graph_cost(cost, thrice).runtime_ps == 3 * single + whole
+
+
+def test_a_body_in_which_a_name_has_two_meanings_stays_in_its_attribute():
+    model = loop("b = Neg(h) h2 = Neg(b)")
+    model.graph.node.append(onnx.helper.make_node("Add", ["a", "y"], ["b"]))  # after the Loop, which the checker allows
+    model.graph.output.append(onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [2]))
+    onnx.checker.check_model(model)
+    graph = load_graph(model)
+    assert not graph.interface.bodies and validate(model, to_model(graph), [0], 0.0).ok
