@@ -20,6 +20,7 @@ import onnx
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.messages import say_once
 from rlflow.common.options import check_group, nearest, plain_number, plain_shapes
 from rlflow.common.system import usable_cores
 from rlflow.common.task import Reward, State
@@ -140,6 +141,8 @@ class EnvSpec(EnvOptions):
         rules = only_exact(rules) if self.exact else rules
         rules = only_standard(rules) if self.standard_operators_only else rules
         loaded, sizes = load_at(source, dict(self.shapes), self.fix, bodies and not hasattr(cost, "whole"))
+        if loaded.interface.inlined:
+            say_once(f"the model's functions are inlined: {', '.join(loaded.interface.inlined)}")
         graph, preparation = prepared(loaded, rules)
         return Task(
             graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves

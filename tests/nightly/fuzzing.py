@@ -18,6 +18,7 @@ from onnx import TensorProto
 
 from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model, random_values
+from benchmarks.random_models.with_bodies import in_bodies
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import RewriteState, Task
@@ -30,6 +31,7 @@ from rlflow.rules.language import RuleSet
 from rlflow.rules.locations import prepared
 
 STEPS = 20  # most rewrites of a model
+WITH_BODIES = 3  # every third model has nodes in bodies of If, Loop and Scan
 AS_DECLARED = ({}, {})  # `Sizes` of a model without symbols, for two sets of inputs
 Sizes = tuple[dict[str, int], ...]  # for each set of inputs: symbol → size
 TRIES = 60  # most rewrites that `search` tries on one model
@@ -256,6 +258,7 @@ def fuzz(seed: int, rules: RuleSet, steps: int = STEPS, symbolic: bool = False) 
         symbolic: False for `random_model(seed)`, True for `random_open_model(seed)`, whose sizes are symbols.
     """
     model, sizes = random_open_model(seed) if symbolic else (random_model(seed), AS_DECLARED)
+    model = in_bodies(model, seed) if seed % WITH_BODIES == 0 else model
     try:
         if symbolic:  # at other sizes the outputs of the original are what its memory held before
             sizes = tuple(each for each in sizes if not sums_over_nothing(load_graph(model).at(each)))

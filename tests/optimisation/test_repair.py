@@ -95,6 +95,21 @@ def test_a_planted_fault_is_named_and_left_out_and_the_rest_is_kept():
     )
 
 
+def test_a_planted_fault_in_a_body_is_left_out_and_the_receipt_names_the_body(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2,3] x, bool go) => (float[2,3] y) <float one = {1.0}, float two = {2.0}, int64 n = {2}> {
+      y = Loop <body = b (int64 i, bool on, float[2,3] h) => (bool on2, float[2,3] h2) {
+        on2 = Identity (on) a = Mul (h, two) b = Mul (a, one) h2 = Relu (b) }> (n, go, x) }"""
+    task, source = task_of(text, RuleSet(tuple(parse(WRONG + RIGHT, "planted")), "planted")), tmp_path / "model.onnx"
+    save_model(onnx.parser.parse_model(text), source)
+    actions = steps(task, "no-one", "wrong")
+    candidate = Candidate("search", follow(task, actions), actions, 0, 0.0)
+    outcome = deliver(task, source, [candidate], tmp_path, OPTIONS, {}, [])
+    assert [each["rule"] for each in outcome["candidates"]["search"]["left_out"]] == ["wrong"]
+    (action,) = json.loads((tmp_path / "receipt.json").read_text())["actions"]
+    assert (action["rule"], action["body"]) == ("no-one", "loop_0/body")
+
+
 def test_the_rest_is_delivered_with_a_receipt_and_a_report(tmp_path):
     task, actions = planted()
     source = tmp_path / "model.onnx"
