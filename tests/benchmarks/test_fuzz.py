@@ -9,8 +9,10 @@ import onnx
 import pytest
 from onnx import helper
 
+from benchmarks.random_models.additions import DRAWS, with_additions
 from benchmarks.random_models.random_model import ON_IMAGES, PLAIN, random_model, random_values
 from benchmarks.random_models.sketch import BOUND, LARGEST, OPSETS, Sketch
+from benchmarks.random_models.with_bodies import in_bodies
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.rules.language import RuleSet, families, load_rules, parse
 from rlflow.rules.locations import PREPARING_FAMILY
@@ -56,6 +58,36 @@ def test_random_graphs_are_small_and_tame():
         for array in run(session(model, 1, optimise=False), random_values(model, seed)):
             assert array.size <= LARGEST
             assert np.abs(array).max(initial=0) <= BOUND  # neither NaN nor infinite
+
+
+def test_bodies_of_random_graphs_keep_their_outputs_and_rewrites_reach_into_them():
+    kinds, rewritten = Counter(), 0
+    for seed in range(30):
+        model = random_model(seed)
+        moved = in_bodies(model, seed)
+        kinds.update(node.op_type for node in moved.graph.node if node.op_type in ("If", "Loop", "Scan"))
+        feeds = random_values(moved, seed)
+        before = run(session(model, 1, optimise=False), {value.name: feeds[value.name] for value in model.graph.input})
+        for a, b in zip(before, run(session(moved, 1, optimise=False), feeds), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-2, atol=2e-2)  # of float16; ONNX Runtime joins casts in one graph
+        first, *_ = random_walk(moved, RULES, np.random.default_rng(seed), 0).states
+        rewritten += any(first.graph.nodes[match.nodes[0]].body for match in first.matches)
+    assert min(kinds.values()) >= 5 and len(kinds) == 3 and rewritten > 10
+
+
+def test_draws_of_random_graphs_are_the_same_in_each_session_and_a_merged_draw_is_seen():
+    seen = 0
+    for seed in range(12):
+        model = with_additions(random_model(seed), seed)
+        draws = [node for node in model.graph.node if node.op_type in DRAWS]
+        if draws:
+            first, again = (run(session(model, 1, False), random_values(model, seed)) for _ in range(2))
+            np.testing.assert_equal(first, again)
+            draws[1].attribute[0].f = draws[0].attribute[0].f  # what merging the two draws gives
+            merged = run(session(model, 1, False), random_values(model, seed))
+            assert not all(np.array_equal(a, b) for a, b in zip(first, merged, strict=True))
+            seen += 1
+    assert seen > 3
 
 
 def test_random_graphs_vary():

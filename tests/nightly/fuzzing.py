@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from benchmarks.random_models.additions import with_additions
 from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model, random_values
 from benchmarks.random_models.with_bodies import in_bodies
@@ -31,6 +32,7 @@ from rlflow.rules.language import RuleSet
 from rlflow.rules.locations import prepared
 
 STEPS = 20  # most rewrites of a model
+WITH_ADDITIONS = 2  # every second model has draws, a wide operator and outputs without shapes
 WITH_BODIES = 3  # every third model has nodes in bodies of If, Loop and Scan
 AS_DECLARED = ({}, {})  # `Sizes` of a model without symbols, for two sets of inputs
 Sizes = tuple[dict[str, int], ...]  # for each set of inputs: symbol → size
@@ -258,6 +260,7 @@ def fuzz(seed: int, rules: RuleSet, steps: int = STEPS, symbolic: bool = False) 
         symbolic: False for `random_model(seed)`, True for `random_open_model(seed)`, whose sizes are symbols.
     """
     model, sizes = random_open_model(seed) if symbolic else (random_model(seed), AS_DECLARED)
+    model = with_additions(model, seed) if seed % WITH_ADDITIONS == 0 else model
     model = in_bodies(model, seed) if seed % WITH_BODIES == 0 else model
     try:
         if symbolic:  # at other sizes the outputs of the original are what its memory held before
