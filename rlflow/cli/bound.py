@@ -37,7 +37,8 @@ def run(parsed) -> dict:
     if not parsed.seconds > 0 or parsed.iterations < 1:
         raise RLFlowError("pass --seconds above 0 and --iterations of at least 1")
     shapes = parse_shapes(parsed.shape)
-    _, (sizes, *_) = load_at(zoo_or_path(parsed.model), shapes, parsed.fix)
+    loaded, (sizes, *_) = load_at(zoo_or_path(parsed.model), shapes, parsed.fix)
+    inside = loaded.interface.bodies or loaded.interface.inlined
     frozen = (shapes if parsed.fix else {}) | sizes
     spec = EnvSpec(parsed.model, tuple(frozen.items()), fix=True, cost="analytic")
     task, started = spec.open(zoo_or_path(parsed.model), bodies=False), time.monotonic()
@@ -54,9 +55,10 @@ def run(parsed) -> dict:
     results = results_of(result, costs_ps)
     effort = f"{result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s"
     gap, at = percent_up(result.gap(original), 1), f" at {sizes_text(sizes)}" if sizes else ""
+    inner = "; bodies of If, Loop and Scan and functions as they are" if inside else ""
     lines = {
         "result": f"no graph in this scope is estimated to take more than {gap} % less time",
-        "sure": f"a bound on the analytic cost{at}, nothing was measured; ended by '{result.stop}' after {effort}",
+        "sure": f"a bound on the analytic cost{at}, nothing was measured{inner}; ended by '{result.stop}' after {effort}",
     }
     out = f"{Path(parsed.model).stem}.faster.onnx"
     ending(lines, "optimise", parsed.model, "--out", out, *shape_words(shapes, parsed.fix))

@@ -17,6 +17,7 @@ from rlflow.rules.apply import apply
 from rlflow.rules.language import load_rules
 from rlflow.rules.locations import MatchTable, explain
 from rlflow.search.descents import greedy
+from tests.commands import in_process
 from tests.suite import at_night, check_each
 from tests.toys.bodies import MODELS, parsed
 from tests.toys.systems import rule_set
@@ -169,3 +170,9 @@ def test_a_body_in_which_a_name_has_two_meanings_stays_in_its_attribute():
     onnx.checker.check_model(model)
     graph = load_graph(model)
     assert not graph.interface.bodies and validate(model, to_model(graph), [0], 0.0).ok
+
+
+def test_bound_says_that_it_leaves_bodies_as_they_are(capsys, tmp_path):
+    onnx.save(loop("p = Neg(h) h2 = Neg(p)"), tmp_path / "model.onnx")
+    done = in_process(capsys, "bound", "--model", tmp_path / "model.onnx", "--seconds", "5")
+    assert done.code == 0 and "bodies of If, Loop and Scan" in done.ending["sure"]
