@@ -55,10 +55,11 @@ def run(parsed) -> dict:
     results = results_of(result, costs_ps)
     effort = f"{result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s"
     gap, at = percent_up(result.gap(original), 1), f" at {sizes_text(sizes)}" if sizes else ""
-    inner = "; bodies of If, Loop and Scan and functions as they are" if inside else ""
+    sure = f"a bound on the analytic cost{at}, nothing was measured"
+    sure += "; bodies of If, Loop and Scan and functions as they are" if inside else ""
     lines = {
         "result": f"no graph in this scope is estimated to take more than {gap} % less time",
-        "sure": f"a bound on the analytic cost{at}, nothing was measured{inner}; ended by '{result.stop}' after {effort}",
+        "sure": f"{sure}; ended by '{result.stop}' after {effort}",
     }
     out = f"{Path(parsed.model).stem}.faster.onnx"
     ending(lines, "optimise", parsed.model, "--out", out, *shape_words(shapes, parsed.fix))
