@@ -11,13 +11,14 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from controllers.stages.acting import acted
 from controllers.stages.learn import learn as learn_in_stages
 from controllers.stages.parts import check_names
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.common.files import read_json, write_bytes
+from rlflow.common.files import read_json, write_arrays, write_bytes
 from rlflow.common.messages import say, say_lines, silence
 from rlflow.common.options import plain_number, plain_shapes, setting
 from rlflow.env.graph_rewrite import EnvSpec
@@ -33,6 +34,7 @@ from worldmodel.run_pages import pages
 Model = str | PathLike[str] | onnx.ModelProto
 PAGE = Path("eval", "report.html")  # path of the HTML report in a run folder
 Shapes = Mapping[str, int | Sequence[int]]
+Inputs = Mapping[str, np.ndarray] | str | PathLike[str]
 
 
 class Optimised:
@@ -144,6 +146,7 @@ def optimise(
     seconds: float | None = None,
     threads: int | None = None,
     shapes: Shapes | None = None,
+    inputs: Inputs | Sequence[Inputs] = (),
     fix: bool = False,
     exact: bool = False,
     standard_operators_only: bool = False,
@@ -173,6 +176,9 @@ def optimise(
         size {"seq": 128}, several sizes {"seq": (16, 128)}, or the sizes of all axes of an input
         {"input_ids": (1, 128)}. By default 1 for a first axis, 224 for the sides of an image and 128 otherwise. The
         result accepts every size that the model accepts.
+      inputs: inputs of your own, on which the models are checked and measured before drawn ones: a dictionary
+        input name → array, the path of an .npz file or of a folder (of .npz files, or of test_data_set_* of ONNX), or a
+        list of these. Sizes that `shapes` does not name are those of the first set.
       fix: True to freeze the sizes in `shapes`. More rules apply then, but the result may accept no other sizes.
       exact: True to use only rules that keep every bit of the outputs.
       standard_operators_only: True to use no operators of ONNX Runtime's own domains, so that the model stays portable.
@@ -206,6 +212,8 @@ def optimise(
     }  # fmt: skip
     overrides += [setting(key, value) for key, value in chosen.items() if value is not None]
     try:
+        if given := _paths(inputs, folder):
+            overrides.append(setting("inputs", given))
         with silence() if quiet else nullcontext():
             opened = RunFolder.open(
                 folder, _name(model, folder), (), overrides, plain_shapes(shapes),
@@ -268,6 +276,26 @@ def _say(run, outcome: dict, with_files: bool) -> None:
         (run.path / PAGE).unlink(missing_ok=True)  # of an earlier call
         return
     say_lines(lines if with_files else {name: lines[name] for name in ("result", "sure") if name in lines})
+
+
+def _paths(inputs: Inputs | Sequence[Inputs], folder: Path) -> list[Path]:
+    """Return the files and folders of the argument `inputs`; arrays are first written to files in the folder."""
+    result = []
+    for one in [inputs] if isinstance(inputs, Mapping | str | PathLike) else inputs:
+        if isinstance(one, str | PathLike):
+            result.append(Path(one).absolute())
+            continue
+        if not isinstance(one, Mapping):
+            raise RLFlowError(f"inputs are dictionaries of arrays, or paths, not {type(one).__name__}")
+        arrays = {}
+        for name, value in one.items():  # the elements of a sequence are NAME.0, NAME.1, …
+            elements = {f"{name}.{k}": e for k, e in enumerate(value)} if isinstance(value, list) else {name: value}
+            arrays |= {str(key): np.asarray(element) for key, element in elements.items()}
+        texts = {key: array.astype(str) for key, array in arrays.items() if array.dtype.kind == "O"}
+        path = folder / f"given-{len(result)}.npz"
+        write_arrays(path, arrays | texts)
+        result.append(path)
+    return result
 
 
 def _name(model: Model, folder: Path) -> str:

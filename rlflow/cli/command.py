@@ -54,6 +54,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--config", action="append", default=[], metavar="FILE", help="YAML file of changed options; repeatable"
     )
     add_sizes(command, example=", e.g. input_ids=1x128, batch=1, or several: seq=16,128")
+    add_inputs(command)
     command.add_argument("--seed", type=int, help="seed of every random choice")
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
 
@@ -66,6 +67,16 @@ def add_shapes(command: argparse.ArgumentParser, example: str = "") -> None:
 def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
     add_shapes(command, example)
     command.add_argument("--fix", action="store_true", help="freeze these sizes, so that the model accepts no others")
+
+
+def add_inputs(command: argparse.ArgumentParser) -> None:
+    text = "inputs to check and measure with: an .npz file, or a folder of .npz or test_data_set_*; repeatable"
+    command.add_argument("--inputs", action="append", default=[], metavar="DATA", help=text)
+
+
+def input_words(inputs: Sequence[Path | str]) -> list:
+    """Return the arguments `--inputs DATA` for a command line."""
+    return [word for path in inputs for word in ("--inputs", path)]
 
 
 def add_threads(command: argparse.ArgumentParser, text: str = "") -> None:
@@ -157,6 +168,8 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator
     from rlflow.runs.folder import RunFolder
 
     overrides = [*parsed.overrides, *chosen, *changed_options(parsed, {"fix": "fix"})]
+    if parsed.inputs:  # absolute, so that the run finds the files from any working directory
+        overrides.append(setting("inputs", [Path(path).absolute() for path in parsed.inputs]))
     is_new = not Path(folder).exists()
     run = RunFolder.open(
         folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
@@ -186,12 +199,13 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
     if run.config.task.name != "rewriting":
         return ("eval", "--run", run.path, "--what", "world-model")
     model, *shapes = model_words(run.config, run.source)
+    inputs = input_words(run.config.inputs)
     if outcome["delivered"] == "original":
         return ("bound", "--model", model, *shapes)
     if outcome["target"] is not None:
         sizes = shape_words(run.config.shapes, fix=False)
-        return ("measure", model, out, *sizes, "--threads", run.config.cost.threads)
-    return ("validate", model, out, *shapes, *(["--exact"] if run.config.env.exact else []))
+        return ("measure", model, out, *sizes, *inputs, "--threads", run.config.cost.threads)
+    return ("validate", model, out, *shapes, *inputs, *(["--exact"] if run.config.env.exact else []))
 
 
 def model_words(config: Mapping, source: Path) -> list:

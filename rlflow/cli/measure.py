@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from rlflow.cli.command import add_command, add_shapes, add_threads, ending, threads_of
+from rlflow.cli.command import add_command, add_inputs, add_shapes, add_threads, ending, input_words, threads_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, say, shape_words
 
@@ -16,8 +16,8 @@ with its 95 %% confidence interval.
     %(prog)s MODEL.onnx FASTER.onnx --threads 4
 
 Symbolic sizes are measured at the sizes of --shape. The ratio is the geometric mean over sizes, and B counts as slower
-if it is slower at one of them. Outputs are compared on random inputs, only to detect files that do not belong together.
-Use `validate` to check equality."""
+if it is slower at one of them. Runs use the inputs of --inputs of these sizes, or else random ones. Both are used to
+compare outputs, only to detect files that do not belong together. Use `validate` to check equality."""
 SEEDS = (0, 1, 2)  # seeds of the inputs on which outputs are compared
 
 
@@ -32,10 +32,12 @@ def add(commands) -> None:
     command.add_argument("--sessions", type=int, default=10, metavar="N", help="pairs of sessions (default: 10)")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default: 0)")
     add_shapes(command)
+    add_inputs(command)
 
 
 def run(parsed) -> dict:
     from rlflow.costs.measured import measure
+    from rlflow.graph.feeds import tried_feeds
     from rlflow.graph.typical import inputs_at, typical_sizes
     from rlflow.optimisation.validate.findings import json_number
     from rlflow.optimisation.validate.onnx_model import Model, is_low
@@ -46,17 +48,20 @@ def run(parsed) -> dict:
         raise RLFlowError("pass --sessions of at least 1, --seconds above 0 and --seed of at least 0")
     threads = threads_of(parsed)
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
-    interface, shapes = Model.read(original).interface, parse_shapes(parsed.shape)
-    sizes = typical_sizes(interface, shapes)
+    left, shapes = Model.read(original), parse_shapes(parsed.shape)
+    interface, feeds = left.interface, tried_feeds(original, parsed.inputs, shapes, threads, left.proto)
+    sizes = typical_sizes(interface, feeds.named_sizes(shapes))
     _check_same_interface(original, candidate, sizes)
     inputs = inputs_at(interface, sizes)
-    error = largest_error(original, candidate, list(inputs.values()), threads)
+    sets = [arrays for shapes_there in inputs.values() for arrays in feeds.sets(shapes_there, SEEDS)]
+    error = largest_error(original, candidate, sets, threads)
     say(f"measuring for at most {parsed.seconds:g} s")
-    result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs)
+    result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs, feeds=feeds)
     _keep(original, candidate, sizes, threads, result)
     result["largest_relative_error"] = json_number(error)
     result["low_precision"] = is_low(Model.read(original).proto)
-    _end_with(parsed, result, error, len(inputs), shape_words(shapes, False))
+    words = [*shape_words(shapes, False), *input_words(parsed.inputs)]
+    _end_with(parsed, result, error, len(sets), words)
     return result
 
 
@@ -91,22 +96,20 @@ def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]
             raise RLFlowError(f"the two models have different interfaces: {wrong[0]}. Pass files with equal inputs")
 
 
-def largest_error(original, candidate, shapes: Sequence[Mapping], threads: int) -> float:
-    """Return the largest relative error of any output, over random inputs of all sizes and all SEEDS.
+def largest_error(original, candidate, inputs: Sequence[Mapping], threads: int) -> float:
+    """Return the largest relative error of any output, over several sets of inputs.
 
     The error is infinite if shapes, types, or values that are not floats differ.
 
     Args:
       original: the original model.
       candidate: the model that is compared with the original.
-      shapes: for each measured size a mapping input → shape, as `random_inputs` takes it.
+      inputs: sets of inputs, each a mapping input → array.
       threads: number of threads of ONNX Runtime.
     """
-    from rlflow.graph.drawn_inputs import random_inputs
     from rlflow.graph.onnx_runtime import run as run_model
     from rlflow.graph.onnx_runtime import session
 
-    inputs = [random_inputs(original, seed, one) for one in shapes for seed in SEEDS]
     values = []  # for each model, its outputs on each of the inputs
     for model in (original, candidate):  # one session at a time: each holds all weights
         running = session(model, threads)
@@ -127,12 +130,12 @@ def _error(old, new) -> float:
     return 0.0 if np.array_equal(old, new) else np.inf
 
 
-def _end_with(parsed, result: dict, error: float, sizes: int, shapes: list[str]) -> None:
+def _end_with(parsed, result: dict, error: float, sets: int, shapes: list[str]) -> None:
     from rlflow.optimisation.choice import EvalOptions, is_faster
     from rlflow.reports.markdown import measured_text
 
     tolerance = EvalOptions.tolerance
-    outputs = f"outputs compared on {counted(len(SEEDS) * sizes, 'random input')}, largest relative error {error:.1e}"
+    outputs = f"outputs compared on {counted(sets, 'input set')}, largest relative error {error:.1e}"
     apart = ""
     if error > tolerance:
         low, other = "the model has low precision; run `validate` to judge it", "the two models do not compute the same"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import add_command, add_sizes, add_threads, ending, threads_of
+from rlflow.cli.command import add_command, add_inputs, add_sizes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
 from rlflow.common.messages import counted, shape_words
@@ -49,10 +49,13 @@ def add(commands) -> None:
     command.add_argument("--receipt", metavar="R.json", help="write the order of this receipt and check its figures")
     add_threads(command)
     add_sizes(command)
+    add_inputs(command)
 
 
 def run(parsed) -> dict:
+    from rlflow.graph.feeds import tried_feeds
     from rlflow.memory.pipeline import Optimised, named_sizes
+    from rlflow.optimisation.validate.onnx_model import Model
     from rlflow.runs.config import parse_shapes
 
     if not parsed.seconds > 0 or not parsed.slowdown >= 0 or not (parsed.rewrite is None or parsed.rewrite > 0):
@@ -64,7 +67,9 @@ def run(parsed) -> dict:
     shapes, fix = named_sizes(receipt) if parsed.receipt else (parse_shapes(parsed.shape), parsed.fix)
     with TemporaryDirectory(prefix=".memory-", dir=out.parent) as folder:
         source = source_of(parsed.model, Path(folder), out)
-        model = Optimised(source, Path(folder), shapes, fix)
+        feeds = tried_feeds(source, parsed.inputs, shapes, threads, Model.read(source).proto)
+        shapes = feeds.named_sizes(shapes)
+        model = Optimised(source, Path(folder), shapes, fix, feeds=feeds)
         if receipt is not None:
             return repeat_receipt(parsed, receipt, model, shapes, threads)
         return improve_model(parsed, model, shapes, threads)

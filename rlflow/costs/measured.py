@@ -29,7 +29,7 @@ from rlflow.common.messages import say
 from rlflow.common.processes import Worker, WorkerDied, fresh_processes
 from rlflow.common.system import interruptions, peak_memory_during, resident_memory
 from rlflow.costs.timing import median_with_interval
-from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.feeds import Feeds, size_in_bytes
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import Setup, machine, run, session
@@ -107,6 +107,7 @@ def measure(
     sizes: Mapping[str, Mapping[str, object]] | None = None,
     memory: bool = True,
     setups: tuple[Setup, Setup] = (Setup(), Setup()),
+    feeds: Feeds | None = None,
 ) -> dict:
     """Measure the end-to-end latency of two models on this machine, with all of ONNX Runtime's optimisations.
 
@@ -124,6 +125,7 @@ def measure(
         None for a model without symbolic dimensions.
       memory: also measure `run_memory` of both models at the largest size, which takes about a second for each.
       setups: session options of the original and of the candidate.
+      feeds: the inputs of the original; None to draw them.
 
     Returns:
       a JSON-able mapping:
@@ -143,7 +145,7 @@ def measure(
     Raises:
       RLFlowError: ONNX Runtime refuses a model, or its inputs cannot be made.
     """
-    inputs = {name: random_inputs(original, seed, shapes) for name, shapes in (sizes or {"": {}}).items()}
+    inputs = (feeds or Feeds.of(original)).at(sizes or {"": {}}, seed)
     side_by_side = _bytes(original) + _bytes(candidate) <= TOGETHER
     runs_of = _side_by_side if side_by_side else _one_after_the_other
     sides = ((original, setups[0]), (candidate, setups[1]))
@@ -168,7 +170,7 @@ def measure(
     slower_at = [name for name, figures in at.items() if figures["verdict"] == "slower"]
     latencies = [(figures["original_ms"], figures["candidate_ms"]) for figures in at.values()]
     result = _figures(np.exp(np.mean(np.log(latencies), axis=0)), ratio)
-    largest = max(inputs.values(), key=lambda arrays: sum(array.nbytes for array in arrays.values()))
+    largest = max(inputs.values(), key=size_in_bytes)
     return result | {
         "verdict": "slower" if slower_at else ratio.verdict,
         "at": at,
@@ -520,10 +522,11 @@ class Probe:
       threads: threads inside one operator.
       seconds: time for the runs of one measurement, with MIN_PAIRS to MAX_PAIRS pairs of runs.
       limit: seconds after which a measurement that has not ended is lost.
+      feeds: the inputs of the original; None to draw them.
     """
 
-    def __init__(self, threads: int, seconds: float, limit: float):
-        self.threads, self.seconds, self.limit = threads, seconds, limit
+    def __init__(self, threads: int, seconds: float, limit: float, feeds: Feeds | None = None):
+        self.threads, self.seconds, self.limit, self.feeds = threads, seconds, limit, feeds
         self._worker = Worker()
         self._original: tuple | None = None  # (hash, sizes) of the original whose session the worker keeps
 
@@ -549,7 +552,8 @@ class Probe:
                 path = Path(folder, "model.onnx")
                 if kept != wanted:
                     save_graph(original, path)
-                    self._worker.run(_open, path, [dict(one) for one in sizes], self.threads, limit=self.limit)
+                    given = path, [dict(one) for one in sizes], self.threads, self.feeds
+                    self._worker.run(_open, *given, limit=self.limit)
                 times = self._times(graph, path)
         except WorkerDied as error:
             raise LostMeasurement(str(error)) from error
@@ -576,10 +580,10 @@ class _Kept(NamedTuple):
 _kept: _Kept | None = None
 
 
-def _open(path: Path, sizes: list[dict[str, int]], threads: int) -> None:
+def _open(path: Path, sizes: list[dict[str, int]], threads: int, feeds: Feeds | None) -> None:
     """Make a session of the original, run it at each size, and keep session and inputs in `_kept` of the worker."""
     global _kept
-    inputs = [random_inputs(path, SEED, one) for one in sizes]
+    inputs = list((feeds or Feeds.of(path)).at({str(k): one for k, one in enumerate(sizes)}, SEED).values())
     _kept = _Kept(warm_session(path, inputs, threads), inputs)
 
 

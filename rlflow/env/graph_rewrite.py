@@ -34,6 +34,7 @@ from rlflow.env.flat import FlatActions
 from rlflow.env.rewards import REWARDS, MeasuredReward, make_reward
 from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
+from rlflow.graph.feeds import Feeds, tried_feeds
 from rlflow.graph.typical import load_at
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import load_rules, only_standard
@@ -82,6 +83,7 @@ class EnvSpec(EnvOptions):
       cost: name of the cost model in `rlflow.costs.COSTS`.
       threads: threads of ONNX Runtime; None becomes the number of cores that this process may use.
       database: path of the timing database; None for the default path.
+      inputs: files and folders of inputs that the user gave (`rlflow.graph.given_inputs`).
     """
 
     model: str
@@ -90,6 +92,7 @@ class EnvSpec(EnvOptions):
     cost: str = field(default=CostOptions.name, kw_only=True)
     threads: int | None = field(default=CostOptions.threads, kw_only=True)
     database: str | None = field(default=CostOptions.database, kw_only=True)
+    inputs: tuple = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         check_group("env", EnvOptions, vars(self))
@@ -148,6 +151,12 @@ class EnvSpec(EnvOptions):
             graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves
         )
 
+    @cached_property
+    def feeds(self) -> Feeds:
+        """The inputs on which the model is run; the first use runs the model once (`tried_feeds`)."""
+        source = load(self.model) if self.model in ZOO else self.model
+        return tried_feeds(source, self.inputs, dict(self.shapes), self.threads)
+
     @property
     def measures(self) -> bool:
         """True if the reward comes from measured latencies (`env.reward=measured`)."""
@@ -161,13 +170,14 @@ class EnvSpec(EnvOptions):
     @cached_property
     def _latencies(self) -> Latencies:
         """The measured latencies, which all rewards that this object makes share, with one measuring process."""
-        probe = Probe(self.threads, self.measure_seconds, self.measure_limit)
+        probe = Probe(self.threads, self.measure_seconds, self.measure_limit, self.feeds)
         return Latencies(TimingDatabase(self.database), self.threads, probe)
 
     def absolute(self) -> "EnvSpec":
         """Return a copy with absolute paths of model and database, for a process with another working directory."""
         model = self.model if self.model in ZOO else os.path.abspath(self.model)
-        return replace(self, model=model, database=self.database and os.path.abspath(self.database))
+        inputs = tuple(map(os.path.abspath, self.inputs))
+        return replace(self, model=model, database=self.database and os.path.abspath(self.database), inputs=inputs)
 
 
 def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:

@@ -94,7 +94,7 @@ def allowed_values(
       plain: True for values that change no shape, such as a TopK of all elements or a padding of 0.
     """
     if model.functions:
-        model = onnx.inliner.inline_local_functions(_light(model, inputs))
+        model = onnx.inliner.inline_local_functions(light(model, inputs))
     walk = Walk(model, inputs, plain)
     walk.forward(model.graph)
     walk.back(model.graph)
@@ -235,7 +235,7 @@ class Walk:
 
     def _infer(self) -> None:
         try:
-            inferred = onnx.shape_inference.infer_shapes(_light(self.model, self.inputs), data_prop=True)
+            inferred = onnx.shape_inference.infer_shapes(light(self.model, self.inputs), data_prop=True)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             return
         waiting = [inferred.graph]
@@ -245,8 +245,13 @@ class Walk:
             waiting.extend(body for node in graph.node for body in bodies(node))
 
 
-def _light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
-    """Return a copy of a model without the contents of large weights, with numbers as sizes of the inputs."""
+def light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto] = ()) -> onnx.ModelProto:
+    """Return a copy of a model without the contents of large weights.
+
+    Args:
+      model: the model.
+      inputs: declarations that replace those of the model's inputs of the same name.
+    """
     copied = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph, sized = copied.graph, {value.name: value for value in inputs}
     graph.name = model.graph.name or "graph"
@@ -254,6 +259,7 @@ def _light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto]) -> onn
     graph.input.extend(sized.get(value.name, value) for value in model.graph.input)
     graph.output.extend(model.graph.output)
     graph.value_info.extend(model.graph.value_info)
+    graph.sparse_initializer.extend(model.graph.sparse_initializer)
     for tensor in model.graph.initializer:
         if math.prod(tensor.dims) <= MAX_CONSTANT and _is_inside(tensor):
             graph.initializer.append(tensor)

@@ -30,7 +30,7 @@ from rlflow.costs import graph_cost
 from rlflow.costs.measured import measure
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
-from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.feeds import Feeds, tried_feeds
 from rlflow.graph.ir import ABSENT
 from rlflow.graph.onnx_reader import load_graph, model_files
 from rlflow.graph.onnx_runtime import Setup, machine
@@ -84,6 +84,8 @@ class Optimised:
         `source` is a rewritten model.
       sizes: symbol → size, used for all counts and measurements.
       shapes: name of an input → shape at these sizes.
+      feeds: the inputs of the model.
+      inputs: sets of inputs (input name → array) at these sizes, on which outputs are compared; the first is measured.
       graph: the graph of the optimised file at these sizes.
       problem: the ordering problem of the graph, in bytes.
       nodes: the node ids in the graph of the problem's nodes.
@@ -92,19 +94,24 @@ class Optimised:
       unknown: the number of tensors of unknown size, which count as 0 bytes.
     """
 
-    def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool, original: Path | None = None):
+    def __init__(
+        self, source: Path, folder: Path, shapes: Shapes, fix: bool, original: Path | None = None,
+        feeds: Feeds | None = None,
+    ):  # fmt: skip
         self.source, self.path, self.original = source, folder / "model.onnx", original or source
         loaded, (self.sizes, *more) = load_at(source, shapes, fix)
         if more:
             raise RLFlowError("an order is best at one size of each symbol: pass one size with --shape NAME=SIZE")
         self.shapes = input_shapes(loaded.interface, self.sizes)
+        self.feeds = feeds or tried_feeds(source, (), shapes)
+        self.inputs: list[Inputs] = self.feeds.sets(self.shapes, SEEDS)
         ports = zip(loaded.interface.inputs, loaded.inputs, strict=True)
         frozen = [with_shape(value, loaded.types.get(tensor)) for value, tensor in ports] if fix else []
-        orders = [save_optimised(source, self.path, self.inputs(0), frozen)]
+        orders = [save_optimised(source, self.path, self.inputs[0], frozen)]
         if is_blocked(self.path):  # Without blocked channels all sessions have one order.
             for _ in range(SESSIONS_OBSERVED - 1):
-                orders.append(save_optimised(source, folder / "other.onnx", self.inputs(0), frozen))
-        self.graph = with_sizes_of_a_run(load_graph(self.path, bodies=False).at(self.sizes), self.path, self.inputs(0))
+                orders.append(save_optimised(source, folder / "other.onnx", self.inputs[0], frozen))
+        self.graph = with_sizes_of_a_run(load_graph(self.path, bodies=False).at(self.sizes), self.path, self.inputs[0])
         self.problem, self.nodes = problem_of(self.graph)
         if not self.nodes:
             raise RLFlowError("there is nothing to order: every result of the model is constant")
@@ -112,10 +119,6 @@ class Optimised:
         self.usual = [[name for name in order if name in self.at] for order in orders]
         made = [tensor for node in self.graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
         self.unknown = sum(not is_known(self.graph, tensor) for tensor in made)
-
-    def inputs(self, seed: int) -> Inputs:
-        """Return random inputs drawn from a seed, as a dictionary name of an input → array."""
-        return random_inputs(self.source, seed, self.shapes)
 
     def positions(self, order: Sequence[str]) -> np.ndarray:
         """Convert an order of names to node numbers of the problem, int64 [n]. Raise RLFlowError if it is not valid."""
@@ -188,11 +191,11 @@ def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list
     simulated = names(graph, priority_order(graph))
     setup, options = Setup(as_written=True), onnxruntime.SessionOptions()
     setup.apply(options)
-    ran = order_run(str(model.path), options, model.inputs(0), model.path)
+    ran = order_run(str(model.path), options, model.inputs[0], model.path)
     if [name for name in ran if name in model.at] != simulated:
         raise RLFlowError("this ONNX Runtime does not run the reordered file in the simulated order; not written")
     sides = ((model.source, Setup()), (model.path, setup))
-    if not same_bits(sides, [model.inputs(seed) for seed in SEEDS], threads):
+    if not same_bits(sides, model.inputs, threads):
         raise RLFlowError("the reordered file gives other bits than the model, which may draw at random; not written")
     return simulated
 
@@ -226,7 +229,7 @@ def measure_setups(model: Optimised, written: bool, threads: int, seconds: float
       seconds: the time limit of all latency measurements; a slow model may exceed it.
       progress: a tqdm bar, which advances once per setup.
     """
-    result, inputs, sizes = [], model.inputs(0), {"": model.shapes}
+    result, inputs, sizes = [], model.inputs[0], {"": model.shapes}
     path = model.path if written else model.original
     for name, usual in SETUPS.items():
         setup = usual._replace(as_written=written)
@@ -234,7 +237,7 @@ def measure_setups(model: Optimised, written: bool, threads: int, seconds: float
         after = added_by_runs(path, inputs, threads, setup) if written else before
         latency = None
         if all(needs_less(after, row.bytes) for row in result) and setup != Setup():
-            options = (threads, seconds / len(SETUPS), SESSION_PAIRS, 0, sizes, False, (Setup(), setup))
+            options = (threads, seconds / len(SETUPS), SESSION_PAIRS, 0, sizes, False, (Setup(), setup), model.feeds)
             latency = in_a_users_process(setup, measure, model.original, path, *options)
         result.append(Row(name, before, after, latency))
         progress.update()
@@ -309,7 +312,9 @@ class Rewritten(NamedTuple):
         return dict(Counter(action["rule"] for action in self.receipt["actions"]))
 
 
-def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float, threads: int) -> Rewritten | None:
+def rewrite(
+    source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float, threads: int, feeds: Feeds
+) -> Rewritten | None:
     """Search for rewrites that lower the peak memory of a model, and write the rewritten model.
 
     Args:
@@ -319,6 +324,7 @@ def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float,
       fix: True to freeze these sizes, so that the result accepts no other sizes.
       seconds: the time limit of the search.
       threads: the number of threads of the sessions that compare outputs.
+      feeds: the inputs of the model.
 
     Returns:
       The rewritten model, or None if no graph with a lower peak was found.
@@ -335,32 +341,36 @@ def rewrite(source: Path, path: Path, shapes: Shapes, fix: bool, seconds: float,
     costs = {"peak": graph_cost(task.cost, graph).runtime_ps // FRACTIONS, "after": result.state.objective // FRACTIONS}
     bound = shapes if fix else {}
     receipt = make_receipt(graph, task.rules, FAMILIES, result.actions, result.state.graph, costs, bound, sizes=sizes)
-    return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads))
+    return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads, feeds))
 
 
-def repeat_rewrites(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> Rewritten:
+def repeat_rewrites(
+    source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int, feeds: Feeds
+) -> Rewritten:
     """Apply the rewrites of a receipt to a model, and write the same file that `rewrite` wrote, byte for byte.
 
     Args:
       source: the file of the model.
       path: the file to write.
       receipt: the receipt of the rewrites.
-      shapes, fix, threads: as for `rewrite`.
+      shapes, fix, threads, feeds: as for `rewrite`.
 
     Raises:
       RLFlowError: the receipt does not fit the model or the rules (`replay`), or the outputs of the written model
         differ from those of `source`.
     """
     save_graph(replay(receipt, source), path)
-    return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads))
+    return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads, feeds))
 
 
-def _passed_checks(source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int) -> str:
+def _passed_checks(
+    source: Path, path: Path, receipt: dict, shapes: Shapes, fix: bool, threads: int, feeds: Feeds
+) -> str:
     """Compare a rewritten model with its original by `validate`, and return the number of passed checks as text.
 
     Raise RLFlowError if a check fails. The arguments are as for `repeat_rewrites`.
     """
-    findings = validate(source, path, shapes=shapes, threads=threads, receipt=receipt, fix=fix)
+    findings = validate(source, path, shapes=shapes, threads=threads, receipt=receipt, fix=fix, feeds=feeds)
     if not findings.ok:
         raise RLFlowError(f"the rewritten model differs from the model: {findings.failures()[0].message}; not written")
     return checks_text(findings.to_dict()["findings"])
@@ -502,7 +512,7 @@ def improve(
         model, rewritten = before, None
         if rewrite_seconds is not None:
             path = before.path.with_name("rewritten.onnx")
-            rewritten = rewrite(before.source, path, shapes, fix, rewrite_seconds, threads)
+            rewritten = rewrite(before.source, path, shapes, fix, rewrite_seconds, threads, before.feeds)
         bar.update()
         if rewritten is not None:
             changed = _optimised_rewritten(before, rewritten, shapes, fix)
@@ -554,7 +564,7 @@ def make_again(before: Optimised, receipt: dict, shapes: Shapes, threads: int) -
     model, fix, rewrites = before, receipt["fix"], receipt.get("rewrites")
     if rewrites is not None:
         path = before.path.with_name("rewritten.onnx")
-        rewritten = repeat_rewrites(before.source, path, rewrites, shapes, fix, threads)
+        rewritten = repeat_rewrites(before.source, path, rewrites, shapes, fix, threads, before.feeds)
         model = _optimised_rewritten(before, rewritten, shapes, fix)
     return model, repeat(receipt, before, model, threads)
 
@@ -563,4 +573,4 @@ def _optimised_rewritten(before: Optimised, rewritten: Rewritten, shapes: Shapes
     """Apply ONNX Runtime's optimisations to a rewritten model and return the result with its ordering problem."""
     folder = before.path.with_name("rewritten")
     folder.mkdir()
-    return Optimised(rewritten.path, folder, {} if fix else shapes, False, original=before.source)
+    return Optimised(rewritten.path, folder, {} if fix else shapes, False, before.source, before.feeds)

@@ -32,7 +32,7 @@ from rlflow.costs.measured import TOGETHER, Ratio, ratio_of, ratios_in_turns
 from rlflow.costs.measurements import Measurements
 from rlflow.costs.target import target_of
 from rlflow.env.state import Task
-from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.feeds import Feeds
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation.ablation import Rewrites, pruned
@@ -210,8 +210,9 @@ class Contest(NamedTuple):
 
 
 def compete(
-    source: Path, contenders: Sequence[Contender], sizes: Mapping[str, Mapping], threads: int, seed: int, end: float
-) -> Contest:
+    source: Path, contenders: Sequence[Contender], sizes: Mapping[str, Mapping], threads: int, seed: int, end: float,
+    feeds: Feeds,
+) -> Contest:  # fmt: skip
     """Measure as many contenders as the time allows end to end, and rank them.
 
     Args:
@@ -221,8 +222,9 @@ def compete(
       threads: the number of threads of ONNX Runtime.
       seed: the seed of the random inputs and of the bootstrap.
       end: the value of time.monotonic() at the end of the contest.
+      feeds: the inputs of the original.
     """
-    inputs = [random_inputs(source, seed, shapes) for shapes in sizes.values()]
+    inputs = list(feeds.at(sizes, seed).values())
     competing = list(contenders)[: _affordable_contenders(source, inputs, threads, end)] if len(contenders) > 1 else []
     order, ratios = list(range(len(competing))), [[] for _ in competing]
     if len(competing) > 1:

@@ -13,6 +13,7 @@ from rlflow.costs import CostModel, NodeCost, peak_memory, runtime_ms, unit_of
 from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, measure
 from rlflow.costs.target import target_of
 from rlflow.env.state import RewriteState, Task
+from rlflow.graph.feeds import Feeds
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import machine
@@ -38,7 +39,8 @@ class DeliveryOptions:
     """The options of `deliver`.
 
     The attributes are the options `eval.seeds`, `eval.tolerance`, `eval.measure_seconds`, `eval.sessions`,
-    `cost.threads`, `seed`, `env.exact`, `fix` and `eval.accept` of configs/default.yaml.
+    `cost.threads`, `seed`, `env.exact`, `fix` and `eval.accept` of configs/default.yaml, and the inputs of the original
+    (None to draw them).
     """
 
     seeds: Sequence[int]
@@ -50,6 +52,7 @@ class DeliveryOptions:
     exact: bool = False
     fix: bool = False
     accept: str = EvalOptions.accept
+    feeds: Feeds | None = None
 
 
 def deliver(
@@ -109,7 +112,9 @@ def deliver(
         save_graph(checked[name].state.graph, path)
         if result[name]["measured"] is not None and options.threads > 1:
             seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
-            one_thread = measure(source, path, 1, seconds, options.sessions, options.seed, sizes, memory=False)
+            one_thread = measure(
+                source, path, 1, seconds, options.sessions, options.seed, sizes, False, feeds=options.feeds
+            )
         groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, ablation_until)
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
@@ -165,8 +170,9 @@ def _shares(
         try:
             seconds = min(seconds, options.measure_seconds)
             return measure(
-                without, path, options.threads, seconds, ABLATION_SESSIONS, options.seed, sizes, memory=False
-            )
+                without, path, options.threads, seconds, ABLATION_SESSIONS, options.seed, sizes, False,
+                feeds=options.feeds,
+            )  # fmt: skip
         finally:
             _remove(without)
 
@@ -216,7 +222,9 @@ def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) 
 
 def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
     tolerance = 0.0 if options.exact else options.tolerance
-    return Comparison(source, options.seeds, tolerance, shapes, options.threads, not options.exact, options.fix)
+    return Comparison(
+        source, options.seeds, tolerance, shapes, options.threads, not options.exact, options.fix, options.feeds
+    )
 
 
 def _check(
@@ -242,7 +250,9 @@ def _check(
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
             try:
                 sizes, seconds = sizes_to_measure(task, shapes), options.measure_seconds
-                measured = measure(source, path, options.threads, seconds, options.sessions, options.seed, sizes)
+                measured = measure(
+                    source, path, options.threads, seconds, options.sessions, options.seed, sizes, feeds=options.feeds
+                )
             except RLFlowError as error:  # --exact does not check the model with ONNX Runtime's optimisations
                 findings.findings.append(Finding("structure", False, f"cannot be measured: {error}", optimised=True))
     finally:

@@ -182,7 +182,7 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     known = database.families(threads)
     entered = contenders(run.task, candidates, best.candidates(), known)
     sizes, end = sizes_to_measure(run.task, dict(run.spec.shapes)), time.monotonic() + CONTEST * budget.left
-    contest = compete(run.source, entered, sizes, threads, run.config.seed, end)
+    contest = compete(run.source, entered, sizes, threads, run.config.seed, end, run.spec.feeds)
     measurements = Measurements(database, threads)
     for candidate, ratio in contest.measured:
         measurements.keep(run.task.original, candidate.state.graph, run.task.sizes, ratio)

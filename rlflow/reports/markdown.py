@@ -14,7 +14,7 @@ from rlflow.common.files import write_text
 from rlflow.common.messages import escaped
 from rlflow.optimisation.candidates import measurement_seconds
 from rlflow.optimisation.choice import is_faster, losses
-from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
+from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text, notes_text, verdict
 from rlflow.reports import charts
 from rlflow.reports.markup import Safe, join, table, tag, time_text
 
@@ -222,7 +222,8 @@ def certainty_line(outcome: dict) -> str:
         runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions with {threads}"
     if outcome.get("target"):
         runs = f"no measurement: run `rlflow measure` on {outcome['target']}"
-    sizes = equal_sizes_text(result["findings"]), fixed_text(result["findings"])
+    found = result["findings"]
+    sizes = equal_sizes_text(found), fixed_text(found), notes_text(found)
     return "; ".join(filter(None, (equal + known, *sizes, runs, one_thread_text(outcome)))) + "."
 
 

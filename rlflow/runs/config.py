@@ -67,6 +67,9 @@ class RunOptions:
         "typical sizes of symbolic dimensions: one {dimension: 128}, several {dimension: [16, 128]}, or the shape of "
         "an input {input: [1, 128]}; also --shape",
     )
+    inputs: tuple[str, ...] = option(
+        (), "files and folders of inputs for checks and measurements, .npz or test_data_set_* of ONNX; also --inputs"
+    )
     fix: bool = option(False, "freeze these sizes, so that the model accepts no others; also --fix")
     seed: int = option(0, "decides every random choice of every stage", at_least=0, at_most=2**31 - 1)
     workers: int = option(2, "number of environment processes of `collect`")

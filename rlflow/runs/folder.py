@@ -19,6 +19,7 @@ from rlflow.common.files import file_hash, read_json, remove_abandoned, write_by
 from rlflow.common.messages import ROOT, command
 from rlflow.common.system import lock, usable_cores
 from rlflow.common.task import ONE_SHOT, Observes, Task, TaskSpec
+from rlflow.graph.feeds import Feeds
 from rlflow.runs.config import kind_of, load_config, other_groups
 from rlflow.tasks import TASKS
 
@@ -82,18 +83,24 @@ class RunFolder:
         if check is not None:
             check(config)
         identity, specs = path / "model.json", TASKS.get(config.task.name)
-        task = task_of(config)
         if identity.exists():
-            source = _same_model(path, read_json(identity), config, task)
+            source = _same_model(path, read_json(identity), config, task_of(config))
+            spec = specs.of(config, source)
         else:
             with _nothing_left_of(path):
                 source = specs.fetch(config.model, config.seed, path)
-                specs.of(config, source).make_task()
+                config = _with_given_sizes(config, source)
+                task, spec = task_of(config), specs.of(config, source)
+                spec.make_task()
+                if config.task.name == "rewriting":
+                    _ = spec.feeds
                 digest = file_hash(*specs.files(source))
                 write_json(
                     identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task}
                 )
-        return cls(path, config, source)
+        run = cls(path, config, source)
+        vars(run)["spec"] = spec  # which has tried the model on its inputs
+        return run
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -306,6 +313,24 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
     if file_hash(*TASKS.get(config.task.name).files(source)) != wanted:
         raise RLFlowError(f"{source} has changed since {path} was begun; use another --run")
     return source
+
+
+def _with_given_sizes(config: DictConfig, source: Path) -> DictConfig:
+    """Return the config with the sizes of the first given set of inputs, for the symbols that `shapes` does not name.
+
+    Args:
+      config: the config of a new run.
+      source: the file of the model.
+
+    Raises:
+      RLFlowError: the inputs do not fit the model, or the task has no use for them.
+    """
+    if not config.inputs:
+        return config
+    if config.task.name != "rewriting":
+        raise RLFlowError(f"the task {config.task.name} runs no model; leave out --inputs")
+    sizes = Feeds.of(source, config.inputs).named_sizes(OmegaConf.to_container(config.shapes))
+    return OmegaConf.merge(config, {"shapes": sizes})
 
 
 def _relative(source: Path, folder: Path) -> str:

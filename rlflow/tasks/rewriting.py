@@ -65,7 +65,7 @@ class RewritingSpec(EnvSpec):
         sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
         return cls(
             str(source), tuple(sizes.items()), fix=config.fix, **read(EnvOptions, config.env),
-            cost=cost.name, threads=cost.threads, database=cost.database,
+            cost=cost.name, threads=cost.threads, database=cost.database, inputs=tuple(config.inputs),
         )  # fmt: skip
 
     @classmethod
@@ -102,6 +102,7 @@ class RewritingSpec(EnvSpec):
             list(config.eval.seeds), config.eval.tolerance,
             config.eval.measure_seconds if measure_seconds is None else measure_seconds,
             config.eval.sessions, self.threads, config.seed, self.exact, self.fix, config.eval.accept,
+            self.feeds,
         )  # fmt: skip
         outcome = deliver(
             task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options

@@ -7,6 +7,7 @@ from onnx import TensorProto, numpy_helper
 
 from rlflow.env.state import Task
 from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.feeds import Feeds
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
@@ -136,7 +137,7 @@ def test_where_the_original_itself_is_off_by_more_than_any_limit_nothing_is_comp
     """Integers that saturate, of a processor that adds them in 16 bits: a model is equal to itself all the same. Where
     only another of its sessions is off, it is compared."""
     model = Model.read(load("tiny_resnet18"))
-    ordinary = ordinary_inputs(model.proto, [0], {})
+    ordinary = ordinary_inputs(Feeds.of(model.proto), [0], {})
     given = Expected(model, ordinary, [], 1e-4, 1, False).sets[0][1]
     beside = [(1.5 * each.value if off else each.value, 0.5) for each in given]
     expected = Expected(model, ordinary, [], 1e-4, 1, False, lambda *_: beside)

@@ -15,6 +15,7 @@ from rlflow.common.files import write_json
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.feeds import Feeds
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
@@ -310,13 +311,13 @@ def test_a_model_that_lost_all_elements_of_a_tensor_is_not_run():
 
 def test_inputs_are_special_where_they_may_be():
     model = load("tiny_bert_base")  # indices and a mask, all integers
-    drawn = special_inputs(model, 0, {})
+    drawn = special_inputs(Feeds.of(model), 0, {})
     assert [given.name for given in drawn] == ["zeros", "ones", "large"]
     highest = random_inputs(model, 0)["input_ids"].max()
     assert [int(given.arrays["input_ids"].max()) for given in drawn] == [0, 1, highest]
-    names = [given.name for given in special_inputs(load("tiny_resnet18"), 0, {})]
+    names = [given.name for given in special_inputs(Feeds.of(load("tiny_resnet18")), 0, {})]
     assert names == list(SPECIAL)
-    arrays = special_inputs(load("tiny_resnet18"), 0, {})
+    arrays = special_inputs(Feeds.of(load("tiny_resnet18")), 0, {})
     assert all(np.isfinite(array).all() for given in arrays for array in given.arrays.values())
     assert np.abs(arrays[-1].arrays["input"])[arrays[-1].arrays["input"] != 0].min() < np.finfo(np.float32).tiny
 

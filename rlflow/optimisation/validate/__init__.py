@@ -20,6 +20,7 @@ from pathlib import Path
 
 import onnx
 
+from rlflow.graph.feeds import Feeds
 from rlflow.optimisation.choice import EvalOptions
 from rlflow.optimisation.validate.equality import Comparison
 from rlflow.optimisation.validate.findings import Finding, Findings
@@ -40,6 +41,7 @@ def validate(
     receipt: dict | None = None,
     rules: RuleSet | None = None,
     fix: bool = False,
+    feeds: Feeds | None = None,
 ) -> Findings:
     """Compare a candidate with the original. Every check leaves a finding, even if it could not compare anything.
 
@@ -75,6 +77,7 @@ def validate(
       receipt: the receipt of the candidate, see `make_receipt`; None to check no receipt.
       rules: the rule set of the receipt; None for the shipped rules that the receipt names.
       fix: True if the candidate may accept only the sizes in `shapes`.
+      feeds: the inputs of the original; None to draw them.
 
     Returns:
       The findings of all checks.
@@ -82,4 +85,5 @@ def validate(
     Raises:
       RLFlowError: the original cannot be read or run, or its inputs cannot be made.
     """
-    return Comparison(original, seeds, tolerance, shapes, threads, optimise, fix).against(candidate, receipt, rules)
+    comparison = Comparison(original, seeds, tolerance, shapes, threads, optimise, fix, feeds)
+    return comparison.against(candidate, receipt, rules)

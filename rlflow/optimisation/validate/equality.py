@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import onnx
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph.feeds import Feeds, tried_feeds
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import save_graph
@@ -133,18 +134,23 @@ class Comparison:
     def __init__(
         self, original: onnx.ModelProto | Path | str, seeds: Sequence[int], tolerance: float,
         shapes: Mapping[str, object] | None = None,
-        threads: int = 1, optimise: bool = True, fix: bool = False,
+        threads: int = 1, optimise: bool = True, fix: bool = False, feeds: Feeds | None = None,
     ):  # fmt: skip
         self.shapes, self.fix, self.tolerance, self.left = shapes or {}, fix, tolerance, Model.read(original)
         self.seeds, ports = seeds, self.left.interface
         first, *more = self.sizes = typical_sizes(ports, self.shapes)
+        self.feeds = feeds or tried_feeds(self.left.source, (), self.shapes, threads, self.left.proto)
         self.graph = self.left.graph() if ports.symbols else None
         bound = input_shapes(ports, first)
-        ordinary = [given.at(first) for given in ordinary_inputs(self.left.proto, seeds, bound)]
-        ordinary += map(self.draw, more)
-        special = [given.at(first) for given in special_inputs(self.left.proto, seeds[0], bound)]
+        ordinary = [InputSet(f"inputs {one.name}", one.arrays).at(one.sizes) for one in self.feeds.given]
+        special, rungs = [], []
+        if self.feeds.refused is None:
+            ordinary += [drawn.at(first) for drawn in ordinary_inputs(self.feeds, seeds, bound)]
+            ordinary += map(self.draw, more)
+            special = [drawn.at(first) for drawn in special_inputs(self.feeds, seeds[0], bound)]
+            rungs = list(ladders(ports.symbols, first))
         precise = precise_runs(self.left, ordinary, threads)
-        others = Others(list(ladders(ports.symbols, first)), self.sizes, self.draw)
+        others = Others(rungs, self.sizes, self.draw)
         written = Expected(self.left, ordinary, special, tolerance, threads, False, precise, others)
         self.expected = [written]
         if optimise:
@@ -163,7 +169,7 @@ class Comparison:
         largest = self.largest_tensor(sizes)
         if sizes not in self.sizes and largest > MOST_BYTES:
             raise RLFlowError(f"one of its tensors would need {largest / 2**30:.1f} GiB")
-        drawn = ordinary_inputs(self.left.proto, self.seeds, input_shapes(self.left.interface, sizes))
+        drawn = ordinary_inputs(self.feeds, self.seeds, input_shapes(self.left.interface, sizes))
         return drawn[sum(sizes.values()) % len(drawn)].at(sizes)
 
     def largest_tensor(self, sizes: Mapping[str, int]) -> int:
@@ -198,6 +204,10 @@ class Comparison:
         result.findings += structure(self.left, right)
         is_model = result.ok
         result.findings += interface(self.left, right, self.shapes if self.fix else {})
+        if self.feeds.refused is not None:
+            only = f"only {len(self.feeds.given)} given input set" + "s" * (len(self.feeds.given) > 1)
+            message = f"drawn inputs were not compared: {self.feeds.refused}"
+            result.findings.append(Finding("numerics", True, message, compared=False, note=f"{only} compared"))
         if is_model:
             for each in self.expected:
                 result.findings += each.against(right)

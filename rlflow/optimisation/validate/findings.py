@@ -26,6 +26,7 @@ class Finding:
       fixed: the symbolic dimensions of an input or output that the candidate accepts at one size only, as texts such as
         "batch = 1".
       sizes: symbol → size at which the check was made; empty if the check does not depend on sizes.
+      note: a limit of the whole comparison in a few words, for the line `sure:`.
     """
 
     kind: Kind
@@ -36,6 +37,7 @@ class Finding:
     compared: bool = True
     fixed: list[str] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass
@@ -128,6 +130,15 @@ def checks_text(findings: Sequence[Mapping], what: str = "checks") -> str:
     verdicts = [verdict(finding) for finding in findings]
     passed, left = verdicts.count("ok"), verdicts.count("not compared")
     return f"{passed} {what} passed" + (f", {left} could not be compared" if left else "")
+
+
+def notes_text(findings: Sequence[Mapping]) -> str:
+    """Return the limits of the comparison in words, such as "only 2 given input sets compared"; empty without limits.
+
+    Args:
+      findings: findings as dictionaries. Files of earlier versions lack the key `note`.
+    """
+    return ", ".join(dict.fromkeys(filter(None, (finding.get("note") for finding in findings))))
 
 
 def fixed_text(findings: Sequence[Mapping]) -> str:

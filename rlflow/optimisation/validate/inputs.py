@@ -21,10 +21,10 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import onnx
 
 from rlflow.common.errors import RLFlowError
-from rlflow.graph.drawn_inputs import random_inputs
+from rlflow.graph.feeds import Feeds
+from rlflow.graph.input_values import Values
 from rlflow.graph.typical import sizes_text
 
 SHIFTS = (0, 1, -1)  # added to random inputs: an average over noise of mean 0 would hide a wrong weight
@@ -54,39 +54,59 @@ class InputSet(NamedTuple):
         return self._replace(name=f"{sizes_text(sizes)}: {self.name}" if sizes else self.name, sizes=dict(sizes))
 
 
-def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mapping[str, object]) -> list[InputSet]:
+def ordinary_inputs(feeds: Feeds, seeds: Sequence[int], shapes: Mapping[str, object]) -> list[InputSet]:
     """Draw one set of random inputs for each seed; add 0, 1 or −1 in turn to the floats of a set.
 
+    Floats that the graph restricts, such as probabilities, are not shifted.
+
     Args:
-      model: the model.
+      feeds: the inputs of the model.
       seeds: the seeds.
       shapes: name of an input → shape.
     """
-    drawn = [random_inputs(model, seed, shapes) for seed in seeds]  # np.asarray below: a shifted scalar is no array
-    return [
-        InputSet(
-            f"seed {seed}",
-            {name: np.asarray(_shifted(array, SHIFTS[position % len(SHIFTS)])) for name, array in arrays.items()},
-        )
-        for position, (seed, arrays) in enumerate(zip(seeds, drawn, strict=True))
-    ]
+    restricted, result = _restricted(feeds, shapes), []
+    for position, seed in enumerate(seeds):
+        shift, drawn = SHIFTS[position % len(SHIFTS)], feeds.draw(seed, shapes)
+        arrays = {key: value if key in restricted else _shifted(value, shift) for key, value in drawn.items()}
+        result.append(InputSet(f"seed {seed}", arrays))
+    return result
 
 
-def special_inputs(model: onnx.ModelProto, seed: int, shapes: Mapping[str, object]) -> list[InputSet]:
+def special_inputs(feeds: Feeds, seed: int, shapes: Mapping[str, object]) -> list[InputSet]:
     """Make one set of inputs for each entry of SPECIAL, such as zeros; leave out sets equal to another set.
 
+    Inputs that the graph restricts keep their drawn values, unless it allows the special value.
+
     Args:
-      model: the model.
+      feeds: the inputs of the model.
       seed: the seed of the random inputs that the entries of SPECIAL change.
       shapes: name of an input → shape.
     """
-    rng, drawn, sets = np.random.default_rng(seed), random_inputs(model, seed, shapes), []
+    rng, drawn, sets = np.random.default_rng(seed), feeds.draw(seed, shapes), []
+    allowed = _restricted(feeds, shapes)
     for name, of in SPECIAL.items():
-        arrays = {key: np.asarray(of(array, rng)) for key, array in drawn.items()}
+        arrays = {}
+        for key, value in drawn.items():
+            made = np.asarray(of(value, rng)) if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" else value
+            arrays[key] = made if key not in allowed or _suits(made, value, allowed[key]) else value
         known = [drawn, *(other.arrays for other in sets)]
         if not any(all(np.array_equal(arrays[key], other[key]) for key in arrays) for other in known):
             sets.append(InputSet(name, arrays))
     return sets
+
+
+def _restricted(feeds: Feeds, shapes: Mapping[str, object]) -> dict[str, Values]:
+    return {name: values for name, values in feeds.allowed(shapes).items() if not values.divisor}
+
+
+def _suits(made: np.ndarray, drawn: np.ndarray, values: Values) -> bool:
+    """Return True if the elements of a special input are allowed, or are elements of the drawn input."""
+    if not isinstance(made, np.ndarray) or made.dtype.kind not in "iuf" or not made.size:
+        return False
+    ends = {made.min(), made.max()}
+    return all(values.allows(float(end)) for end in ends) or (
+        made.dtype.kind in "iu" and values.exact is None and bool(np.isin(list(ends), drawn).all())
+    )
 
 
 def nudged(arrays: Mapping[str, np.ndarray], sign: int) -> dict[str, np.ndarray]:
@@ -98,14 +118,16 @@ def nudged(arrays: Mapping[str, np.ndarray], sign: int) -> dict[str, np.ndarray]
     """
     rng, moved = np.random.default_rng(0), dict(arrays)
     for name, array in arrays.items():
-        if array.dtype.kind == "f":
+        if isinstance(array, np.ndarray) and array.dtype.kind == "f":
             steps = LAST_DIGITS * np.finfo(array.dtype).eps * np.maximum(np.abs(array), 1)
             moved[name] = np.asarray(array + sign * steps * rng.uniform(-1, 1, array.shape), array.dtype)
     return moved
 
 
-def _shifted(array: np.ndarray, shift: int) -> np.ndarray:
-    return array + array.dtype.type(shift) if array.dtype.kind == "f" else array
+def _shifted(array: object, shift: int) -> object:
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        return array
+    return np.asarray(array + array.dtype.type(shift))  # the sum of scalars is no array
 
 
 def _zeros(array: np.ndarray, rng) -> np.ndarray:

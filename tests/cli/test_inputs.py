@@ -1,0 +1,76 @@
+"""`--inputs` of the commands and `rlflow.optimise(inputs=…)`: given inputs are compared and measured first."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+import rlflow
+from rlflow.runs.folder import RunFolder
+from tests.commands import in_process
+from tests.field.inputs_that_fit import EIGHT, SHIFTED, factors
+
+QUICK = ("cost.name=analytic", "eval.measure_seconds=0")
+IDS = np.full((2, 3), 1004)
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, made in (("factors", factors()), ("shifted", SHIFTED())):
+        onnx.save(made, tmp_path / f"{name}.onnx")
+    np.savez(tmp_path / "eight.npz", **EIGHT)
+    np.savez(tmp_path / "ids.npz", ids=IDS)
+    return tmp_path
+
+
+def test_only_given_inputs_are_compared_where_drawn_ones_do_not_run_and_this_is_said(files, capsys):
+    model, out, given = files / "factors.onnx", files / "out.onnx", ("--inputs", files / "eight.npz")
+    done = in_process(capsys, "search", "--method", "greedy", "--model", model, "--out", out, *given, *QUICK)
+    assert done.code == 0 and "only 1 given input set compared" in done.ending["sure"]
+    assert f"--inputs {files / 'eight.npz'}" in done.ending["next"]
+    done = in_process(capsys, "validate", model, out, *given, "--json", files / "v.json")
+    assert done.code == 0 and "only 1 given input set compared" in done.ending["sure"]
+    messages = [finding["message"] for finding in json.loads((files / "v.json").read_text())["findings"]]
+    assert any(message.startswith("inputs eight.npz: output 'y'") for message in messages)
+    done = in_process(capsys, "measure", model, out, *given, "--seconds", "0.1", "--sessions", "1")
+    assert done.code == 0 and "compared on 1 input set" in done.ending["sure"]
+    done = in_process(capsys, "memory", model, "--out", files / "small.onnx", *given, "--seconds", "0.2")
+    assert done.code == 0
+    for command in (("validate", model, out), ("measure", model, out), ("memory", model, "--out", out)):
+        assert "--inputs DATA.npz" in in_process(capsys, *command).error
+
+
+def test_a_candidate_that_differs_only_on_given_inputs_is_found(files, capsys):
+    changed = SHIFTED()  # reads row 0 for a negative index, which no drawn input has: ids below 1000
+    gather = next(node for node in changed.graph.node if node.op_type == "Gather")
+    gather.input[1] = "raised"
+    changed.graph.initializer.append(onnx.numpy_helper.from_array(np.int64(0), "least"))
+    changed.graph.node.insert(1, onnx.helper.make_node("Max", ["i", "least"], ["raised"]))
+    onnx.save(changed, files / "changed.onnx")
+    np.savez(files / "negative.npz", ids=np.array([[995, 1004]]))
+    pair = ("validate", files / "shifted.onnx", files / "changed.onnx")
+    assert in_process(capsys, *pair).code == 0
+    done = in_process(capsys, *pair, "--inputs", files / "negative.npz")
+    assert done.code == 1 and "FAILED  b = 1, s = 2: inputs negative.npz: output 'y'" in done.out
+
+
+def test_typical_sizes_are_those_of_the_first_set_and_a_resumed_run_keeps_sets_and_sizes(files):
+    settings = (f"inputs=[{files / 'ids.npz'}]", *QUICK)
+    opened = RunFolder.open(files / "run", str(files / "shifted.onnx"), (), settings)
+    assert opened.task.sizes == ({"b": 2, "s": 3},)
+    again = RunFolder.open(files / "run")
+    assert again.spec.feeds.given[0].arrays["ids"].tolist() == IDS.tolist() and again.task.sizes == opened.task.sizes
+    named = RunFolder.open(files / "other", str(files / "shifted.onnx"), (), settings, {"s": 7})
+    assert named.task.sizes == ({"b": 2, "s": 7},)
+
+
+def test_the_library_takes_arrays_paths_and_lists_of_them(files):
+    options = {"search.beam.width": 1, "cost.name": "analytic", "eval.measure_seconds": 0}
+    given = [{"ids": IDS}, files / "ids.npz"]
+    result = rlflow.optimise(SHIFTED(), seconds=1, inputs=given, options=options, quiet=True, run=files / "run")
+    findings = result.outcome["candidates"][result.delivered]["findings"]
+    names = {finding["message"].split(": ")[1] for finding in findings if "inputs" in finding["message"]}
+    assert {name.removesuffix(", optimised") for name in names} == {"inputs given-0.npz", "inputs ids.npz"}
+    with pytest.raises(rlflow.RLFlowError, match="dictionaries of arrays"):
+        rlflow.optimise(SHIFTED(), inputs=[IDS], quiet=True)
