@@ -35,10 +35,14 @@ def test_only_given_inputs_are_compared_where_drawn_ones_do_not_run_and_this_is_
     assert any(message.startswith("inputs eight.npz: output 'y'") for message in messages)
     done = in_process(capsys, "measure", model, out, *given, "--seconds", "0.1", "--sessions", "1")
     assert done.code == 0 and "compared on 1 input set" in done.ending["sure"]
-    done = in_process(capsys, "memory", model, "--out", files / "small.onnx", *given, "--seconds", "0.2")
-    assert done.code == 0
     for command in (("validate", model, out), ("measure", model, out), ("memory", model, "--out", out)):
         assert "--inputs DATA.npz" in in_process(capsys, *command).error
+
+
+@pytest.mark.nightly
+def test_memory_runs_on_given_inputs_alone(files, capsys):
+    given = ("--inputs", files / "eight.npz", "--seconds", "0.2")
+    assert in_process(capsys, "memory", files / "factors.onnx", "--out", files / "small.onnx", *given).code == 0
 
 
 def test_a_candidate_that_differs_only_on_given_inputs_is_found(files, capsys):
@@ -59,6 +63,8 @@ def test_typical_sizes_are_those_of_the_first_set_and_a_resumed_run_keeps_sets_a
     settings = (f"inputs=[{files / 'ids.npz'}]", *QUICK)
     opened = RunFolder.open(files / "run", str(files / "shifted.onnx"), (), settings)
     assert opened.task.sizes == ({"b": 2, "s": 3},)
+    with opened.working(True):
+        pass
     again = RunFolder.open(files / "run")
     assert again.spec.feeds.given[0].arrays["ids"].tolist() == IDS.tolist() and again.task.sizes == opened.task.sizes
     named = RunFolder.open(files / "other", str(files / "shifted.onnx"), (), settings, {"s": 7})
