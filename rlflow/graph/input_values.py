@@ -269,7 +269,10 @@ def light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto] = ()) ->
 
 
 def _is_inside(tensor: onnx.TensorProto) -> bool:
-    return tensor.data_location != onnx.TensorProto.EXTERNAL
+    """Return True if a tensor has its content: it lies in no other file, and `light` did not remove it."""
+    fields = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+    filled = not math.prod(tensor.dims) or any(len(getattr(tensor, field)) for field in fields)
+    return filled and tensor.data_location != onnx.TensorProto.EXTERNAL
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
