@@ -64,9 +64,10 @@ def ordinary_inputs(feeds: Feeds, seeds: Sequence[int], shapes: Mapping[str, obj
       seeds: the seeds.
       shapes: name of an input → shape.
     """
-    restricted, result = _restricted(feeds, shapes), []
+    allowed, result = feeds.allowed(shapes), []
     for position, seed in enumerate(seeds):
         shift, drawn = SHIFTS[position % len(SHIFTS)], feeds.draw(seed, shapes)
+        restricted = _restricted(allowed, drawn)
         arrays = {key: value if key in restricted else _shifted(value, shift) for key, value in drawn.items()}
         result.append(InputSet(f"seed {seed}", arrays))
     return result
@@ -83,7 +84,7 @@ def special_inputs(feeds: Feeds, seed: int, shapes: Mapping[str, object]) -> lis
       shapes: name of an input → shape.
     """
     rng, drawn, sets = np.random.default_rng(seed), feeds.draw(seed, shapes), []
-    allowed = _restricted(feeds, shapes)
+    allowed = _restricted(feeds.allowed(shapes), drawn)
     for name, of in SPECIAL.items():
         arrays = {}
         for key, value in drawn.items():
@@ -95,8 +96,13 @@ def special_inputs(feeds: Feeds, seed: int, shapes: Mapping[str, object]) -> lis
     return sets
 
 
-def _restricted(feeds: Feeds, shapes: Mapping[str, object]) -> dict[str, Values]:
-    return {name: values for name, values in feeds.allowed(shapes).items() if not values.divisor}
+def _restricted(allowed: Mapping[str, Values], drawn: Mapping[str, object]) -> dict[str, Values]:
+    """Return the entries of `allowed` without those of floats that are only divisors: floats may be divided by 0."""
+    return {
+        name: values
+        for name, values in allowed.items()
+        if not (values.divisor and isinstance(drawn[name], np.ndarray) and drawn[name].dtype.kind == "f")
+    }
 
 
 def _suits(made: np.ndarray, drawn: np.ndarray, values: Values) -> bool:
