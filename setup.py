@@ -44,6 +44,7 @@ setup(
             "ruff>=0.9,<1", "ray>=2.40,<3",
             "z3-solver>=4.13,<6",
             "setuptools>=77",  # for building the wheel
+            "onnxruntime-extensions>=0.14,<1",  # a library of custom operators
             "playwright>=1.49,<2",  # for tests of the reports in a browser
         ],
         "prove": ["z3-solver>=4.13,<6"],  # for proving rules; applying proved rules does not need it

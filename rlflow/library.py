@@ -23,6 +23,7 @@ from rlflow.common.messages import say, say_lines, silence
 from rlflow.common.options import plain_number, plain_shapes, setting
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
+from rlflow.graph.custom_ops import restored
 from rlflow.graph.onnx_writer import check_apart, serialised
 from rlflow.optimisation.delivery import copy_with_receipt
 from rlflow.optimisation.pipeline import search_and_deliver
@@ -150,6 +151,7 @@ def optimise(
     fix: bool = False,
     exact: bool = False,
     standard_operators_only: bool = False,
+    custom_ops: Sequence[str | PathLike[str]] = (),
     receipt: str | PathLike[str] | None = None,
     controller: str | PathLike[str] | None = None,
     learn: bool = False,
@@ -182,6 +184,7 @@ def optimise(
       fix: True to freeze the sizes in `shapes`. More rules apply then, but the result may accept no other sizes.
       exact: True to use only rules that keep every bit of the outputs.
       standard_operators_only: True to use no operators of ONNX Runtime's own domains, so that the model stays portable.
+      custom_ops: the libraries of the custom operators that the model uses. Their native code runs in this process.
       receipt: the receipt file of an earlier result, for this model at another size or with other weights. Its rewrites
         are applied before the searches; rewrites that no longer match are left out.
       controller: the run folder of a controller that was trained on other models. The controller acts on this model
@@ -209,12 +212,13 @@ def optimise(
         "optimise.controller": controller, "optimise.learn": learn or asks_to_learn((), overrides) or None,
         "eval.accept": accept, "env.exact": exact or None,
         "env.standard_operators_only": standard_operators_only or None, "fix": fix or None,
+        "custom_ops": [Path(path).absolute() for path in custom_ops] or None,
     }  # fmt: skip
     overrides += [setting(key, value) for key, value in chosen.items() if value is not None]
     try:
         if given := _paths(inputs, folder):
             overrides.append(setting("inputs", given))
-        with silence() if quiet else nullcontext():
+        with restored(), silence() if quiet else nullcontext():
             opened = RunFolder.open(
                 folder, _name(model, folder), (), overrides, plain_shapes(shapes),
                 plain_number(seed), check_names,
@@ -249,7 +253,7 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
       cost: the name of a cost model: analytic (the same on every machine), roofline, profiled (operators timed on this
         machine; the default), learned, or memory (bytes at the peak).
       **options: further attributes of `rlflow.env.graph_rewrite.EnvSpec`, such as rules=("fusion",), exact=True,
-        threads=2, fix=True.
+        threads=2, fix=True, custom_ops=("libmyops.so",).
 
     Raises:
       RLFlowError: the model or the cost is not valid; the message is one line.

@@ -4,7 +4,7 @@ import math
 import time
 from pathlib import Path
 
-from rlflow.cli.command import add_command, add_sizes, ending
+from rlflow.cli.command import add_command, add_custom_ops, add_sizes, ending
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import progress_bar, shape_words
 
@@ -19,6 +19,7 @@ def add(commands) -> None:
     iterations = "largest number of rewrites that depend on each other (default: 4)"
     command.add_argument("--iterations", type=int, default=4, metavar="N", help=iterations)
     add_sizes(command)
+    add_custom_ops(command)
 
 
 def run(parsed) -> dict:
@@ -44,6 +45,7 @@ def run(parsed) -> dict:
     task, started = spec.open(zoo_or_path(parsed.model), bodies=False), time.monotonic()
     control = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
     with progress_bar(parsed.iterations, "bound", "iteration") as bar:
+
         def show(iterations, nodes):
             bar.set_postfix(operators=nodes)
             bar.update(iterations - bar.n)

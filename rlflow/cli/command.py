@@ -55,6 +55,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     add_sizes(command, example=", e.g. input_ids=1x128, batch=1, or several: seq=16,128")
     add_inputs(command)
+    add_custom_ops(command)
     command.add_argument("--seed", type=int, help="seed of every random choice")
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
 
@@ -77,6 +78,12 @@ def add_inputs(command: argparse.ArgumentParser) -> None:
 def input_words(inputs: Sequence[Path | str]) -> list:
     """Return the arguments `--inputs DATA` for a command line."""
     return [word for path in inputs for word in ("--inputs", path)]
+
+
+def add_custom_ops(command: argparse.ArgumentParser) -> None:
+    """Add --custom-ops. `rlflow.cli.main` loads the libraries before it runs a command that has this argument."""
+    text = "library of custom operators that the model uses (native code, which the command runs); repeatable"
+    command.add_argument("--custom-ops", action="append", metavar="LIB.so", help=text)
 
 
 def add_threads(command: argparse.ArgumentParser, text: str = "") -> None:
@@ -140,6 +147,10 @@ def add_iterations(command: argparse.ArgumentParser) -> None:
 EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx")
 
 
+# Commands that open a model and take --custom-ops.
+OPENING_MODELS = ("optimise", "search", "collect", "validate", "measure", "memory", "bound", "replay", "rules")
+
+
 def ending(lines: Mapping[str, object], *following: object, is_piped: bool = False) -> None:
     """Print the last lines of a command to standard output.
 
@@ -149,7 +160,11 @@ def ending(lines: Mapping[str, object], *following: object, is_piped: bool = Fal
       *following: the words of the suggested next command, without the program's name.
       is_piped: True if standard output is the content of a file, such as a page. The lines then go to standard error.
     """
-    say_lines({**lines, "next": command(*following)}, sys.stderr if is_piped else sys.stdout)
+    from rlflow.graph.custom_ops import loaded  # --help does not wait for it
+
+    libraries = loaded() if following[0] in OPENING_MODELS else ()
+    words = [word for library in libraries for word in ("--custom-ops", library)]
+    say_lines({**lines, "next": command(*following, *words)}, sys.stderr if is_piped else sys.stdout)
 
 
 @contextmanager
@@ -170,6 +185,8 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator
     overrides = [*parsed.overrides, *chosen, *changed_options(parsed, {"fix": "fix"})]
     if parsed.inputs:  # absolute, so that the run finds the files from any working directory
         overrides.append(setting("inputs", [Path(path).absolute() for path in parsed.inputs]))
+    if parsed.custom_ops:  # absolute, so that the run finds them from any working directory
+        overrides.append(setting("custom_ops", [Path(path).absolute() for path in parsed.custom_ops]))
     is_new = not Path(folder).exists()
     run = RunFolder.open(
         folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names

@@ -3,7 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import EXAMPLE, add_command, add_sizes, add_threads, ending, threads_of
+from rlflow.cli.command import EXAMPLE, add_command, add_custom_ops, add_sizes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, say
 
@@ -45,6 +45,7 @@ def add(commands) -> None:
     seconds = "time limit for kernels of rewrites (default: 300); the model's own kernels are always all timed"
     record.add_argument("--seconds", type=float, default=300.0, metavar="S", help=seconds)
     add_sizes(record)
+    add_custom_ops(record)
     export = add_database_command(commands, "export", run_export, EXPORT)
     add_choice(export)
     where = "NAME.json for `costs import` (timings of one machine), or NAME.csv for a table of all timings"
@@ -59,9 +60,7 @@ def add(commands) -> None:
     add_threads(add_database_command(commands, "learn", run_learn, LEARN, LEARN_PAGE))
 
 
-def add_database_command(
-    commands, name: str, function, text: str, page: str | None = None, resumes: bool = False
-):
+def add_database_command(commands, name: str, function, text: str, page: str | None = None, resumes: bool = False):
     command = add_command(commands, name, function, text, page, resumes)
     database = "the SQLite file (default: the user's own, as for cost.database=null)"
     command.add_argument("--database", metavar="FILE", help=database)

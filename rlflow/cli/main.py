@@ -27,6 +27,7 @@ from rlflow.cli import (
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable, write_json
 from rlflow.common.messages import program
+from rlflow.graph import custom_ops
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,
@@ -62,7 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
         for path in (parsed.json, getattr(parsed, "out", None)):
             if path:
                 check_writable(path)
-        results = parsed.function(parsed)
+        with custom_ops.restored():
+            custom_ops.load(getattr(parsed, "custom_ops", None) or ())
+            results = parsed.function(parsed)
         if parsed.json:
             write_json(parsed.json, results)
         return int(results.get("ok") is False)  # a check or a run failed

@@ -3,7 +3,16 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from rlflow.cli.command import add_command, add_inputs, add_shapes, add_threads, ending, input_words, threads_of
+from rlflow.cli.command import (
+    add_command,
+    add_custom_ops,
+    add_inputs,
+    add_shapes,
+    add_threads,
+    ending,
+    input_words,
+    threads_of,
+)
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, say, shape_words
 
@@ -33,6 +42,7 @@ def add(commands) -> None:
     command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default: 0)")
     add_shapes(command)
     add_inputs(command)
+    add_custom_ops(command)
 
 
 def run(parsed) -> dict:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import add_command, add_inputs, add_sizes, add_threads, ending, threads_of
+from rlflow.cli.command import add_command, add_custom_ops, add_inputs, add_sizes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
 from rlflow.common.messages import counted, shape_words
@@ -50,6 +50,7 @@ def add(commands) -> None:
     add_threads(command)
     add_sizes(command)
     add_inputs(command)
+    add_custom_ops(command)
 
 
 def run(parsed) -> dict:

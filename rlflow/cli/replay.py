@@ -1,6 +1,6 @@
 """The command `replay`: apply the rewrites of a receipt again and write the same model, byte for byte."""
 
-from rlflow.cli.command import add_command, ending
+from rlflow.cli.command import add_command, add_custom_ops, ending
 from rlflow.common.files import read_json
 
 
@@ -9,6 +9,7 @@ def add(commands) -> None:
     command.add_argument("receipt", metavar="RECEIPT.json", help="the receipt")
     command.add_argument("--model", required=True, metavar="MODEL", help="the original ONNX file")
     command.add_argument("--out", required=True, metavar="FILE", help="file for the model")
+    add_custom_ops(command)
 
 
 def run(parsed) -> dict:

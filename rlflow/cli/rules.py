@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from rlflow.cli.command import add_command, add_sizes, ending
+from rlflow.cli.command import add_command, add_custom_ops, add_sizes, ending
 from rlflow.common.messages import counted, shape_words
 
 TEXT = "list the rules, explain where they match, prove them, find new ones"
@@ -21,6 +21,7 @@ def add(commands) -> None:
     explain.add_argument("--rule", action="append", default=[], metavar="NAME", help="only this rule; repeatable")
     explain.add_argument("--all", action="store_true", help="show all matches of each rule, and reasons of near misses")
     add_sizes(explain)
+    add_custom_ops(explain)
     picture = add_command(commands, "picture", run_picture, "draw one rule as a Mermaid diagram")
     picture.add_argument("name", metavar="NAME")
     docs = add_command(commands, "docs", run_docs, "write the rules as a Markdown page, with a picture of each family")

@@ -1,6 +1,15 @@
 """The command `validate`: check that two models compute the same."""
 
-from rlflow.cli.command import add_command, add_inputs, add_sizes, add_threads, ending, input_words, threads_of
+from rlflow.cli.command import (
+    add_command,
+    add_custom_ops,
+    add_inputs,
+    add_sizes,
+    add_threads,
+    ending,
+    input_words,
+    threads_of,
+)
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.common.messages import shape_words
@@ -33,6 +42,7 @@ def add(commands) -> None:
     command.add_argument("--all", action="store_true", help="show every finding, not only failures")
     add_sizes(command)
     add_inputs(command)
+    add_custom_ops(command)
 
 
 def run(parsed) -> dict:

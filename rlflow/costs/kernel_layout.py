@@ -21,7 +21,7 @@ import onnxruntime
 from onnx import ModelProto, TensorProto, helper
 
 from rlflow.common.errors import first_line
-from rlflow.graph import contrib
+from rlflow.graph import contrib, custom_ops
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 from rlflow.graph.onnx_runtime import PROVIDERS
 from rlflow.graph.shapes import shape_value
@@ -39,6 +39,7 @@ def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    custom_ops.register(options)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     with TemporaryDirectory() as folder:
         options.optimized_model_filepath = str(Path(folder) / "model.onnx")

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from rlflow.common.messages import say
 from rlflow.common.processes import Worker, WorkerDied, fresh_processes
 from rlflow.common.system import interruptions, peak_memory_during, resident_memory
 from rlflow.costs.timing import median_with_interval
+from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds, size_in_bytes
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
@@ -309,7 +311,7 @@ def run_memory(
         if isinstance(model, onnx.ModelProto):
             save_model(model, path)
         try:
-            with fresh_processes(1) as process:
+            with fresh_processes(1, partial(custom_ops.load, custom_ops.loaded())) as process:
                 return process.submit(_added_memory, path, inputs, threads, setup).result()
         except BrokenProcessPool as error:
             raise RLFlowError("the process that measured a model's memory died, probably out of memory") from error
@@ -552,7 +554,7 @@ class Probe:
                 path = Path(folder, "model.onnx")
                 if kept != wanted:
                     save_graph(original, path)
-                    given = path, [dict(one) for one in sizes], self.threads, self.feeds
+                    given = path, [dict(one) for one in sizes], self.threads, self.feeds, custom_ops.loaded()
                     self._worker.run(_open, *given, limit=self.limit)
                 times = self._times(graph, path)
         except WorkerDied as error:
@@ -580,9 +582,15 @@ class _Kept(NamedTuple):
 _kept: _Kept | None = None
 
 
-def _open(path: Path, sizes: list[dict[str, int]], threads: int, feeds: Feeds | None) -> None:
-    """Make a session of the original, run it at each size, and keep session and inputs in `_kept` of the worker."""
+def _open(
+    path: Path, sizes: list[dict[str, int]], threads: int, feeds: Feeds | None, libraries: tuple[str, ...]
+) -> None:
+    """Make a session of the original, run it at each size, and keep session and inputs in `_kept` of the worker.
+
+    `libraries` are the parent's libraries of custom operators.
+    """
     global _kept
+    custom_ops.load(libraries)
     inputs = list((feeds or Feeds.of(path)).at({str(k): one for k, one in enumerate(sizes)}, SEED).values())
     _kept = _Kept(warm_session(path, inputs, threads), inputs)
 

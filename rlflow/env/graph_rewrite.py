@@ -34,6 +34,7 @@ from rlflow.env.flat import FlatActions
 from rlflow.env.rewards import REWARDS, MeasuredReward, make_reward
 from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
+from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds, tried_feeds
 from rlflow.graph.typical import load_at
 from rlflow.rules.exactness import only_exact
@@ -84,6 +85,7 @@ class EnvSpec(EnvOptions):
       threads: threads of ONNX Runtime; None becomes the number of cores that this process may use.
       database: path of the timing database; None for the default path.
       inputs: files and folders of inputs that the user gave (`rlflow.graph.given_inputs`).
+      custom_ops: libraries of custom operators that the model uses, for all sessions of the process (`custom_ops`).
     """
 
     model: str
@@ -93,6 +95,7 @@ class EnvSpec(EnvOptions):
     threads: int | None = field(default=CostOptions.threads, kw_only=True)
     database: str | None = field(default=CostOptions.database, kw_only=True)
     inputs: tuple = field(default=(), kw_only=True)
+    custom_ops: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         check_group("env", EnvOptions, vars(self))
@@ -102,6 +105,7 @@ class EnvSpec(EnvOptions):
         if not isinstance(self.fix, bool):
             raise RLFlowError(f"'fix' is a bool, not {self.fix!r}")
         object.__setattr__(self, "rules", tuple(self.rules))
+        object.__setattr__(self, "custom_ops", tuple(map(os.fspath, self.custom_ops)))
         if self.threads is None:
             # The number is set here, so that a process with another number of cores uses the same number of threads.
             object.__setattr__(self, "threads", usable_cores())
@@ -139,6 +143,7 @@ class EnvSpec(EnvOptions):
           bodies: True to rewrite inside bodies of If, Loop and Scan and inside the model's functions. They always stay
             unchanged under a cost of the whole graph (`memory`), which does not know when a body runs.
         """
+        custom_ops.load(self.custom_ops)
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules
@@ -174,10 +179,11 @@ class EnvSpec(EnvOptions):
         return Latencies(TimingDatabase(self.database), self.threads, probe)
 
     def absolute(self) -> "EnvSpec":
-        """Return a copy with absolute paths of model and database, for a process with another working directory."""
+        """Return a copy with absolute paths of all files, for a process with another working directory."""
         model = self.model if self.model in ZOO else os.path.abspath(self.model)
-        inputs = tuple(map(os.path.abspath, self.inputs))
-        return replace(self, model=model, database=self.database and os.path.abspath(self.database), inputs=inputs)
+        database = self.database and os.path.abspath(self.database)
+        inputs, libraries = (tuple(map(os.path.abspath, paths)) for paths in (self.inputs, self.custom_ops))
+        return replace(self, model=model, database=database, inputs=inputs, custom_ops=libraries)
 
 
 def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:

@@ -5,5 +5,6 @@
 - opsets.py: conversion of operators between the form of the model's opset and the form inside the graph.
 - shapes.py: type inference for one operator; symbolic.py, contents.py, dims.py, symbols.py: symbolic sizes.
 - typical.py: numeric sizes at which a model with symbolic sizes is estimated, measured and run.
-- onnx_runtime.py: sessions and random inputs; contrib.py: schemas of ONNX Runtime's own operators.
+- onnx_runtime.py: sessions and random inputs; contrib.py: schemas of ONNX Runtime's own operators; custom_ops.py:
+  libraries of custom operators.
 """

@@ -15,6 +15,7 @@ from onnx import helper
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.system import processor
+from rlflow.graph import custom_ops
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 from rlflow.graph.shapes import node_proto, type_proto
 
@@ -77,6 +78,7 @@ def session(
     # An idle session must not keep its threads spinning while another session is timed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     setup.apply(options)
+    custom_ops.register(options)
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
@@ -86,7 +88,8 @@ def session(
         raise RLFlowError(f"a model above 2 GB must be given as a path: {first_line(error)}") from error
     except Exception as error:  # ONNX Runtime raises its own undocumented classes.
         rejected = "the model" if isinstance(model, onnx.ModelProto) else model
-        raise RLFlowError(f"ONNX Runtime rejects {rejected}: {first_line(error)}") from error
+        reason = custom_ops.unknown_operator(error) or first_line(error)
+        raise RLFlowError(f"ONNX Runtime rejects {rejected}: {reason}") from error
 
 
 def run(

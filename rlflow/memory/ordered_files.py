@@ -15,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +26,7 @@ import onnxruntime
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.processes import fresh_processes
 from rlflow.common.system import peak_memory_during, return_freed_memory
+from rlflow.graph import custom_ops
 from rlflow.graph.ir import ABSENT, Graph, TensorType
 from rlflow.graph.onnx_reader import external_files, file_bytes
 from rlflow.graph.onnx_runtime import PROVIDERS, Setup, run, session
@@ -86,12 +88,14 @@ def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: 
       RLFlowError: ONNX Runtime refuses the model, the run fails, or the order cannot be determined (`order_shown`).
     """
     options.log_severity_level = 4
+    custom_ops.register(options)
     with TemporaryDirectory() as folder:
         options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "profile")
         try:
             running = onnxruntime.InferenceSession(source, options, providers=PROVIDERS)
         except Exception as error:  # ONNX Runtime raises its own, undocumented classes
-            raise RLFlowError(f"ONNX Runtime refuses the model: {first_line(error)}") from error
+            reason = custom_ops.unknown_operator(error) or first_line(error)
+            raise RLFlowError(f"ONNX Runtime refuses the model: {reason}") from error
         run(running, inputs)
         events = json.loads(Path(running.end_profiling()).read_text(encoding="utf-8"))
     ran = [event["name"].removesuffix(RAN) for event in events if event["cat"] == "Node"]
@@ -259,11 +263,18 @@ def in_a_users_process(setup: Setup, act: Callable, *given):
       RLFlowError: `act` raises it, or the process dies.
     """
     try:
-        with fresh_processes(1, None if setup.arena else return_freed_memory) as process:
+        with fresh_processes(1, partial(_begin, setup, custom_ops.loaded())) as process:
             return process.submit(act, *given).result()
     except BrokenProcessPool as error:
         text = "the process that measured a model died, possibly out of memory; free memory or pass a smaller --shape"
         raise RLFlowError(text) from error
+
+
+def _begin(setup: Setup, libraries: Sequence[str]) -> None:
+    """Prepare a fresh process for runs with a setup; `libraries` are the parent's libraries of custom operators."""
+    custom_ops.load(libraries)
+    if not setup.arena:
+        return_freed_memory()
 
 
 def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], threads: int) -> bool:

@@ -30,6 +30,7 @@ from rlflow.costs import graph_cost
 from rlflow.costs.measured import measure
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
+from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds, tried_feeds
 from rlflow.graph.ir import ABSENT
 from rlflow.graph.onnx_reader import load_graph, model_files
@@ -280,6 +281,7 @@ def snippet(path: Path | str, setup: Setup) -> str:
     lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
     if not setup.arena:
         lines.insert(0, f"# in an environment with MALLOC_MMAP_THRESHOLD_={MIN_RETURNED}: what is freed is given back")
+    lines += [f"options.register_custom_ops_library({library!r})" for library in custom_ops.loaded()]
     for name, value in setup.options().items():
         text = value if isinstance(value, bool) else f"onnxruntime.{type(value).__name__}.{value.name}"
         lines.append(f"options.{name} = {text}")

@@ -71,6 +71,10 @@ class RunOptions:
         (), "files and folders of inputs for checks and measurements, .npz or test_data_set_* of ONNX; also --inputs"
     )
     fix: bool = option(False, "freeze these sizes, so that the model accepts no others; also --fix")
+    custom_ops: tuple[str, ...] = option(
+        (),
+        "libraries of custom operators that the model uses: native code, which every command runs; also --custom-ops",
+    )
     seed: int = option(0, "decides every random choice of every stage", at_least=0, at_most=2**31 - 1)
     workers: int = option(2, "number of environment processes of `collect`")
 

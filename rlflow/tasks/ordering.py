@@ -27,6 +27,7 @@ from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import ONE_SHOT, EncodingSpec, Evaluation, GraphArrays
+from rlflow.graph.custom_ops import load as load_libraries
 from rlflow.graph.onnx_writer import save_model
 from rlflow.graph.typical import load_at
 from rlflow.memory.allocation import default_order, problem_of
@@ -266,11 +267,13 @@ class OrderingSpec(PlainSpec):
       source: the path of an ONNX file, or of a file with a text "layered-N-SEED" (a layered graph of N nodes).
       max_steps: the option `env.max_steps`; a one-shot task has no steps.
       shapes: (symbol or input, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
+      custom_ops: libraries of custom operators that the ONNX file uses.
     """
 
     shape: ClassVar[str] = ONE_SHOT
 
     shapes: tuple = ()
+    custom_ops: tuple[str, ...] = ()
 
     @classmethod
     def fetch(cls, model: str, seed: int, folder: Path) -> Path:
@@ -283,7 +286,7 @@ class OrderingSpec(PlainSpec):
     def of(cls, config: Mapping, source: Path) -> Self:
         shapes = OmegaConf.to_container(config.shapes)
         sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
-        return cls(str(source), config.env.max_steps, tuple(sizes.items()))
+        return cls(str(source), config.env.max_steps, tuple(sizes.items()), tuple(config.custom_ops))
 
     def make_task(self) -> OrderingTask:
         """Load the ordering problem of an ONNX file, or draw the layered graph that the text in the source file names.
@@ -292,6 +295,7 @@ class OrderingSpec(PlainSpec):
         layered graph is the depth-first order.
         """
         if self.source.endswith(".onnx"):
+            load_libraries(self.custom_ops)
             graph, sizes = load_at(self.source, dict(self.shapes))
             problem, nodes = problem_of(graph.at(sizes[0]))
             position = {node: k for k, node in enumerate(nodes)}

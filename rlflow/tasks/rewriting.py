@@ -66,6 +66,7 @@ class RewritingSpec(EnvSpec):
         return cls(
             str(source), tuple(sizes.items()), fix=config.fix, **read(EnvOptions, config.env),
             cost=cost.name, threads=cost.threads, database=cost.database, inputs=tuple(config.inputs),
+            custom_ops=tuple(config.custom_ops),
         )  # fmt: skip
 
     @classmethod
