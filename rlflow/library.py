@@ -176,7 +176,7 @@ def optimise(
         ONNX Runtime's own choice, limited to the cores that this process may use.
       shapes: the typical sizes of symbolic dimensions, at which the model is estimated and measured. The values are a
         size {"seq": 128}, several sizes {"seq": (16, 128)}, or the sizes of all axes of an input
-        {"input_ids": (1, 128)}. By default 1 for a first axis, 224 for the sides of an image and 128 otherwise. The
+        {"input_ids": (1, 128)}. By default 1 for a batch, 224 for the sides of an image and 128 otherwise. The
         result accepts every size that the model accepts.
       inputs: inputs of your own, on which the models are checked and measured before drawn ones: a dictionary
         input name → array, the path of an .npz file or of a folder (of .npz files, or of test_data_set_* of ONNX), or a
@@ -206,6 +206,7 @@ def optimise(
       RLFlowError: the model, an option or the folder is not valid; the message is one line.
     """
     started, folder = time.monotonic(), Path(run or tempfile.mkdtemp(prefix="rlflow-")).absolute()
+    is_new = run is not None and not folder.exists()
     overrides = [setting(key, value) for key, value in (options or {}).items()]
     chosen = {
         "optimise.seconds": seconds, "cost.threads": threads, "optimise.receipt": receipt,
@@ -223,12 +224,12 @@ def optimise(
                 folder, _name(model, folder), (), overrides, plain_shapes(shapes),
                 plain_number(seed), check_names,
             )  # fmt: skip
-            with opened.working():
+            with opened.working(is_new):
                 results, _ = search_and_deliver(opened, None, started, acted, learn_in_stages)
             result = Optimised(opened.source, folder, results["eval"])
             _say(opened, results["eval"], with_files=run is not None)
     except BaseException:
-        if run is None:
+        if run is None or (is_new and not (folder / "model.json").exists()):  # a refused call leaves nothing behind
             shutil.rmtree(folder, ignore_errors=True)
         raise
     if run is None:

@@ -56,6 +56,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_sizes(command, example=", e.g. input_ids=1x128, batch=1, or several: seq=16,128")
     add_inputs(command)
     add_custom_ops(command)
+    add_choice_of_rules(command)
     command.add_argument("--seed", type=int, help="seed of every random choice")
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
 
@@ -84,6 +85,16 @@ def add_custom_ops(command: argparse.ArgumentParser) -> None:
     """Add --custom-ops. `rlflow.cli.main` loads the libraries before it runs a command that has this argument."""
     text = "library of custom operators that the model uses (native code, which the command runs); repeatable"
     command.add_argument("--custom-ops", action="append", metavar="LIB.so", help=text)
+
+
+def add_choice_of_rules(command: argparse.ArgumentParser) -> None:
+    """Add --only-rule, --skip-rule and --keep."""
+    for name, text in (
+        ("only-rule", "use only this rule (env.only_rules)"),
+        ("skip-rule", "leave out this rule (env.skip_rules)"),
+        ("keep", "keep this tensor with its name and value, or this node as it is (env.keep)"),
+    ):
+        command.add_argument(f"--{name}", action="append", metavar="NAME", help=f"{text}; repeatable")
 
 
 def add_threads(command: argparse.ArgumentParser, text: str = "") -> None:
@@ -167,6 +178,11 @@ def ending(lines: Mapping[str, object], *following: object, is_piped: bool = Fal
     say_lines({**lines, "next": command(*following, *words)}, sys.stderr if is_piped else sys.stdout)
 
 
+CHOICES = {  # name of an argument that all commands with options have → the option that the argument changes
+    "fix": "fix", "only_rule": "env.only_rules", "skip_rule": "env.skip_rules", "keep": "env.keep",
+}  # fmt: skip
+
+
 @contextmanager
 def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator:
     """Open the `RunFolder` of a command that has the arguments of `add_options`, for the work of a `with` block.
@@ -182,7 +198,7 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator
     from rlflow.runs.config import parse_shapes
     from rlflow.runs.folder import RunFolder
 
-    overrides = [*parsed.overrides, *chosen, *changed_options(parsed, {"fix": "fix"})]
+    overrides = [*parsed.overrides, *chosen, *changed_options(parsed, CHOICES)]
     if parsed.inputs:  # absolute, so that the run finds the files from any working directory
         overrides.append(setting("inputs", [Path(path).absolute() for path in parsed.inputs]))
     if parsed.custom_ops:  # absolute, so that the run finds them from any working directory

@@ -27,7 +27,6 @@ from rlflow.cli import (
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable, write_json
 from rlflow.common.messages import program
-from rlflow.graph import custom_ops
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,
@@ -63,6 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
         for path in (parsed.json, getattr(parsed, "out", None)):
             if path:
                 check_writable(path)
+        from rlflow.graph import custom_ops  # --help does not wait for it
+
         with custom_ops.restored():
             custom_ops.load(getattr(parsed, "custom_ops", None) or ())
             results = parsed.function(parsed)

@@ -26,8 +26,12 @@ with its 95 %% confidence interval.
 
 Symbolic sizes are measured at the sizes of --shape. The ratio is the geometric mean over sizes, and B counts as slower
 if it is slower at one of them. Runs use the inputs of --inputs of these sizes, or else random ones. Both are used to
-compare outputs, only to detect files that do not belong together. Use `validate` to check equality."""
+compare outputs, only to detect files that do not belong together. The exit status is 1 if outputs differ. Use
+`validate` to check equality."""
 SEEDS = (0, 1, 2)  # seeds of the inputs on which outputs are compared
+# Largest relative error of an output of a model in half precision or of a quantised model. Below it, only `validate`
+# can tell a difference from rounding.
+LOW_TOLERANCE = 0.1
 
 
 def add(commands) -> None:
@@ -49,6 +53,7 @@ def run(parsed) -> dict:
     from rlflow.costs.measured import measure
     from rlflow.graph.feeds import tried_feeds
     from rlflow.graph.typical import inputs_at, typical_sizes
+    from rlflow.optimisation.choice import EvalOptions
     from rlflow.optimisation.validate.findings import json_number
     from rlflow.optimisation.validate.onnx_model import Model, is_low
     from rlflow.runs.config import parse_shapes
@@ -70,6 +75,7 @@ def run(parsed) -> dict:
     _keep(original, candidate, sizes, threads, result)
     result["largest_relative_error"] = json_number(error)
     result["low_precision"] = is_low(Model.read(original).proto)
+    result["ok"] = not error > (LOW_TOLERANCE if result["low_precision"] else EvalOptions.tolerance)
     words = [*shape_words(shapes, False), *input_words(parsed.inputs)]
     _end_with(parsed, result, error, len(sets), words)
     return result
@@ -144,19 +150,17 @@ def _end_with(parsed, result: dict, error: float, sets: int, shapes: list[str]) 
     from rlflow.optimisation.choice import EvalOptions, is_faster
     from rlflow.reports.markdown import measured_text
 
-    tolerance = EvalOptions.tolerance
     outputs = f"outputs compared on {counted(sets, 'input set')}, largest relative error {error:.1e}"
-    apart = ""
-    if error > tolerance:
-        low, other = "the model has low precision; run `validate` to judge it", "the two models do not compute the same"
-        apart = f", more than {tolerance:g}: {low if result['low_precision'] else other}"
+    if result["ok"] and error > EvalOptions.tolerance:
+        outputs += f", more than {EvalOptions.tolerance:g}: the model has low precision; run `validate` to judge it"
+    apart = "" if result["ok"] else "; the two models do NOT compute the same"
     runs = f"{counted(result['pairs'], 'pair')} of runs in {counted(result['sessions'], 'session')}"
     where = f"{counted(result['threads'], 'thread')}, {result['machine']}, ONNX Runtime {result['onnxruntime']}"
     lines = {
-        "result": f"{parsed.candidate} {measured_text(result)}",
-        "sure": f"{runs}; {where}; {outputs}{apart}",
+        "result": f"{parsed.candidate} {measured_text(result)}{apart}",
+        "sure": f"{runs}; {where}; {outputs}",
     }
-    if is_faster(result) or apart:
+    if is_faster(result) or error > EvalOptions.tolerance:
         ending(lines, "validate", parsed.original, parsed.candidate, *shapes)
     else:
         out = "faster.onnx"

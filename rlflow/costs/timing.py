@@ -219,7 +219,7 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
     outputs = [t for t in sorted(made) if t not in inner]
     template = onnx.ModelProto()
     template.CopyFrom(graph.interface.template)
-    del template.graph.initializer[:]
+    del template.graph.initializer[:], template.graph.value_info[:]
     names = {tensor: f"t{tensor}" for tensor in (*reads, *made)}
     types = {t: graph.types[t] for t in (*reads, *made) if t in graph.types}
     declared = {t: helper.make_tensor_value_info(names[t], kind.dtype, kind.shape) for t, kind in types.items()}

@@ -23,6 +23,11 @@ class EnvOptions:
     standard_operators_only: bool = option(
         False, "leave out the rules that introduce operators of other domains, such as com.microsoft"
     )
+    only_rules: tuple[str, ...] = option((), "names of the only rules to use; empty for all; also --only-rule")
+    skip_rules: tuple[str, ...] = option((), "names of rules to leave out; also --skip-rule")
+    keep: tuple[str, ...] = option(
+        (), "names of tensors that stay with their values, and of nodes that no rewrite replaces; also --keep"
+    )
     max_locations: int = option(200, "largest number of locations of a rule (L of the paper)")
     max_steps: int = option(60, "number of steps after which a random episode is truncated")
     moves: str = option(

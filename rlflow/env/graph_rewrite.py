@@ -38,7 +38,7 @@ from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds, tried_feeds
 from rlflow.graph.typical import load_at
 from rlflow.rules.exactness import only_exact
-from rlflow.rules.language import load_rules, only_standard
+from rlflow.rules.language import chosen, load_rules, only_standard
 from rlflow.rules.locations import prepared
 from rlflow.zoo import ZOO, load
 
@@ -104,7 +104,8 @@ class EnvSpec(EnvOptions):
         COSTS.check(self.cost)
         if not isinstance(self.fix, bool):
             raise RLFlowError(f"'fix' is a bool, not {self.fix!r}")
-        object.__setattr__(self, "rules", tuple(self.rules))
+        for name in ("rules", "only_rules", "skip_rules", "keep"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "custom_ops", tuple(map(os.fspath, self.custom_ops)))
         if self.threads is None:
             # The number is set here, so that a process with another number of cores uses the same number of threads.
@@ -148,7 +149,8 @@ class EnvSpec(EnvOptions):
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules
         rules = only_standard(rules) if self.standard_operators_only else rules
-        loaded, sizes = load_at(source, dict(self.shapes), self.fix, bodies and not hasattr(cost, "whole"))
+        rules = chosen(rules, self.only_rules, self.skip_rules)
+        loaded, sizes = load_at(source, dict(self.shapes), self.fix, bodies and not hasattr(cost, "whole"), self.keep)
         if loaded.interface.inlined:
             say_once(f"the model's functions are inlined: {', '.join(loaded.interface.inlined)}")
         graph, preparation = prepared(loaded, rules)

@@ -83,6 +83,7 @@ def _type_at(kind: TensorType, sizes: tuple[tuple[str, int], ...]) -> TensorType
     return TensorType(kind.dtype, shape, content)
 
 
+MAX_ORIGINS = 4  # largest number of original nodes that a new node remembers; its name shows one less
 ABSENT = -1  # an omitted optional input or output of a node
 # ONNX Runtime's own domain. Rules may use its operators even if the model does not import the domain.
 RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}
@@ -179,10 +180,11 @@ class Node:
       constant: True if all outputs are known before the model runs. An export replaces the results of constant nodes
         that rules added by weights.
       made_by_rule: True if a rewrite added the node.
-      name: the ONNX name; "" for a node that a rule added.
+      name: the ONNX name; "" for a node that a rule added, which gets its name when it is written (naming.py).
       overload: the overload of a model function that the node calls; "" if the function has no overloads.
       body: id of the body that contains the node (`Interface.bodies`); 0 for the main graph.
       bodies: ids of the node's own bodies. Their graphs in the attributes hold only declarations.
+      origins: for a node that a rule added, ids of the first original nodes that it replaces (at most MAX_ORIGINS).
     """
 
     id: int
@@ -198,6 +200,7 @@ class Node:
     overload: str = ""
     body: int = 0
     bodies: tuple[int, ...] = ()
+    origins: tuple[int, ...] = ()
 
     def reads(self) -> Iterable[int]:
         """Yield the ids of all tensors that the node or its subgraphs read, in order."""
@@ -232,6 +235,11 @@ class Interface:
       symbols: symbolic dimension that is not fixed → its smallest possible size (0 or 1).
       bodies: id → Body, for each body whose nodes are nodes of the graph.
       inlined: names of the model's functions that were inlined when the model was read.
+      keep: names of tensors and nodes that the user protected (`--keep`).
+      kept: names of the tensors that rewrites keep like outputs for this reason; their ids follow in `Graph.outputs`.
+      protected: ids of nodes that no rewrite replaces.
+      labels: id of an original node → its name, or the name of its first output if it has none.
+      notes: initialisers without data that hold the documentation and metadata of the model's weights.
     """
 
     template: onnx.ModelProto
@@ -243,6 +251,16 @@ class Interface:
     symbols: Mapping[str, int] = field(default_factory=dict)
     bodies: Mapping[int, Body] = field(default_factory=dict)
     inlined: tuple[str, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
+    notes: tuple[onnx.TensorProto, ...] = ()
+    keep: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    protected: frozenset[int] = frozenset()
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the tensors in `Graph.outputs`."""
+        return (*[value.name for value in self.outputs], *self.kept)
 
     @cached_property
     def semantics(self) -> bytes:
@@ -262,7 +280,8 @@ class Graph:
       constants: tensor id → Constant (initialisers and literals).
       producers: tensor id → id of the node that computes the tensor.
       consumers: tensor id → ids of the nodes that read the tensor, ascending and without repetition.
-      inputs, outputs: tensor ids in the order of the interface.
+      inputs, outputs: tensor ids in the order of the interface; after the outputs come the tensors of
+        `Interface.kept`.
       next_id: the smallest unused id for a new node or tensor.
       relied_on_shapes: True if a rewrite so far is valid only at the sizes to which the user fixed symbolic dimensions.
       lost: (node id, reason) for each original node whose output shape cannot be inferred.

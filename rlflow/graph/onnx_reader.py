@@ -3,9 +3,10 @@
 Operators that no rule knows are kept unchanged. Large weights stay on disk until they are used.
 """
 
+import difflib
 import math
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def read_model(path: Path | str) -> onnx.ModelProto:
 
 
 def load_graph(
-    source: Path | str | onnx.ModelProto, shapes: Mapping[str, object] | None = None, bodies: bool = True
+    source: Path | str | onnx.ModelProto, shapes: Mapping[str, object] | None = None, bodies: bool = True,
+    keep: Sequence[str] = (),
 ) -> Graph:
     """Return the graph of an ONNX file or model.
 
@@ -71,9 +73,11 @@ def load_graph(
       shapes: fixed sizes: input name → tuple of sizes, or dimension name → size. Other symbolic dimensions stay open.
       bodies: True to inline the model's functions, and to make the nodes in bodies of If, Loop and Scan nodes of the
         graph (bodies.py). If False, functions and bodies stay as the file contains them.
+      keep: names of tensors and nodes of the main graph. Rewrites keep such a tensor with its name and value, and
+        replace no such node.
 
     Raises:
-      RLFlowError: the file or model is invalid, exceeds a limit, or does not fit `shapes`.
+      RLFlowError: the file or model is invalid, exceeds a limit, or does not fit `shapes` or `keep`.
     """
     if isinstance(source, onnx.ModelProto):
         model, folder = source, ""
@@ -88,7 +92,7 @@ def load_graph(
     functions: tuple[str, ...] = ()
     if bodies:
         model, functions = inlined(model)
-    return _Reader(model, folder, dict(shapes or {}), bodies, functions).read()
+    return _Reader(model, folder, dict(shapes or {}), bodies, functions, keep).read()
 
 
 def external_files(path: Path | str) -> list[str]:
@@ -128,12 +132,14 @@ class _Reader:
       shapes: sizes to fix, as in `load_graph`.
       reads_bodies: True if the nodes in bodies become nodes of the graph.
       functions: names of the functions that were inlined.
+      keep: names of protected tensors and nodes.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, folder: str, shapes: dict, reads_bodies: bool, functions: tuple[str, ...]
+        self, model: onnx.ModelProto, folder: str, shapes: dict, reads_bodies: bool, functions: tuple[str, ...],
+        keep: Sequence[str],
     ):
-        self.proto, self.folder, self.shapes = model, folder, shapes
+        self.proto, self.folder, self.shapes, self.keep = model, folder, shapes, keep
         self.reads_bodies, self.functions = reads_bodies, functions
         self.opsets = {_domain(o.domain): o.version for o in model.opset_import}
         self.ids: ChainMap[str, int] = ChainMap()  # names of the graph that is read, then of the graphs around it
@@ -194,8 +200,10 @@ class _Reader:
         nodes = [self.with_parts(node) for node in self.nodes]
         interface = Interface(
             self.template(input_names), tuple(inputs), tuple(graph.output), self.names, self.opsets,
-            symbols.bindings, symbols.least, self.bodies, self.functions,
+            symbols.bindings, symbols.least, self.bodies, self.functions, self.labels(), self.weight_notes(),
+            tuple(self.keep), *self.protection(),
         )  # fmt: skip
+        outputs = [*outputs, *(self.ids[name] for name in interface.kept)]
         inputs = [self.ids[v.name] for v in inputs]
         result = Graph.build(interface, nodes, self.types, self.constants, inputs, outputs)
         result.lost = tuple((node_id, reason) for node_id, reason in lost if node_id in result.nodes)
@@ -313,7 +321,44 @@ class _Reader:
         graph.sparse_initializer.extend(t for t in source.sparse_initializer if t.values.name in input_names)
         graph.quantization_annotation.extend(source.quantization_annotation)
         graph.node.extend(self.notes)
+        graph.value_info.extend(source.value_info)
         return template
+
+    def protection(self) -> tuple[tuple[str, ...], frozenset[int]]:
+        """Return the `Interface.kept` and `Interface.protected` of the model: a protected node keeps its outputs.
+
+        Raise RLFlowError if neither a tensor nor a node of the main graph has a name in `keep`.
+        """
+        graph, made = self.proto.graph, {}  # made: name of a node → its outputs
+        for node in graph.node:
+            if node.name:
+                made.setdefault(node.name, []).extend(name for name in node.output if name)
+        for name in self.keep:
+            if name not in self.ids and name not in made:
+                near = difflib.get_close_matches(name, [*self.ids, *made], n=1)
+                hint = f"; did you mean '{near[0]}'?" if near else ""
+                raise RLFlowError(f"--keep {name}: the model has no tensor and no node of this name{hint}")
+        named = dict.fromkeys(tensor for name in self.keep for tensor in (name, *made.get(name, ())))
+        always = {value.name for value in (*graph.input, *graph.output)}
+        kept = tuple([name for name in named if name in self.ids and name not in always])
+        return kept, frozenset([node.id for node in self.inside[0] if node.name and node.name in self.keep])
+
+    def labels(self) -> dict[int, str]:
+        """Return the `Interface.labels` of the model."""
+        names = self.names
+        first = {node.id: next((names[t] for t in node.outputs if t in names), node.op) for node in self.nodes}
+        return {node.id: node.name or first[node.id] for node in self.nodes}
+
+    def weight_notes(self) -> tuple[onnx.TensorProto, ...]:
+        """Return the `Interface.notes` of the model; a Constant node's notes become those of its weight."""
+        graph, result = self.proto.graph, []
+        literals = [(node.output[0], node) for node in graph.node if _is_literal(node)]
+        for name, source in (*((tensor.name, tensor) for tensor in graph.initializer), *literals):
+            if source.doc_string or source.metadata_props:
+                note = onnx.TensorProto(name=name, doc_string=source.doc_string or None)
+                note.metadata_props.extend(source.metadata_props)
+                result.append(note)
+        return tuple(result)
 
     def weights_of_annotations(self) -> list[onnx.TensorProto]:
         """Return the initialisers that quantisation annotations name and no node or output reads."""

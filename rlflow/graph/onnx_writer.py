@@ -19,6 +19,7 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import copy_file, file_hash, new_file, write_bytes
 from rlflow.graph.ir import ABSENT, RUNTIME_OPSET, Graph, Node, Opaque, TensorType
+from rlflow.graph.naming import FreshNames, combined
 from rlflow.graph.onnx_reader import external_files, external_locations, model_files
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto
@@ -102,7 +103,7 @@ ALIGNMENT = 64  # bytes; aligned weights can be used directly from a memory-mapp
 def to_model(graph: Graph) -> onnx.ModelProto:
     """Return the ONNX model of a graph, with the constant expressions of rules folded into weights.
 
-    Equal graphs with equal names give equal bytes.
+    Equal graphs with equal names and origins (`Node.origins`) give equal bytes.
 
     Raises:
       RLFlowError: folding fails.
@@ -174,9 +175,12 @@ class _Writer:
             self.inside.setdefault(graph.nodes[node_id].body, []).append(node_id)
         self.declared = _declared_graphs(graph)
         self.names = self.original_names()
-        self.taken = set(self.names.values()) | {v.name for v in graph.interface.outputs} | _inner_names(graph)
+        self.tensor_names = FreshNames(
+            set(self.names.values()) | {v.name for v in graph.interface.outputs} | _inner_names(graph)
+        )
+        self.node_names = FreshNames(graph.interface.labels.values())
+        self.weight_notes = {note.name: note for note in graph.interface.notes}
         self.aliases: set[str] = set()
-        self.fresh_names = 0
         self.nodes: list[onnx.NodeProto] = []
         self.used: dict[int, int] = {}  # constant → the body that holds it, in order of first use
         self.written: dict[int, tuple[int, int, str]] = {}  # body → (outer body, position of the owner, attribute)
@@ -227,7 +231,7 @@ class _Writer:
         """
         array = self.constant(tensor)
         if array.nbytes < SMALLEST_OUTSIDE or array.dtype == object:
-            proto.CopyFrom(numpy_helper.from_array(array, self.name(tensor)))
+            proto.CopyFrom(self.with_note(numpy_helper.from_array(array, self.name(tensor))))
             return 0
         data, padding = _raw_bytes(array), -end % ALIGNMENT
         put(bytes(padding))
@@ -237,38 +241,54 @@ class _Writer:
         proto.data_location = onnx.TensorProto.EXTERNAL
         for key, value in (("location", location), ("offset", end + padding), ("length", len(data))):
             proto.external_data.add(key=key, value=str(value))
+        self.with_note(proto)
         return padding + len(data)
 
     def without_weights(self) -> onnx.ModelProto:
         graph, interface = self.graph, self.graph.interface
         model = onnx.ModelProto()
         model.CopyFrom(interface.template)
-        del model.graph.node[:], model.graph.quantization_annotation[:]
+        del model.graph.node[:], model.graph.quantization_annotation[:], model.graph.value_info[:]
         for value, tensor in zip(interface.inputs, graph.inputs, strict=True):
             model.graph.input.append(with_shape(value, graph.types.get(tensor)) if graph.relied_on_shapes else value)
         model.graph.output.extend(interface.outputs)
         self.needed = self.unfolded_constants()
-        self.write_nodes(0, interface.outputs, graph.outputs)
+        self.write_nodes(0, interface.output_names, graph.outputs)
         model.graph.node.extend(self.nodes)
         made_by_rules = {node.domain for node in graph.nodes.values()} & RUNTIME_OPSET.keys() - interface.opsets.keys()
         model.opset_import.extend(helper.make_opsetid(domain, RUNTIME_OPSET[domain]) for domain in made_by_rules)
         model.graph.quantization_annotation.extend(self.annotations(model.graph))
+        model.graph.value_info.extend(self.kept_declarations())
         return model
 
-    def write_nodes(self, body: int, outputs, tensors: Iterable[int]) -> None:
+    def kept_declarations(self) -> list[onnx.ValueInfoProto]:
+        """Return the model's declarations of intermediate tensors that the written file still has.
+
+        A declaration with another number than the inferred size is left out, because a rewrite could rely on the size.
+        """
+        graph = self.graph
+        made = {t for t, node_id in graph.producers.items() if graph.nodes[node_id].body == 0}
+        ids = {self.names[t]: t for t in made if t in self.names}
+        written = {name for node in self.nodes for name in node.output} | {self.name(tensor) for tensor in self.used}
+        return [
+            value for value in graph.interface.template.graph.value_info
+            if value.name in written and agrees(value, graph.types.get(ids.get(value.name)))
+        ]  # fmt: skip
+
+    def write_nodes(self, body: int, outputs: Iterable[str], tensors: Iterable[int]) -> None:
         """Write the nodes of a body (0: the main graph) to `self.nodes`, so that its outputs get their names.
 
         Args:
           body: id of the body.
-          outputs: declarations of its outputs.
+          outputs: names of its outputs.
           tensors: ids of its outputs.
         """
         for node_id in self.inside.get(body, ()):
             node = self.graph.nodes[node_id]
             if not node.constant or node_id in self.needed:
                 self.write_node(node)
-        for value, tensor in zip(outputs, tensors, strict=True):
-            self.alias(tensor, value.name)
+        for name, tensor in zip(outputs, tensors, strict=True):
+            self.alias(tensor, name)
 
     def write_bodies(self, owner: Node, proto: onnx.NodeProto) -> None:
         """Fill in the nodes of the bodies of a node; `proto` is the owner with the declarations of its bodies."""
@@ -277,7 +297,7 @@ class _Writer:
             name, (declared, tensors) = self.bodies[body].attribute, self.declared[body]
             self.written[body] = self.bodies[body].outer, len(around), name
             self.nodes, self.aliases = [], set(aliases)
-            self.write_nodes(body, declared.output, tensors)
+            self.write_nodes(body, [value.name for value in declared.output], tensors)
             graph = next(attribute.g for attribute in proto.attribute if attribute.name == name)
             graph.node.extend(self.nodes)
             made = {name for node in self.nodes for name in node.output} | {value.name for value in graph.input}
@@ -314,18 +334,19 @@ class _Writer:
     def original_names(self) -> dict[int, str]:
         """Return tensor id → ONNX name for tensors of the original model.
 
-        A computed tensor that rewrites made an output of the graph or of its body gets the name of the output.
+        A computed tensor that rewrites made an output of the graph or of its body, or a kept tensor, gets its name.
         """
         graph, names = self.graph, dict(self.graph.interface.names)
-        for body, (outputs, tensors) in [(0, (graph.interface.outputs, graph.outputs)), *(
-            (body, (written.output, tensors)) for body, (written, tensors) in self.declared.items()
+        for body, (outputs, tensors) in [(0, (graph.interface.output_names, graph.outputs)), *(
+            (body, ([value.name for value in written.output], tensors))
+            for body, (written, tensors) in self.declared.items()
         )]:  # fmt: skip
-            declared = {value.name for value in outputs}
-            for value, tensor in zip(outputs, tensors, strict=True):
+            declared = set(outputs)
+            for name, tensor in zip(outputs, tensors, strict=True):
                 computed = tensor in graph.producers and tensor not in self.folded
                 here = computed and graph.nodes[graph.producers[tensor]].body == body
                 if here and names.get(tensor) not in declared:
-                    names[tensor] = value.name
+                    names[tensor] = name
         names[ABSENT] = ""
         return names
 
@@ -342,13 +363,37 @@ class _Writer:
                     stack += graph.nodes[producer].reads()
         return cone
 
-    def name(self, tensor: int) -> str:
+    def name(self, tensor: int, wanted: str = "constant") -> str:
+        """Return the name of a tensor; a new tensor gets the name `wanted`, with a number if it exists."""
         if tensor not in self.names:
-            while f"rlflow_{self.fresh_names}" in self.taken:
-                self.fresh_names += 1
-            self.names[tensor] = f"rlflow_{self.fresh_names}"
-            self.taken.add(self.names[tensor])
+            self.names[tensor] = self.tensor_names.new(wanted)
         return self.names[tensor]
+
+    def name_around(self, node: Node) -> Node:
+        """Return the node with its name in the file, and give names to new tensors that the node reads or computes.
+
+        A computed tensor is named after the node, a folded weight after the weights that it combines, and another new
+        constant after the node that reads it.
+        """
+        labels = self.graph.interface.labels
+        known = [labels[origin] for origin in node.origins or (node.id,) if origin in labels]
+        label = combined(known or [node.op])
+        if node.made_by_rule:
+            label = self.node_names.new(f"{label} ({'fused' if len(known) > 1 else 'rewritten'})")
+            node = replace(node, name=label)
+        for slot, tensor in enumerate(node.inputs):
+            weights = [self.names[t] for t in self.leaves(tensor) if t in self.graph.interface.names]
+            self.name(tensor, f"{combined(weights)} (folded)" if weights else f"{label} input {slot}")
+        for slot, tensor in enumerate(node.outputs):
+            self.name(tensor, f"{label}:{slot}")
+        return node
+
+    def leaves(self, tensor: int) -> list[int]:
+        """Return the ids of the constants of which a new folded weight is computed; [] for another tensor."""
+        if tensor in self.names or tensor not in self.folded:
+            return []
+        read = dict.fromkeys(t for node_id in self.folded[tensor] for t in self.graph.nodes[node_id].inputs)
+        return [t for t in read if t in self.graph.constants]
 
     def read(self, tensor: int) -> str:
         """Return the name of a tensor that a node reads; mark the tensor as used if it is a constant."""
@@ -361,7 +406,7 @@ class _Writer:
         if not node.bodies:
             for name, tensor in node.captured:  # The subgraph still refers to the tensor by its original name.
                 self.alias(tensor, name)
-        proto = node_proto(self.graph, self.without_parts(node), self.read, self.constant)
+        proto = node_proto(self.graph, self.without_parts(self.name_around(node)), self.read, self.constant)
         if node.bodies:
             self.write_bodies(node, proto)
         if node.id in self.notes:
@@ -386,7 +431,8 @@ class _Writer:
         source = self.read(tensor)
         if source != name and name not in self.aliases:
             self.aliases.add(name)
-            self.nodes.append(helper.make_node("Identity", [source], [name]))
+            label = self.node_names.new(f"{combined([name])} (copy)")
+            self.nodes.append(helper.make_node("Identity", [source], [name], label))
 
     def constant(self, tensor: int) -> np.ndarray:
         if tensor in self.folded:
@@ -394,7 +440,14 @@ class _Writer:
         return self.graph.constants[tensor].load()
 
     def initializer(self, tensor: int) -> onnx.TensorProto:
-        return numpy_helper.from_array(self.constant(tensor), self.name(tensor))
+        proto = numpy_helper.from_array(self.constant(tensor), self.name(tensor))
+        return self.with_note(proto)
+
+    def with_note(self, proto: onnx.TensorProto) -> onnx.TensorProto:
+        """Add the documentation and metadata that the weight of this name has in the model, and return the proto."""
+        if proto.name in self.weight_notes:
+            proto.MergeFrom(self.weight_notes[proto.name])
+        return proto
 
 
 def _raw_bytes(array: np.ndarray) -> bytes | memoryview:
@@ -402,6 +455,25 @@ def _raw_bytes(array: np.ndarray) -> bytes | memoryview:
     if array.dtype.isbuiltin == 1 and sys.byteorder == "little":
         return memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B")
     return numpy_helper.from_array(array).raw_data
+
+
+def agrees(value: onnx.ValueInfoProto, kind: TensorType | None) -> bool:
+    """Return False if a declaration states another data type, rank or number than the type of the tensor.
+
+    Args:
+      value: the declaration.
+      kind: the inferred type; None if it is not known.
+    """
+    if kind is None or not value.type.HasField("tensor_type"):
+        return True
+    declared = value.type.tensor_type
+    if declared.elem_type != kind.dtype:
+        return False
+    if kind.shape is None or not declared.HasField("shape"):
+        return True
+    pairs = zip(declared.shape.dim, kind.shape, strict=False)
+    numbers = all(dim.dim_value == size for dim, size in pairs if dim.HasField("dim_value") and type(size) is int)
+    return len(declared.shape.dim) == len(kind.shape) and numbers
 
 
 def with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.ValueInfoProto:

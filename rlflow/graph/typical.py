@@ -2,9 +2,11 @@
 
 The model itself stays valid for all sizes. The user gives one or several sizes of a symbol (`seq`), or the sizes of all
 axes of an input. Other sizes have defaults: 1 for a batch, 224 for the height and width of an image, and 128 otherwise.
+A batch is an axis that is named so (`batch`, `batch_size`, `bs`), or the first axis of an input without such an axis.
 """
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
@@ -22,14 +24,16 @@ from rlflow.graph.symbols import Symbols, check_shapes
 
 MAX_LISTED = 12  # largest number of default sizes in a message
 MAX_COMBINATIONS = 16  # largest number of combinations of sizes; a result is estimated and measured at each combination
-BATCH, SIDE, LENGTH = 1, 224, 128  # default sizes: first axis; height and width of an image; other axes
+BATCH, SIDE, LENGTH = 1, 224, 128  # default sizes: a batch; height and width of an image; other axes
+BATCH_NAME = re.compile(r"batch|^bsz?$", re.IGNORECASE)  # a name of a batch axis
 
 Shapes = Mapping[str, int | Sequence[int]]
 Sizes = dict[str, int]  # symbol → size
 
 
 def load_at(
-    source: Path | str | onnx.ModelProto, shapes: Shapes | None = None, fix: bool = False, bodies: bool = True
+    source: Path | str | onnx.ModelProto, shapes: Shapes | None = None, fix: bool = False, bodies: bool = True,
+    keep: Sequence[str] = (),
 ) -> tuple[Graph, tuple[Sizes, ...]]:
     """Return the graph of a model, and the sizes of its symbols at which it is estimated and measured.
 
@@ -38,6 +42,7 @@ def load_at(
       shapes: sizes that the user gave: symbol → size or sizes; input name → sizes of its axes.
       fix: True to replace the symbols in `shapes` by their sizes in the graph.
       bodies: see `load_graph`.
+      keep: names of protected tensors and nodes, as in `load_graph`.
 
     Returns:
       (the graph, one dictionary symbol → size for each combination of sizes), see `typical_sizes`.
@@ -47,7 +52,7 @@ def load_at(
         tensor is too large at these sizes.
     """
     shapes = shapes or {}
-    graph = load_graph(source, shapes if fix else {}, bodies)
+    graph = load_graph(source, shapes if fix else {}, bodies, keep)
     if fix:
         _check_fixed(graph.interface, shapes)
     result = typical_sizes(graph.interface, shapes)
@@ -148,16 +153,18 @@ def _check_fixed(interface: Interface, shapes: Shapes) -> None:
 
 
 def _defaults(interface: Interface) -> Sizes:
-    """Return symbol → default size, which depends on the first input axis that contains the symbol."""
-    result: Sizes = {}
+    """Return symbol → default size, which depends on its name, or on the first input axis that contains the symbol."""
+    # A symbol that may be 0 is the length of a cache, on any axis.
+    result: Sizes = {name: LENGTH for name, least in interface.symbols.items() if least == 0}
+    result |= {name: BATCH for name in interface.symbols if BATCH_NAME.search(name)}
     for value, axes in _tensors(interface):
+        has_batch = any(BATCH_NAME.search(name) for size in axes for name in symbols_of(size))
         is_image = len(axes) == 4 and value.type.tensor_type.elem_type in _FLOATS
         is_image = is_image and all(symbols_of(size) for size in axes[2:])
         for axis, size in enumerate(axes):
-            wanted = BATCH if axis == 0 else SIDE if is_image and axis > 1 else LENGTH
+            wanted = BATCH if axis == 0 and not has_batch else SIDE if is_image and axis > 1 else LENGTH
             result = _multiple(size, wanted) | result
-    # A symbol that may be 0 is the length of a cache, on any axis.
-    return {name: result.get(name, LENGTH) if least else LENGTH for name, least in interface.symbols.items()}
+    return {name: result.get(name, LENGTH) for name in interface.symbols}
 
 
 def _multiple(size, wanted: int) -> Sizes:

@@ -31,7 +31,8 @@ from rlflow.rules.exactness import exactness, only_exact
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import PREPARING_FAMILY, MatchTable
 
-FORMAT = 2
+FORMAT = 3
+UNNAMED = 2  # the format before new nodes had names; a replay gives the same graph, but other bytes
 FIXED = 1  # the format before symbolic sizes; receipts of this format can still be read
 
 
@@ -70,6 +71,7 @@ def make_receipt(
         "bodies": True,
         "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
         "symbols": dict(original.interface.symbols),
+        "keep": [*original.interface.keep],
         "sizes": [dict(each) for each in sizes],
         "actions": [
             {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)}
@@ -181,11 +183,12 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
         _ = receipt["result_hash"], receipt["model_sha256"]
         symbols = {} if format_ == FIXED else dict(receipt["symbols"])
         bodies = bool(receipt.get("bodies", False))  # absent in old receipts, which rewrite the main graph only
-    if format_ not in (FIXED, FORMAT):
-        raise RLFlowError(f"the receipt has format {format_}; this version reads {FIXED} and {FORMAT}. Update RLFlow")
+        keep = [str(name) for name in receipt["keep"]] if format_ == FORMAT else []
+    if format_ not in (FIXED, UNNAMED, FORMAT):
+        raise RLFlowError(f"the receipt has format {format_}; this version reads {FIXED} to {FORMAT}. Update RLFlow")
     if rules is None:
         rules = only_exact(load_rules(families)) if exact else load_rules(families)
-    graph = load_graph(source, shapes, bodies)
+    graph = load_graph(source, shapes, bodies, keep)
     if graph.hash != original_hash or graph.interface.symbols != symbols:
         raise RLFlowError("the receipt belongs to another model. Pass the original file, with the sizes of the receipt")
     if rules.hash != rules_hash:
@@ -213,6 +216,11 @@ def check_result(receipt: dict, graph: Graph) -> None:
     """
     if graph.hash != receipt["result_hash"]:
         raise RLFlowError("the replay ends at another graph than the receipt states")
+    if model_hash(graph) != receipt["model_sha256"] and receipt["format"] != FORMAT:
+        raise RLFlowError(
+            "the replay ends at the same graph, but the version of RLFlow that wrote the receipt gave new nodes other "
+            "names. Use that version for the same bytes"
+        )
     if model_hash(graph) != receipt["model_sha256"]:
         raise RLFlowError(
             "the replay ends at the same graph, but its folded weights differ. Use the versions of the receipt: "

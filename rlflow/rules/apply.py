@@ -26,7 +26,7 @@ from onnx import TensorProto, helper
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.contents import content_array
 from rlflow.graph.dims import Dim, Undecided, least
-from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType
+from rlflow.graph.ir import ABSENT, MAX_ORIGINS, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import infer_types, known_value, refused_at_some_size, shape_value
@@ -140,11 +140,12 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
             return first + number if number >= 0 else number if number == ABSENT else bound[-2 - number]
 
         removed.update([match.nodes[position] for position in rule.root_positions])
+        origins = origins_of(graph, match)
         added += [
             Node(
                 real(node.id), node.op, node.domain, tuple(flat(map(real, node.inputs))),
                 tuple(map(real, node.outputs)), node.attributes, constant=node.constant, made_by_rule=True,
-                body=graph.nodes[match.nodes[0]].body,
+                body=graph.nodes[match.nodes[0]].body, origins=origins,
             )
             for node in plan.added
         ]  # fmt: skip
@@ -154,6 +155,17 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
         next_id += plan.n_new
         relies_on_shapes = relies_on_shapes or any(holds_sizes(graph.types.get(t)) for t in flat(bound))
     return graph.rewrite(sorted(removed), added, types, constants, rewired, next_id, relies_on_shapes)
+
+
+def origins_of(graph: Graph, match: Match) -> tuple[int, ...]:
+    """Return the ids of the first original nodes from which the nodes of a match come, at most MAX_ORIGINS.
+
+    Args:
+      graph: the graph of the match.
+      match: the match.
+    """
+    found = {origin for node_id in match.nodes for origin in graph.nodes[node_id].origins or (node_id,)}
+    return tuple(sorted(found)[:MAX_ORIGINS])
 
 
 def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:
@@ -341,6 +353,8 @@ def _output_mismatch(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | 
     if not has_outputs(graph, rule, nodes):
         return "the operator has fewer outputs"
     removed = {nodes[position] for position in rule.root_positions}
+    if not graph.interface.protected.isdisjoint(removed):
+        return "--keep protects the node"
     replaced = {graph.nodes[nodes[position]].outputs[slot] for position, slot in rule.replaced}
     for node_id in removed:
         for tensor in graph.nodes[node_id].outputs:

@@ -27,6 +27,7 @@ import ast
 import copyreg
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -207,6 +208,33 @@ def only_standard(rules: RuleSet) -> RuleSet:
     The result has the hash of `rules`, because a receipt is replayed with the whole set and compares the hash.
     """
     return RuleSet(tuple(rule for rule in rules if not any(op.domain for op in rule.target_ops)), rules.hash)
+
+
+def chosen(rules: RuleSet, only: Sequence[str], skip: Sequence[str]) -> RuleSet:
+    """Return the rules named in `only` (all rules if it is empty) that are not named in `skip`, in their order.
+
+    The result has the hash of `rules`, because a receipt is replayed with the whole set and compares the hash.
+
+    Args:
+      rules: the rule set.
+      only, skip: names of shipped rules.
+
+    Raises:
+      RLFlowError: there is no rule of a name, or no rule is left.
+    """
+    if not only and not skip:
+        return rules
+    shipped = load_rules(families())
+    for name in (*only, *skip):
+        shipped.index(name)  # raises if there is no such rule
+    kept = tuple([rule for rule in rules if (not only or rule.name in only) and rule.name not in skip])
+    if not kept:
+        words = f" of {', '.join(only)}" if only else ""
+        raise RLFlowError(
+            f"no rule{words} is left: the other options (--skip-rule, --exact, --standard-operators-only, env.rules) "
+            "leave them out. Name another rule"
+        )
+    return RuleSet(kept, rules.hash)
 
 
 def parse(text: str, family: str) -> list[Rule]:

@@ -169,7 +169,7 @@ class LocalRules:
 
     def matches_at(self, graph: Graph, node: Node) -> Matches:
         """Return xfer_id → matches at `node` for the local rules whose root matches the node."""
-        if node.constant or node.op not in self._by_root:
+        if node.constant or node.op not in self._by_root or node.id in graph.interface.protected:
             return {}
         if self._is_wide(graph, node):
             return self._search(graph, node)

@@ -22,6 +22,7 @@ class Case(NamedTuple):
       says: regular expression that the line `result:` (status 0) or `error:` (status 1) must contain.
       inputs: values for `--inputs`, input name → array; None to run without.
       options: further arguments of the command.
+      custom_ops: libraries of custom operators, for `--custom-ops`.
     """
 
     make: Callable[[], onnx.ModelProto]
@@ -29,6 +30,7 @@ class Case(NamedTuple):
     says: str = ""
     inputs: dict[str, np.ndarray] | None = None
     options: tuple[str, ...] = ()
+    custom_ops: tuple[str, ...] = ()
 
 
 def kinds() -> dict[str, dict[str, Case]]:

@@ -24,10 +24,10 @@ def cases():
 def test_it_ends_as_documented(case, tmp_path, capsys):
     path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
     onnx.save(case.make(), path)
-    given = ()
+    given = [word for library in case.custom_ops for word in ("--custom-ops", library)]
     if case.inputs is not None:
         np.savez(tmp_path / "data.npz", **case.inputs)
-        given = ("--inputs", tmp_path / "data.npz")
+        given += ["--inputs", tmp_path / "data.npz"]
     done = in_process(capsys, "optimise", path, "--out", out, *given, *OPTIONS, *case.options)
     assert done.code == case.status, done
     if case.status:

@@ -38,6 +38,20 @@ def test_what_nobody_names_has_a_default(interface):
     assert typical_sizes(interface) == (DEFAULTS,)
 
 
+def test_a_batch_is_found_by_its_name_on_any_axis_and_otherwise_on_the_first():
+    for axes, expected in {
+        "steps,batch,8": (128, 1), "batch,steps,8": (1, 128), "rows,cols": (1, 128), "T,Batch_Size,4": (128, 1),
+        "seq,bs": (128, 1), "batch": (1,), "2*batch,seq": (1, 128), "c,batch,h,w": (128, 1, 224, 224),
+    }.items():  # fmt: skip
+        dims = [int(text) if text.isdecimal() else text for text in axes.split(",")]
+        given, made = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name in "xy")
+        graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [given], [made])
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        (sizes,) = typical_sizes(load_graph(model).interface)
+        names = [text.removeprefix("2*") for text in dims if isinstance(text, str)]
+        assert tuple(sizes[name] for name in names) == expected, axes
+
+
 def test_images_are_large_only_where_both_sides_are_open(interface):
     """The third axis of keys is a length, though they are floats of four axes; a cache may be on a first axis."""
     model = onnx.parser.parse_model(

@@ -45,10 +45,10 @@ def faults(case: Case, folder: Path, seconds: float) -> tuple[list[str], float]:
     """
     model, out = folder / "model.onnx", folder / "out.onnx"
     onnx.save(case.make(), model)
-    given: list = []
+    given: list = [word for library in case.custom_ops for word in ("--custom-ops", library)]
     if case.inputs is not None:
         np.savez(folder / "data.npz", **case.inputs)
-        given = ["--inputs", folder / "data.npz"]
+        given += ["--inputs", folder / "data.npz"]
     status, output, taken = run("optimise", model, "--out", out, "--seconds", seconds, *given, *case.options)
     found = [] if taken <= 2 * seconds else [f"took {taken:.1f} s"]
     kind = "error" if case.status else "result"

@@ -132,7 +132,7 @@ def test_a_receipt_of_an_open_model_leads_to_an_open_model():
 def test_receipts_of_the_first_format_are_of_fixed_sizes():
     """They had neither symbols nor typical sizes, and bound all that was open."""
     receipt, result = greedy_receipt(open_model("batch"), shapes=(("batch", 2),), fix=True)
-    assert receipt["format"] == 2 and receipt["shapes"] == {"batch": 2} and receipt["symbols"] == {}
+    assert receipt["format"] == 3 and receipt["shapes"] == {"batch": 2} and receipt["symbols"] == {}
     first = {key: value for key, value in receipt.items() if key not in ("symbols", "sizes")} | {"format": 1}
     assert digest(replay(first, open_model("batch"))) == digest(result)
     assert (shapes_of(first), sizes_of(first)) == ({"batch": 2}, {})
@@ -143,7 +143,7 @@ def test_receipts_of_the_first_format_are_of_fixed_sizes():
 @pytest.mark.parametrize("sizes", [3, [3], [{"batch": 0}], [{"batch": "2"}], None])
 def test_typical_sizes_that_are_none_are_refused(sizes):
     with pytest.raises(RLFlowError, match="not a receipt"):
-        sizes_of({"format": 2, "sizes": sizes})
+        sizes_of({"format": 3, "sizes": sizes})
 
 
 CHANGES = {
@@ -156,7 +156,7 @@ CHANGES = {
     "result": (lambda r: r.update(result_hash="0" * 64), "ends at another graph"),
     "an action less": (lambda r: r["actions"].pop(), "ends at another graph"),
     "bytes": (lambda r: r.update(model_sha256="0" * 64), "folded weights differ. Use the versions of the receipt"),
-    "format": (lambda r: r.update(format=99), "has format 99; this version reads 1 and 2"),
+    "format": (lambda r: r.update(format=99), "has format 99; this version reads 1 to 3"),
     "shapes": (lambda r: r.update(shapes={"nothing": 3}), "names 'nothing'"),
     "symbols": (lambda r: r.update(symbols={"batch": 1}), "belongs to another model"),
     "symbols of another type": (lambda r: r.update(symbols=3), "not a receipt"),
