@@ -99,7 +99,8 @@ def test_the_section_of_the_world_models_is_what_all_have_and_a_group_for_each()
 
 def test_the_task_has_the_options_of_env_and_cost():
     names = {field.name for field in dataclasses.fields(EnvSpec)}
-    assert names == {"model", "shapes", "fix", "cost", "threads", "database", "custom_ops"} | DEFAULT["env"].keys()
+    own = {"model", "shapes", "fix", "cost", "threads", "database", "inputs", "custom_ops"}
+    assert names == own | DEFAULT["env"].keys()
     assert DEFAULT["cost"].keys() == {"name", "threads", "database"}
     spec = EnvSpec("model.onnx")
     assert DEFAULT["cost"]["threads"] is None  # this machine's cores
