@@ -14,20 +14,21 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from shutil import rmtree
 from typing import NamedTuple, Self
 
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.hparams import metadata
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
+from tensorboard.plugins.hparams.api_pb2 import Status
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from tensorboard.plugins.text import metadata as texts
 from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -47,13 +48,19 @@ def read_curves(folder: Path) -> dict[str, dict[str, Curve]]:
     result: dict[str, dict[str, dict[int, float]]] = {}
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         tags = result.setdefault(str(path.parent.relative_to(folder)), {})
-        for step, tag, value in _scalars(path):
-            tags.setdefault(tag, {})[step] = value  # a restarted training repeats steps; the last value is kept
+        for event in _events(path):
+            if event.HasField("session_log"):  # a training goes on from an earlier step, and repeats the later ones
+                for curve in tags.values():
+                    for step in [step for step in curve if step >= event.step]:
+                        del curve[step]
+            for value in event.summary.value:
+                if value.HasField("simple_value"):  # otherwise the value is a text
+                    tags.setdefault(value.tag, {})[event.step] = value.simple_value
     return {name: {tag: sorted(curve.items()) for tag, curve in sorted(tags.items())} for name, tags in result.items()}
 
 
-def _scalars(path: Path):
-    """Yield (step, tag, value) of every scalar in an event file, in the order of the file."""
+def _events(path: Path) -> Iterator[Event]:
+    """Yield the events of a file in their order."""
     from tensorboard.compat.tensorflow_stub.errors import DataLossError, OutOfRangeError
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
 
@@ -63,25 +70,32 @@ def _scalars(path: Path):
             reader.GetNext()
         except (OutOfRangeError, DataLossError):
             return
-        event = Event.FromString(reader.record())
-        for value in event.summary.value:
-            if value.HasField("simple_value"):  # otherwise the value is a text
-                yield event.step, value.tag, value.simple_value
+        yield Event.FromString(reader.record())
 
 
 _FILES = count()  # part of file names, so that files opened in the same second have different, ordered names
 
 
 class EventWriter:
-    """A writer of scalars, texts and other TensorBoard data to a new event file in a folder; a context manager."""
+    """A writer of scalars, texts and other TensorBoard data to a new event file in a folder; a context manager.
 
-    def __init__(self, folder: Path | str):
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_FILES):06d}"
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        self._records = RecordWriter(open(Path(folder) / name, "wb"))
-        self._write(file_version="brain.Event:2")
+    The file is created with the first data. Its first scalars replace all scalars of earlier files in the folder at the
+    same and later steps, so that a training that goes on from a checkpoint has each point once.
+
+    Args:
+      folder: the folder.
+      anew: True to delete the folder before the file is created.
+    """
+
+    def __init__(self, folder: Path | str, anew: bool = False):
+        self._folder, self._anew = Path(folder), anew
+        self._records: RecordWriter | None = None
+        self._begun = False  # True after the first scalars
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        if not self._begun:
+            self._write(step=step, session_log=SessionLog(status=SessionLog.START))
+            self._begun = True
         entries = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._write(step=step, summary=Summary(value=entries))
 
@@ -98,6 +112,14 @@ class EventWriter:
             setattr(info.hparams[key], f"{field}_value", "null" if value is None else value)
         session = metadata.create_summary_metadata(HParamsPluginData(session_start_info=info))
         entry = Summary.Value(tag=metadata.SESSION_START_INFO_TAG, metadata=session, tensor=metadata.NULL_TENSOR)
+        self._write(summary=Summary(value=[entry]))
+
+    def status(self, is_good: bool) -> None:
+        """Write the status of the session for TensorBoard's HParams dashboard: success or failure."""
+        status = Status.STATUS_SUCCESS if is_good else Status.STATUS_FAILURE
+        info = SessionEndInfo(status=status, end_time_secs=time.time())
+        session = metadata.create_summary_metadata(HParamsPluginData(session_end_info=info))
+        entry = Summary.Value(tag=metadata.SESSION_END_INFO_TAG, metadata=session, tensor=metadata.NULL_TENSOR)
         self._write(summary=Summary(value=[entry]))
 
     def text(self, tag: str, markdown: str) -> None:
@@ -122,12 +144,24 @@ class EventWriter:
         tensor = TensorProto(dtype=DT_STRING, tensor_shape={}, string_val=[content])
         self._write(summary=Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]))
 
+    def _open(self) -> RecordWriter:
+        if self._anew:
+            rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_FILES):06d}"
+        records = RecordWriter(open(self._folder / name, "wb"))
+        records.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        return records
+
     def _write(self, **content) -> None:
+        if self._records is None:
+            self._records = self._open()
         self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
         self._records.flush()
 
     def close(self) -> None:
-        self._records.close()
+        if self._records is not None:
+            self._records.close()
 
     def __enter__(self) -> Self:
         return self
@@ -229,6 +263,7 @@ BOARDS = {
             "structure": "part of it: which nodes go and come",
             "slot": "part of it: what these nodes and their tensors are",
             "error": "mean error of the node network's logarithms of costs",
+            "diverged": "1 at the step at which the training ended because a loss was not finite",
             "interactions": "real steps that the model learnt from, those held out included",
             "patterns": "match patterns that `edits` learnt",
             "signatures": "signatures with which these patterns apply",
@@ -263,6 +298,7 @@ BOARDS = {
             "approx_kl": "how far an update moved the policy; above about 0.05 it moves too fast",
             "clipfrac": "share of the actions at which the update was clipped",
             "gradient_norm": "before it is clipped",
+            "diverged": "1 where the training ended because its gradients were not finite",
             "explained_variance": "share of the variance of returns that is predicted; 1 is all, 0 none",
             "learning_rate": "as it decays",
             "reward_scale": "what rewards are divided by",
@@ -327,8 +363,8 @@ def tag_of(stage: str, name: str) -> str:
 class StageWriter(EventWriter):
     """An EventWriter for one stage; `scalars` takes names of curves and writes each value under the curve's tag."""
 
-    def __init__(self, folder: Path | str, stage: str):
-        super().__init__(folder)
+    def __init__(self, folder: Path | str, stage: str, anew: bool = False):
+        super().__init__(folder, anew)
         self.stage = stage
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:

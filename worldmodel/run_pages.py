@@ -71,18 +71,19 @@ def _draw(run, folder: str, stage: str, curves: Mapping[str, Sequence[tuple[int,
     draw(run.path / "tensorboard" / folder, stage, curves)
 
 
-def events(run, name: str, stage: str):
+def events(run, name: str, stage: str, anew: bool = False):
     """Return a `worldmodel.boards.StageWriter` for the curves of a stage in the run folder.
 
     Args:
       run: the run folder.
       name: the name of the folder of TensorBoard events.
       stage: a key of `worldmodel.boards.BOARDS`.
+      anew: True to replace the curves of an earlier call, because all points are written again.
     """
     from worldmodel.boards import StageWriter, explain
 
     explain(run.path / "tensorboard")
-    return StageWriter(run.path / "tensorboard" / name, stage)
+    return StageWriter(run.path / "tensorboard" / name, stage, anew)
 
 
 def write_up(run, outcome: dict) -> dict[str, str]:

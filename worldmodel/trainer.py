@@ -38,7 +38,8 @@ class Diverged(RLFlowError):
     """Raised if a metric of a training step is infinite or NaN."""
 
     def __init__(self, step: int, name: str, value: float):
-        super().__init__(f"training step {step}: {name} is {value}; a lower learning_rate may help")
+        super().__init__(f"diverged at training step {step}: {name} is {value}; a lower learning_rate may help")
+        self.step = step
 
 
 def check_finite(metrics: Metrics, step: int) -> None:

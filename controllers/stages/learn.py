@@ -40,6 +40,7 @@ from worldmodel.dream import DreamVectorEnv
 from worldmodel.fidelity_report import markdown_table, sentence
 from worldmodel.run_pages import draw_fidelity, draw_iterations, events
 from worldmodel.train_and_load import train
+from worldmodel.trainer import Diverged
 from worldmodel.world_model_options import world_model_config
 
 FIDELITY_TABLE = "train-wm.md"  # in a run folder, beside train-wm.json
@@ -72,6 +73,8 @@ def controller_lines(run, results: Mapping) -> dict[str, object]:
     returns = []
     for training in results["trainings"]:
         ended = f"stopped by {training['stop_reason']}"
+        if training["stop_reason"] == StopReason.DIVERGED:
+            ended = f"diverged: {training['detail']}"
         returns.append(f"{training['best_return']:.3f} (τ={training['temperature']:g}, {ended})")
     where = "in the dream"
     if run.config.controller.train_on == "real":
@@ -103,6 +106,9 @@ def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict
     with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, name, "train-wm") as writer:
         try:
             results = train(config, run.task.encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
+        except Diverged as error:
+            writer.scalars(error.step, {"diverged": 1.0})
+            raise
         except UnpredictableRewardError as error:
             raise RLFlowError(f"env.reward={run.config.env.reward}: {error}") from error
     if results["fidelity"]:
@@ -149,8 +155,12 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         common = run.config.seed, folder, log, bar_updater(bar)
         if options.train_on == "real":
             results = train_for_real(controller, make_real, options.interactions, *common)
-            return controller, results | {"measurement_seconds": measurements.seconds, "measured": measurements.best}
-        return controller, controller.train(make_dream, *common)
+            results |= {"measurement_seconds": measurements.seconds, "measured": measurements.best}
+        else:
+            results = controller.train(make_dream, *common)
+        if results["stop_reason"] == StopReason.DIVERGED:
+            log(results["env_steps"], {"diverged": 1.0})
+        return controller, results
 
 
 class RunIterations:
@@ -233,7 +243,10 @@ def collect(run) -> dict:
     options = run.config.collect
 
     def work() -> dict:
-        with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect", "collect") as writer:
+        with (
+            progress_bar(options.episodes, "collect", "episode") as bar,
+            events(run, "collect", "collect", anew=True) as writer,
+        ):
             return rollouts.collect(
                 run.spec, run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
                 writer.scalars, options.executor, options.by_rule,

@@ -187,7 +187,7 @@ CHOICES = {  # name of an argument that all commands with options have → the o
 def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator:
     """Open the `RunFolder` of a command that has the arguments of `add_options`, for the work of a `with` block.
 
-    If the block raises RLFlowError, the folder stays as it was (`RunFolder.working`).
+    If the block raises an error, the folder stays as it was (`RunFolder.working`).
 
     Args:
       parsed: the parsed arguments.

@@ -27,6 +27,7 @@ from rlflow.cli import (
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable, write_json
 from rlflow.common.messages import program
+from rlflow.common.processes import end_with_input
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,
@@ -57,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
       0; 1 after an error, a failed check or a failed run; 130 after Ctrl-C.
     """
+    end_with_input()
     parsed = parse(arguments)
     try:
         for path in (parsed.json, getattr(parsed, "out", None)):

@@ -31,6 +31,8 @@ The keys of a sweep file:
 Each run has a folder in DIR/trials. Episodes and world models that several runs share are made once, in DIR/shared. A
 killed sweep continues with the same command, also with a longer file.
 
+A run whose training diverged has the state `diverged`. Neither failed nor diverged trials are ranked.
+
 DIR/report.md holds the table and plots, trials.csv and trials.json one row for each run, and optuna.db Optuna's study.
 `tensorboard --logdir DIR/tensorboard` shows the HParams view."""
 
@@ -59,8 +61,9 @@ def run(parsed) -> dict:
         write_parameters(folder / "tensorboard", options, results["rows"])
 
     run_sweep(options, folder, this_program(), write)
-    end_with(results["rows"], best(options, results["summary"]), folder, parsed.file)
-    return {"ok": not any(row["state"] == "failed" for row in results["rows"]), **results}
+    winner = best(options, results["summary"])
+    end_with(results["rows"], winner, folder, parsed.file)
+    return {"ok": winner is not None and not any(row["state"] == "failed" for row in results["rows"]), **results}
 
 
 def end_with(rows: list[dict], winner: dict | None, folder: Path, file: str) -> None:
@@ -99,7 +102,7 @@ def write_parameters(folder: Path, options, rows: list[dict]) -> None:
     Args:
       folder: the folder for the files.
       options: the `Sweep`.
-      rows: the rows of trials.json, one for each run; failed runs are left out.
+      rows: the rows of trials.json, one for each run. A run that failed or diverged has the status failure.
     """
     from shutil import rmtree
 
@@ -108,9 +111,8 @@ def write_parameters(folder: Path, options, rows: list[dict]) -> None:
 
     rmtree(folder, ignore_errors=True)
     for row in rows:
-        if row["state"] == "failed":
-            continue
         name = f"trial-{row['trial']:04d}"
         with EventWriter(folder / f"{name}-seed-{row['seed']}") as writer:
             writer.parameters(name, {parameter.name: row[parameter.name] for parameter in options.parameters})
             writer.scalars(0, {name: row[name] for name in FIGURES if row[name] is not None})
+            writer.status(row["state"] in ("finished", "pruned"))

@@ -7,6 +7,7 @@ after the death of a worker, a kill or a restart. Workers write whole shards; ep
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
@@ -213,9 +214,9 @@ def collect(
       workers: number of workers.
       seed: seed of the run.
       progress: a tqdm-like object that is updated by the number of finished episodes.
-      log: called with (number of episodes on disk, scalars) for every new episode. The scalars are "return" and
-        "episode_length" of this episode, "best_gain" (the largest gain of any state so far, in percent of the initial
-        cost), and "interactions" (the number of steps so far).
+      log: called with (index + 1, scalars) for every episode in the order of the index, also for those on disk. The
+        scalars are "return" and "episode_length" of this episode, and of the episodes up to this one "best_gain" (the
+        largest gain of any state, in percent of the initial cost) and "interactions" (the number of steps).
       executor: a name in `rlflow.collect.executors.EXECUTORS`.
       by_rule: see `draw_action`.
 
@@ -226,37 +227,52 @@ def collect(
     folder, spec = Path(folder).absolute(), spec.absolute()
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
     on_disk = [_figures_on_disk(shard_path(folder, number), indices) for number, indices in enumerate(shards)]
-    missing = [number for number, known in enumerate(on_disk) if known is None]
-    before = [one for known in on_disk if known is not None for one in known]
-    done, interactions, new_interactions = len(before), sum(one.steps for one in before), 0
-    measured = {graph: seconds for one in before for graph, seconds in one.measurements.items()}
-    best_gain = max((one.best_gain for one in before), default=0.0)
+    missing = {number: shards[number] for number, known in enumerate(on_disk) if known is None}
     if progress is not None:
-        progress.update(done)
-    if missing:
-        jobs = []
-        for n in missing:
-            jobs.append(Job(f"shard {n}", _play_shard, (spec, seed, shards[n], by_rule, str(shard_path(folder, n)))))
-        with Workers(executor, workers) as pool:
-            for number, (played, written) in zip(missing, pool.results(jobs, ahead=2 * workers), strict=True):
-                _await_file(shard_path(folder, number), written)
+        progress.update(sum(len(known) for known in on_disk if known is not None))
+    interactions, new_interactions, measured, best_gain = 0, 0, {}, 0.0
+    with closing(_play_missing(spec, folder, missing, workers, seed, executor, by_rule)) as new:
+        for indices, known in zip(shards, on_disk, strict=True):
+            played = next(new) if known is None else known
+            if known is None:
+                new_interactions += sum(one.steps for one in played)
                 if progress is not None:
                     progress.update(len(played))
-                for one in played:
-                    done, new_interactions = done + 1, new_interactions + one.steps
-                    measured |= one.measurements
-                    best_gain = max(best_gain, one.best_gain)
-                    if log is not None:
-                        log(done, {
-                            "return": one.gained, "best_gain": best_gain, "episode_length": one.steps,
-                            "interactions": interactions + new_interactions,
-                        })  # fmt: skip
+            for index, one in zip(indices, played, strict=True):
+                interactions += one.steps
+                measured |= one.measurements
+                best_gain = max(best_gain, one.best_gain)
+                if log is not None:
+                    log(index + 1, {
+                        "return": one.gained, "best_gain": best_gain, "episode_length": one.steps,
+                        "interactions": interactions,
+                    })  # fmt: skip
     return {
         "episodes": episodes,
-        "interactions": interactions + new_interactions,
+        "interactions": interactions,
         "new_interactions": new_interactions,
         "measurement_seconds": math.fsum(measured.values()),
     }
+
+
+def _play_missing(
+    spec: TaskSpec, folder: Path, missing: Mapping[int, list[int]], workers: int, seed: int, executor: str,
+    by_rule: float,
+) -> Iterator[list[Figures]]:  # fmt: skip
+    """Play and write shards; yield the summaries of the episodes of each shard, in the order of the shards.
+
+    Args:
+      spec, folder, workers, seed, executor, by_rule: see `collect`.
+      missing: number of a shard → indices of its episodes.
+    """
+    jobs = []
+    for number, indices in missing.items():
+        path = str(shard_path(folder, number))
+        jobs.append(Job(f"shard {number}", _play_shard, (spec, seed, indices, by_rule, path)))
+    with Workers(executor, workers) as pool:
+        for number, (played, written) in zip(missing, pool.results(jobs, ahead=2 * workers), strict=True):
+            _await_file(shard_path(folder, number), written)
+            yield played
 
 
 def _figures_on_disk(path: Path, indices: list[int]) -> list[Figures] | None:

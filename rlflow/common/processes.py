@@ -8,17 +8,21 @@ the library. The functions that run in a process must therefore be defined in im
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
 from types import ModuleType
+from typing import IO
 
 from rlflow.common.errors import RLFlowError
 
+ENDS_WITH_INPUT = "RLFLOW_ENDS_WITH_INPUT"  # variable of a process that ends when its standard input is closed
 _STARTING = threading.Lock()  # Only one thread at a time replaces the module `__main__`.
 
 
@@ -57,6 +61,39 @@ def _die_with_parent() -> None:
     """End this process when its parent ends, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+def run_child(arguments: Sequence[str], output: IO[bytes], cwd: Path | str, **options) -> int:
+    """Run this program as a child and return its exit status. The child ends when this process ends or is killed.
+
+    Args:
+      arguments: the command line, which calls `end_with_input`.
+      output: the file for standard output and standard error.
+      cwd: the working directory.
+      **options: further arguments of `subprocess.Popen`.
+    """
+    variables = os.environ | {ENDS_WITH_INPUT: "1"}
+    child = subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=cwd, env=variables, **options
+    )
+    with child:
+        try:
+            return child.wait()
+        except BaseException:
+            child.kill()
+            raise
+
+
+def end_with_input() -> None:
+    """End this process when its standard input is closed, if `run_child` started it: its parent has ended then."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    if os.environ.pop(ENDS_WITH_INPUT, None):
+        threading.Thread(target=wait, daemon=True).start()
 
 
 def call_with_traceback(function: Callable, *arguments):

@@ -239,7 +239,8 @@ def load_config(
     config = OmegaConf.create(tree().defaults)
     layers = []
     for path in [*([base] if base else []), *files]:
-        layers.append((str(path), _expanded(OmegaConf.to_container(read_options(path)), tree())))
+        given = _expanded(OmegaConf.to_container(read_options(path)), tree())
+        layers.append((str(path), OmegaConf.create(given)))
     for text in overrides:
         key, equals, _ = text.partition("=")
         if not equals or not key:
@@ -276,22 +277,31 @@ def read_options(path: Path | str) -> DictConfig:
     return config
 
 
-def _expanded(values: Mapping, group: Group) -> DictConfig:
+def _expanded(values: Mapping, group: Group) -> dict:
     """Return options with each dotted key as nested groups: {"env": {"alpha": 0.5}} for {"env.alpha": 0.5}.
 
     Args:
       values: the options in the group; unknown ones are kept.
       group: the group.
     """
-    result = OmegaConf.create({})
+    result: dict = {}
     for key, value in values.items():
         first, dot, rest = str(key).partition(".")
         if dot and key not in group.entries:
             key, value = first, {rest: value}
         entry = group.entries.get(key)
-        if isinstance(value, Mapping) and isinstance(entry, Group):
+        if isinstance(value, dict) and isinstance(entry, Group):
             value = _expanded(value, entry)
-        result = OmegaConf.merge(result, {key: value})
+        result = _merged(result, {key: value})
+    return result
+
+
+def _merged(one: Mapping, other: Mapping) -> dict:
+    """Merge nested dictionaries; values of `other` replace those of `one`."""
+    result = dict(one)
+    for key, value in other.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _merged(result[key], value) if both else value
     return result
 
 

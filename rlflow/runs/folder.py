@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -110,8 +110,17 @@ class RunFolder:
     def task(self) -> Task:
         return self.spec.make_task()
 
-    def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
+    def with_config(self, config: DictConfig) -> "RunFolder":
+        """Return this run with other options that do not concern its task. Both runs share the opened task."""
+        other = replace(self, config=config)
+        vars(other).update(spec=self.spec, task=self.task)
+        return other
+
+    def random_episodes(self, count: int | None = None) -> tuple[list[Episode], list[Episode]]:
         """Read the episodes of the stage `collect` of this run, and of the runs that the option collect.also names.
+
+        Args:
+          count: the number of episodes of this run; by default `collect.episodes`.
 
         Returns:
           (the episodes of this run, the episodes of all these runs). The order of the second list depends only on the
@@ -121,7 +130,7 @@ class RunFolder:
           RLFlowError: one of the runs has no episodes, or was begun with other options of the task.
         """
         self.require("collect")
-        own = read_episodes(self.path / "episodes", self.config.collect.episodes)
+        own = read_episodes(self.path / "episodes", count or self.config.collect.episodes)
         mine, result = read_json(self.path / "model.json"), {}
         result[mine["sha256"], repr(mine["task"])] = own
         for other in map(Path, self.config.collect.also):
@@ -180,12 +189,12 @@ class RunFolder:
     def working(self, is_new: bool = False) -> Iterator[None]:
         """Store the config of this run and lock the folder during the `with` block.
 
-        If the block raises RLFlowError, the config that was stored before comes back. After a kill or an interruption
+        If the block raises an error, the config that was stored before comes back. After a kill or an interruption
         the new config stays, so that the command can be continued. An inner block, such as a stage of `optimise`,
         changes nothing.
 
         Args:
-          is_new: True to remove the folder after an RLFlowError if it holds no results.
+          is_new: True to remove the folder after an error if it holds no results.
 
         Raises:
           RLFlowError: another command works in the folder.
@@ -206,10 +215,10 @@ class RunFolder:
             _WORKING.add(folder)
             try:
                 yield
-            except RLFlowError:
+            except Exception:
                 if before is not None:
                     write_bytes(held, before)
-                elif is_new and _has_no_results(self.path):
+                elif is_new and _has_no_results(self.path, self.source.name):
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise
             finally:
@@ -235,10 +244,16 @@ def _is_free(file) -> bool:
         return True
 
 
-def _has_no_results(path: Path) -> bool:
-    """Return True if a run folder holds only the files with which a run begins."""
+def _has_no_results(path: Path, source: str) -> bool:
+    """Return True if a run folder holds only the files with which a run begins.
+
+    Args:
+      path: the run folder.
+      source: the name of the file of the problem, which may have further files with this name as a prefix.
+    """
     begun = ("config.yaml", "model.json", "versions.json", LOCK)
-    return all(file.name in begun or file.name.startswith("model.onnx") for file in path.iterdir())
+    others = [file for file in path.iterdir() if file.name not in begun and not file.name.startswith(source)]
+    return all(file.name == "tensorboard" and [page.name for page in file.iterdir()] == ["about"] for file in others)
 
 
 @contextmanager

@@ -124,6 +124,21 @@ def test_what_is_on_disk_is_not_played_again(collected, tmp_path, monkeypatch):
     assert fewer["interactions"] == sum(map(len, read_episodes(folder, 5))) and shards(folder) == shards(collected[1])
 
 
+@pytest.mark.parametrize("kept", [(), (0,), (1,), (0, 1)])
+def test_each_stored_episode_is_logged_once_at_its_index_whatever_a_kill_left(collected, tmp_path, kept):
+    def points(folder) -> list[tuple[int, dict]]:
+        logged = []
+        collect(collected[0], folder, 6, 1, seed=3, log=lambda step, scalars: logged.append((step, scalars)))
+        return logged
+
+    folder = copied(collected, tmp_path)
+    for number in {0, 1} - set(kept):
+        shard_path(folder, number).unlink()
+    result, whole = points(folder), points(tmp_path / "whole")
+    assert result == whole and [step for step, _ in result] == [1, 2, 3, 4, 5, 6]
+    assert result[-1][1]["interactions"] == collected[2]["interactions"]
+
+
 def test_more_episodes_are_added_to_those_on_disk(collected, tmp_path):
     spec, folder = collected[0], copied(collected, tmp_path)
     collect(spec, folder, 9, 1, seed=3)

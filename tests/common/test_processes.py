@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.processes import Worker, WorkerDied, fresh_processes
+from rlflow.common.processes import Worker, WorkerDied, fresh_processes, run_child
+from tests.commands import ROOT
 
 ENOUGH = 60.0  # seconds for what takes none
 
@@ -109,3 +110,31 @@ def test_each_process_of_a_pool_begins_as_is_said():
     assert gc.isenabled()
     with fresh_processes(1, gc.disable) as pool:
         assert not pool.submit(gc.isenabled).result()
+
+
+def test_a_child_command_ends_with_its_parent_however_that_is_killed(tmp_path):
+    """The child of a sweep is a command; a sweep that is killed by SIGKILL cannot end it."""
+    file, log = tmp_path / "pid", tmp_path / "log"
+    child = (
+        "import os, sys, time; from rlflow.common.processes import end_with_input; end_with_input(); "
+        f"open({str(file)!r}, 'w').write(str(os.getpid())); time.sleep({ENOUGH})"
+    )
+    parent = (
+        "import sys; from rlflow.common.processes import run_child\n"
+        f"with open({str(log)!r}, 'wb') as output: run_child([sys.executable, '-c', {child!r}], output, '.')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT)
+    while not file.exists() or not file.read_text():
+        assert process.poll() is None
+        time.sleep(0.01)
+    command = psutil.Process(int(file.read_text()))
+    process.kill()
+    process.wait()
+    gone, _ = psutil.wait_procs([command], timeout=ENOUGH)
+    assert gone
+
+
+def test_a_child_command_that_ends_tells_its_exit_status(tmp_path):
+    with open(tmp_path / "log", "wb") as output:
+        assert run_child([sys.executable, "-c", "print('said'); raise SystemExit(7)"], output, tmp_path) == 7
+    assert (tmp_path / "log").read_text() == "said\n"

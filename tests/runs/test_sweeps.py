@@ -18,17 +18,18 @@ import pytest
 import yaml
 
 from controllers.stages.parts import check_names
-from rlflow.cli.sweep import end_with
+from rlflow.cli.sweep import end_with, write_parameters
 from rlflow.common import system
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
 from rlflow.reports.markdown import as_csv
 from rlflow.runs.sweeps import runs as sweep_runs
 from rlflow.runs.sweeps.definition import load_sweep
-from rlflow.runs.sweeps.runs import FIGURES, Run, figures, plan, run_stages
+from rlflow.runs.sweeps.runs import FIGURES, Run, figures, has_diverged, plan, run_stages
 from rlflow.runs.sweeps.tables import best, mean_and_sd, rows, summary, write_tables
 from rlflow.runs.sweeps.trials import Trial, play
 from tests.commands import ROOT, in_its_own, in_process
+from worldmodel.trainer import Diverged
 
 SHIPPED = ROOT / "configs" / "sweeps"
 GRID = {
@@ -326,7 +327,8 @@ def test_the_last_error_of_a_stage_is_reported_and_what_stands_on_it_is_not_trie
         run, (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"), str(tmp_path)
     )
     own = Run(tmp_path / "own", ("eval",), {}, run)
-    assert run_stages(own, ("false",), str(tmp_path)) == "its 'collect' failed" and not own.folder.exists()
+    reason = run_stages(own, ("false",), str(tmp_path))
+    assert reason == "its 'collect' failed: the disk is full" and not own.folder.exists()
 
 
 # -- which trials ----------------------------------------------------------------------------------
@@ -562,8 +564,24 @@ def test_a_trial_whose_training_diverged_is_said_to_have_and_is_never_the_best(t
         Trial(0, {}, {0: dict(figures)}, {}, {0: tmp_path / "a"}),
         Trial(1, {}, {0: dict.fromkeys(FIGURES, 2.0)}, {}, {0: tmp_path / "b"}, diverged={0}),
     ]
+    error = "its 'train-wm' failed: " + str(Diverged(3, "loss", float("nan")))
+    trials.append(Trial(2, {}, {}, {0: error}, {0: tmp_path / "c"}, diverged={0}))
+    assert has_diverged(Run(tmp_path, ("eval",), {}, None), error)
     entries = summary(trials)
-    assert [entry["state"] for entry in entries] == ["finished", "diverged"]
+    assert [entry["state"] for entry in entries] == ["finished", "diverged", "diverged"]
     sweep = SimpleNamespace(direction="maximize", figure="improvement", seeds=[0])
     assert best(sweep, entries) is entries[0]
-    assert [row["state"] for row in rows(sweep, trials, tmp_path)] == ["finished", "diverged"]
+    table = rows(sweep, trials, tmp_path)
+    assert [row["state"] for row in table] == ["finished", "diverged", "diverged"]
+    write_parameters(tmp_path / "tensorboard", SimpleNamespace(parameters=[]), table)
+    assert [session_status(tmp_path / "tensorboard" / f"trial-{k:04d}-seed-0") for k in range(3)] == [1, 2, 2]
+
+
+def session_status(folder: Path) -> int:
+    """Return the status of a session in TensorBoard's HParams dashboard: 1 for success, 2 for failure."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams.metadata import SESSION_END_INFO_TAG, parse_session_end_info_plugin_data
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return parse_session_end_info_plugin_data(events.SummaryMetadata(SESSION_END_INFO_TAG).plugin_data.content).status

@@ -1,6 +1,7 @@
 """Curves are read back from TensorBoard's events as they were written."""
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from worldmodel.boards import EventWriter, read_curves
 
@@ -33,3 +34,26 @@ def test_a_file_that_a_kill_cut_off_gives_what_is_whole(tmp_path, lost):
     (file,) = (tmp_path / "a").iterdir()
     file.write_bytes(file.read_bytes()[:-lost])
     assert read_curves(tmp_path)["a"]["x"] == [(k, float(k)) for k in range(4)]
+
+
+def test_a_training_that_goes_on_replaces_the_steps_that_it_repeats_also_in_tensorboard(tmp_path):
+    write(tmp_path, {k: {"x": float(k), "y": 0.0} for k in range(6)})
+    write(tmp_path, {k: {"x": -float(k)} for k in (3, 4)})
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    expected = {"x": [(0, 0.0), (1, 1.0), (2, 2.0), (3, -3.0), (4, -4.0)], "y": [(0, 0.0), (1, 0.0), (2, 0.0)]}
+    assert read_curves(tmp_path)["."] == expected
+    for tag, curve in expected.items():
+        assert [(event.step, event.value) for event in events.Scalars(tag)] == curve
+
+
+def test_curves_that_are_written_anew_replace_the_earlier_ones_with_their_first_point(tmp_path):
+    write(tmp_path / "a", {k: {"x": 1.0} for k in range(3)})
+    with EventWriter(tmp_path / "a", anew=True) as writer:
+        assert len(read_curves(tmp_path)["a"]["x"]) == 3  # nothing is lost before there is a new point
+        writer.scalars(1, {"x": 2.0})
+        writer.scalars(0, {"x": 3.0})
+    assert read_curves(tmp_path) == {"a": {"x": [(0, 3.0), (1, 2.0)]}}
+    with EventWriter(tmp_path / "b"):
+        pass
+    assert not (tmp_path / "b").exists()

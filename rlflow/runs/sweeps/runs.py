@@ -11,7 +11,6 @@ trials.
 import hashlib
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +19,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
+from rlflow.common.processes import run_child
 from rlflow.common.system import inherited_lock, locked, wait_for_orphans
 from rlflow.optimisation.candidates import improvement, measurement_seconds
 from rlflow.runs.config import load_config, other_groups
 from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
 
+LOG = "log.txt"  # file with the output of the stages
 # Files that a run folder does not link from its parent.
-OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")
+OWN = ("config.yaml", "options.yaml", LOG, "lock", "tensorboard")
+DIVERGED = "diverged at training step"  # in the error of a diverged training (`worldmodel.trainer.Diverged`)
 # Large files that are deleted after a run; `replay` makes them again from eval/receipt.json.
 BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")
 OF_DREAMS = ("dreamt", "real")  # figures that only a run with a world model has
@@ -90,8 +92,8 @@ def plan(folder: Path, options: dict) -> Run:
 def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
     """Run the unfinished stages of a run, each as a command in its own process, and then delete the files in BULKY.
 
-    A lock lets only one sweep at a time work in the folder, and each stage inherits the lock. If a sweep is killed, the
-    next sweep therefore waits for a stage that still runs, and does not start the stage twice.
+    A lock lets only one sweep at a time work in the folder. If a sweep is killed, its stages end with it. Each stage
+    inherits the lock, so the next sweep waits until the stage has ended.
 
     Args:
       run: the run.
@@ -102,11 +104,11 @@ def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
       None, or the error in one line.
     """
     if run.parent is not None and not run.parent.finished:
-        return f"its '{run.parent.stages[-1]}' failed"
+        return f"its '{run.parent.stages[-1]}' failed: {_last_error(run.parent.folder / LOG)}"
     run.folder.mkdir(parents=True, exist_ok=True)
     with locked(run.folder / "lock") as lock:
         for stage in run.stages:
-            options, log = run.folder / "options.yaml", run.folder / "log.txt"
+            options, log = run.folder / "options.yaml", run.folder / LOG
             arguments = [*command, stage, "--run", str(run.folder), "--config", str(options)]
             wait_for_orphans(arguments)
             if (run.folder / f"{stage}.json").exists():
@@ -115,18 +117,23 @@ def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
                 _take_over(run.parent.folder, run.folder)
             write_text(options, OmegaConf.to_yaml(OmegaConf.create(run.options)))
             with open(log, "ab") as output:
-                done = subprocess.run(
-                    arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, **inherited_lock(lock)
-                )
-            if done.returncode and not (run.folder / f"{stage}.json").exists():
-                return _error(log, stage, done.returncode)
+                status = run_child(arguments, output, cwd, **inherited_lock(lock))
+            if status and not (run.folder / f"{stage}.json").exists():
+                return _error(log, stage, status)
         for name in BULKY:
             (run.folder / name).unlink(missing_ok=True)
     return None
 
 
-def has_diverged(run: Run) -> bool:
-    """Return True if a training of the run's controller ended because it diverged."""
+def has_diverged(run: Run, error: str | None) -> bool:
+    """Return True if the training of the run's world model or of its controller diverged.
+
+    Args:
+      run: the run.
+      error: its error, or None if the run is finished.
+    """
+    if error is not None:
+        return DIVERGED in error
     return read_json(run.folder / "train-controller.json").get("ok") is False
 
 
@@ -191,8 +198,12 @@ def _take_over(source: Path, target: Path) -> None:
 
 
 def _error(log: Path, stage: str, code: int) -> str:
-    said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    error = _last_error(log)
+    return f"{stage}: {error}" if error and code > 0 else f"{stage}: ended with status {code}; see {log}"
+
+
+def _last_error(log: Path) -> str:
+    """Return the last error in the log of a run; "" without one."""
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     lines = [line for line in said if line.startswith("error: ")]
-    if lines and code > 0:
-        return f"{stage}: {lines[-1].removeprefix('error: ')}"
-    return f"{stage}: ended with status {code}; see {log}"
+    return lines[-1].removeprefix("error: ") if lines else ""

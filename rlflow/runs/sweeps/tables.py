@@ -57,8 +57,8 @@ def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
     for trial in trials:
         for seed in [seed for seed in sweep.seeds if seed in trial.folders]:
             error = trial.errors.get(seed)
-            ended = "diverged" if seed in trial.diverged else "pruned" if trial.pruned else "finished"
-            state = "failed" if error else ended
+            ended = "failed" if error else "pruned" if trial.pruned else "finished"
+            state = "diverged" if seed in trial.diverged else ended
             figures = trial.figures.get(seed, dict.fromkeys(FIGURES))
             position = trial.folders[seed].relative_to(folder.resolve()).as_posix()
             result.append(
@@ -134,7 +134,7 @@ def _page(sweep: Sweep, entries: Sequence[Mapping], name: str, plots: Sequence[P
     return "\n\n".join([
         f"# Sweep {name}",
         f"Mean ± standard deviation over seeds {', '.join(map(str, sweep.seeds))}; in bold the trial with the {aim} "
-        f"*{sweep.figure}*.",
+        f"*{sweep.figure}*. Trials that failed or diverged are not ranked.",
         markdown_table(head, table, numbers=range(len(names), len(head) - 1)), meaning,
         *(f"![{plot.stem}]({plot.relative_to(plot.parents[1]).as_posix()})" for plot in plots),
         "One row for each run: trials.csv, trials.json.",

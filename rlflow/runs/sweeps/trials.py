@@ -32,10 +32,10 @@ class Trial:
       number: the position in the sweep, from 0.
       values: parameter → value.
       figures: seed → result of `rlflow.runs.sweeps.runs.figures`, for the finished runs.
-      errors: seed → error in one line, for the failed runs.
+      errors: seed → error in one line, for the runs that failed.
       folders: seed → run folder, for all runs that were executed.
       pruned: True if the pruner ended the trial.
-      diverged: the seeds whose training of the controller diverged.
+      diverged: the seeds with a training that diverged.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Trial:
 
     @property
     def state(self) -> str:
-        if self.errors:
+        if self.errors.keys() - self.diverged:
             return "failed"
         return "diverged" if self.diverged else "pruned" if self.pruned else "finished"
 
@@ -146,8 +146,8 @@ def _play(sweep: Sweep, folder: Path, all_done: DoAll, trials: list[Trial], seed
                 trial.errors[seed] = error
             else:
                 trial.figures[seed] = figures(run)
-                if has_diverged(run):
-                    trial.diverged.add(seed)
+            if has_diverged(run, error):
+                trial.diverged.add(seed)
 
 
 class Study:
