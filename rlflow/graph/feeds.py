@@ -9,7 +9,7 @@ runs, the given sets suffice, and `Feeds.refused` holds the reason. Without give
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,8 @@ class Feeds:
     given: tuple[GivenSet, ...] = ()
     manner: str = MANNERS[0]
     refused: str | None = None
+    # (manner, shapes of the inputs) → result of `allowed`, since its time grows with the graph
+    _allowed: dict[tuple, dict[str, Values]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, model: onnx.ModelProto | Path | str, paths: Sequence[Path | str] = ()) -> "Feeds":
@@ -56,7 +58,7 @@ class Feeds:
         return cls(light(proto), read_inputs(proto, paths))
 
     def named_sizes(self, shapes: Shapes) -> Shapes:
-        """Return the sizes that the user named, and those of the first given set for all other symbols.
+        """Return the sizes that the user named, and for all other symbols the sizes in the first given set.
 
         Args:
           shapes: symbol → size or sizes, or input → sizes of its axes.
@@ -69,7 +71,13 @@ class Feeds:
         Args:
           shapes: sizes of symbolic dimensions, as `bind_shapes` takes them.
         """
-        return allowed_values(self.model, self._bound(shapes), plain=self.manner != MANNERS[0])
+        return self._allowed_at(self._bound(shapes))
+
+    def _allowed_at(self, bound: list[onnx.ValueInfoProto]) -> dict[str, Values]:
+        key = self.manner, tuple([value.SerializeToString() for value in bound])
+        if key not in self._allowed:
+            self._allowed[key] = allowed_values(self.model, bound, plain=self.manner != MANNERS[0])
+        return self._allowed[key]
 
     def draw(self, seed: int, shapes: Mapping[str, object]) -> Arrays:
         """Draw one set of inputs.
@@ -83,7 +91,8 @@ class Feeds:
         """
         if self.refused is not None:
             raise RLFlowError(self.refused)
-        return drawn(self._bound(shapes), self.allowed(shapes), seed, self.manner)
+        bound = self._bound(shapes)
+        return drawn(bound, self._allowed_at(bound), seed, self.manner)
 
     def given_at(self, shapes: Mapping[str, object]) -> list[GivenSet]:
         """Return the given sets whose arrays have these shapes.
@@ -110,7 +119,7 @@ class Feeds:
     def at(self, sizes: Mapping[str, Mapping[str, object]], seed: int) -> dict[str, Arrays]:
         """Return one set for each point of a measurement: the first given set of its shapes, or else a drawn one.
 
-        Points for which there is none are left out. If there is none for all of them, the first given set is returned.
+        A point without a set is left out. If no point has a set, the first given set is returned.
 
         Args:
           sizes: name of the point → sizes of symbolic dimensions, as `bind_shapes` takes them.

@@ -56,7 +56,7 @@ class Values(NamedTuple):
         return self.low <= value <= self.high and self.exact is None and not (self.distinct or self.box or self.words)
 
     def both(self, other: "Values") -> "Values":
-        """Return the values that two operators allow; those of this object where nothing satisfies both."""
+        """Return the values that two operators allow. If no value satisfies both, keep the values of this object."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         exact = self.exact
         if exact is None:
@@ -250,7 +250,7 @@ def light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto] = ()) ->
 
     Args:
       model: the model.
-      inputs: declarations that replace those of the model's inputs of the same name.
+      inputs: declarations that replace the declarations of inputs with the same names.
     """
     copied = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph, sized = copied.graph, {value.name: value for value in inputs}
@@ -690,7 +690,7 @@ def _all(walk: Walk, node: onnx.NodeProto, values: Values) -> Demand:
 
 
 def _concat(walk: Walk, node: onnx.NodeProto, values: Values) -> Demand:
-    """Divide the exact content of a list among the lists of which it is made."""
+    """Divide the exact content of a list among the lists that the Concat joins."""
     at, lengths = 0, [walk.length(node, k) for k in range(len(node.input))]
     for k, length in enumerate(lengths):
         part = None
