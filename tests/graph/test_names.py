@@ -137,6 +137,16 @@ def test_a_kept_tensor_stays_with_its_name_and_value_and_a_kept_node_as_it_is():
         rewritten(before, keep=("/block/rely",))
 
 
+def test_of_two_equal_neighbourhoods_only_the_kept_one_stays():
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] a, float[2,3] b) => (float[2,3] y, float[2,3] z) {
+        [first] p = Transpose <perm = [1, 0]> (a) [second] q = Transpose <perm = [1, 0]> (p) y = Tanh (q)
+        [third] r = Transpose <perm = [1, 0]> (b) [fourth] s = Transpose <perm = [1, 0]> (r) z = Tanh (s) }"""
+    model = onnx.parser.parse_model(text)
+    for kept, left in ((("first", "second"), "first second"), (("third", "fourth"), "third fourth"), ((), "")):
+        after = to_model(rewritten(model, keep=kept)[2])
+        assert " ".join(node.name for node in after.graph.node if node.op_type == "Transpose") == left
+
+
 def test_a_receipt_states_what_was_kept_and_a_replay_gives_the_same_bytes(tmp_path):
     for keep in ((), ("p",), ("/block/one", "t")):
         task, actions, graph = rewritten(layers(), keep=keep)
