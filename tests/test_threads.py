@@ -37,6 +37,7 @@ def cores(monkeypatch):
 def test_a_run_goes_on_with_as_many_threads_as_it_began_with(cores, tmp_path):
     cores(3)
     begun = RunFolder.open(tmp_path, "tiny_resnet18", overrides=["cost.name=analytic"])
+    begun.stage("search", dict)  # the options are stored when a command works in the folder
     cores(5)
     again = RunFolder.open(tmp_path)
     assert begun.config.cost.threads == begun.spec.threads == 3
