@@ -539,7 +539,7 @@ NEITHER = "no difference in speed is shown in 24 pairs of runs (--accept equal w
 )
 def test_stopped_it_writes_what_a_short_measurement_shows(capsys, model, monkeypatch, accept, figures, delivered, said):
     seconds = []
-    monkeypatch.setattr(delivery, "measure", lambda *given: seconds.append(given[3]) or measured(*figures))
+    monkeypatch.setattr(delivery, "measure", lambda *given, **_: seconds.append(given[3]) or measured(*figures))
     with dying(monkeypatch, KeyboardInterrupt, 130):
         done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=10", "--accept", accept)
     assert done.code == 0 and seconds == [anytime.SHORT_MEASUREMENT] and results["eval"]["delivered"] == delivered

@@ -9,6 +9,7 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.database import TimingDatabase
 from rlflow.env.state import Task
+from rlflow.graph.feeds import Feeds
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation import contest as module
 from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar
@@ -118,7 +119,7 @@ def measured(task, tmp_path, monkeypatch):
 
         monkeypatch.setattr(module, "ratios_in_turns", in_turns)
         sizes = {"": {}}
-        return compete(source, entered(task, {}), sizes, 1, 0, time.monotonic() + seconds), asked
+        return compete(source, entered(task, {}), sizes, 1, 0, time.monotonic() + seconds, Feeds.of(source)), asked
 
     return planted
 

@@ -1,11 +1,16 @@
 """A model with custom operators of the package onnxruntime-extensions, and the path of their library."""
 
+import importlib.util
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
 import numpy as np
 import onnx
-import onnxruntime_extensions
 from onnx import TensorProto, helper, numpy_helper
 
-LIBRARY = onnxruntime_extensions.get_library_path()
+# The package is not imported: its import makes child processes use protobuf's slow implementation in Python.
+PACKAGE = Path(importlib.util.find_spec("onnxruntime_extensions").origin).parent
+LIBRARY = str(PACKAGE / f"_extensions_pydll{EXTENSION_SUFFIXES[0]}")
 DOMAIN = "ai.onnx.contrib"
 
 
