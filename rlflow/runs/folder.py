@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -110,17 +110,8 @@ class RunFolder:
     def task(self) -> Task:
         return self.spec.make_task()
 
-    def with_config(self, config: DictConfig) -> "RunFolder":
-        """Return this run with other options that do not concern its task. Both runs share the opened task."""
-        other = replace(self, config=config)
-        vars(other).update(spec=self.spec, task=self.task)
-        return other
-
-    def random_episodes(self, count: int | None = None) -> tuple[list[Episode], list[Episode]]:
+    def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
         """Read the episodes of the stage `collect` of this run, and of the runs that the option collect.also names.
-
-        Args:
-          count: the number of episodes of this run; by default `collect.episodes`.
 
         Returns:
           (the episodes of this run, the episodes of all these runs). The order of the second list depends only on the
@@ -130,7 +121,7 @@ class RunFolder:
           RLFlowError: one of the runs has no episodes, or was begun with other options of the task.
         """
         self.require("collect")
-        own = read_episodes(self.path / "episodes", count or self.config.collect.episodes)
+        own = read_episodes(self.path / "episodes", self.config.collect.episodes)
         mine, result = read_json(self.path / "model.json"), {}
         result[mine["sha256"], repr(mine["task"])] = own
         for other in map(Path, self.config.collect.also):
