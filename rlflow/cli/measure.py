@@ -74,7 +74,7 @@ def run(parsed) -> dict:
     result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs, feeds=feeds)
     _keep(original, candidate, sizes, threads, result)
     result["largest_relative_error"] = json_number(error)
-    result["low_precision"] = is_low(Model.read(original).proto)
+    result["low_precision"] = is_low(left.proto)
     result["ok"] = not error > (LOW_TOLERANCE if result["low_precision"] else EvalOptions.tolerance)
     words = [*shape_words(shapes, False), *input_words(parsed.inputs)]
     _end_with(parsed, result, error, len(sets), words)

@@ -110,6 +110,7 @@ class Walk:
       plain: see `allowed_values`.
       constants: tensor → content, for small constants.
       follows: tensors whose values are values of an input, possibly changed by arithmetic.
+      concats: tensor → the Concat of the main graph that makes the tensor.
     """
 
     def __init__(self, model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto], plain: bool):
@@ -117,6 +118,7 @@ class Walk:
         self.wanted: dict[str, Values] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.follows = {value.name for value in inputs}
+        self.concats = {name: node for node in model.graph.node if node.op_type == "Concat" for name in node.output}
         self._dims: dict[str, list[int]] = {}
         self._inferred = False
         self._note_dims(inputs)
@@ -400,17 +402,17 @@ def filled(known: Sequence[float], count: int | None, dims: Sequence[int] | None
 
 def _known_parts(walk: Walk, name: str, length: int) -> list[float]:
     """Return the content of an operand that a Concat makes of constants and unknown parts, NaN where it is unknown."""
-    for node in walk.model.graph.node if length > 1 else ():
-        if name in node.output and node.op_type == "Concat":
-            result: list[float] = []
-            for part in node.input:
-                dims = walk.dims(part)
-                if part in walk.constants:
-                    result += walk.constants[part].reshape(-1).astype(float).tolist()
-                else:
-                    result += [math.nan] * math.prod(dims or [1])
-            if len(result) == length:
-                return result
+    node = walk.concats.get(name) if length > 1 else None
+    if node is not None:
+        result: list[float] = []
+        for part in node.input:
+            dims = walk.dims(part)
+            if part in walk.constants:
+                result += walk.constants[part].reshape(-1).astype(float).tolist()
+            else:
+                result += [math.nan] * math.prod(dims or [1])
+        if len(result) == length:
+            return result
     return [math.nan] * length
 
 
