@@ -129,7 +129,7 @@ class RewriteState(LocalState):
     graph: Graph
     graph_cost: GraphCost
     _matches_before: MatchTable | None
-    # Entries of an earlier state, ids of nodes changed since; after NO_ENTRIES all nodes count as changed.
+    # Entries of an earlier state, ids of nodes changed since; without entries, all nodes count as changed.
     _entries_before: tuple[Entries, frozenset[int]]
 
     def __getstate__(self) -> dict:
@@ -213,7 +213,7 @@ class RewriteState(LocalState):
         cost = self.graph_cost.after(self.task.cost, graph, touched)
         if "entries" in self.__dict__:
             entries = self.entries, cost.recounted
-        elif self._entries_before[0] is NO_ENTRIES:
+        elif not self._entries_before[0].nodes:
             entries = self._entries_before
         else:
             entries = self._entries_before[0], self._entries_before[1] | cost.recounted
