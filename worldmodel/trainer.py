@@ -23,7 +23,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rlflow.common.errors import RLFlowError
+from rlflow.common.errors import DIVERGED, RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
 
 LOG_EVERY = 10  # training steps between two points of a world model's curves
@@ -38,7 +38,7 @@ class Diverged(RLFlowError):
     """Raised if a metric of a training step is infinite or NaN."""
 
     def __init__(self, step: int, name: str, value: float):
-        super().__init__(f"diverged at training step {step}: {name} is {value}; a lower learning_rate may help")
+        super().__init__(f"{DIVERGED} {step}: {name} is {value}; a lower learning_rate may help")
         self.step = step
 
 

@@ -1,5 +1,8 @@
 """The exception `RLFlowError`, whose message is written for the user, and a helper for the messages of exceptions."""
 
+# Beginning of the message of a diverged training, by which a sweep recognises it in the log of a run.
+DIVERGED = "diverged at training step"
+
 
 class RLFlowError(Exception):
     """An error that the user can act on; commands print its message on one line and exit with a non-zero status."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from rlflow.common.errors import RLFlowError
+from rlflow.common.errors import DIVERGED, RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.common.processes import run_child
 from rlflow.common.system import inherited_lock, locked, wait_for_orphans
@@ -28,7 +28,6 @@ from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
 LOG = "log.txt"  # file with the output of the stages
 # Files that a run folder does not link from its parent.
 OWN = ("config.yaml", "options.yaml", LOG, "lock", "tensorboard")
-DIVERGED = "diverged at training step"  # in the error of a diverged training (`worldmodel.trainer.Diverged`)
 # Large files that are deleted after a run; `replay` makes them again from eval/receipt.json.
 BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")
 OF_DREAMS = ("dreamt", "real")  # figures that only a run with a world model has
