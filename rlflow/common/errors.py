@@ -1,4 +1,7 @@
-"""The exception `RLFlowError`, whose message is written for the user, and a helper for the messages of exceptions."""
+"""The exception `RLFlowError`, whose message is written for the user, and helpers for the messages of exceptions."""
+
+import difflib
+from collections.abc import Iterable
 
 # Beginning of the message of a diverged training, by which a sweep recognises it in the log of a run.
 DIVERGED = "diverged at training step"
@@ -11,3 +14,15 @@ class RLFlowError(Exception):
 def first_line(error: Exception) -> str:
     """Return the first non-empty line of an error's message, or the name of its class if the message is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return "; did you mean 'OTHER'?" for the known name that resembles `name` most, or "" if none does.
+
+    Args:
+      name: an unknown name.
+      known: the known names.
+      cutoff: the smallest similarity of names that resemble each other, from 0 to 1 (`difflib.get_close_matches`).
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean '{near[0]}'?" if near else ""

@@ -10,13 +10,12 @@ them and every config is checked against them. The annotation of a field gives t
 is a list of integers, and `str | None` may be null.
 """
 
-import difflib
 import json
 import math
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 
@@ -155,17 +154,6 @@ def check_group(group: str, kind: type, values: Mapping[str, object]) -> None:
     for key, declared in options_of(kind).items():
         if wrong := declared.error_of(values[key]):
             raise RLFlowError(f"'{group}.{key}' {wrong}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'OTHER'?" for the known name that resembles `name` most, or "" if none does.
-
-    Args:
-      name: an unknown name.
-      known: the known names.
-    """
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def read(kind: type, section: Mapping) -> dict[str, object]:

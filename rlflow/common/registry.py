@@ -3,10 +3,9 @@
 A registry maps a name to "module:attribute" and imports a module only when its name is selected.
 """
 
-import difflib
 import importlib
 
-from rlflow.common.errors import RLFlowError
+from rlflow.common.errors import RLFlowError, nearest
 
 
 class Registry:
@@ -32,9 +31,8 @@ class Registry:
         if name in self.renamed:
             raise RLFlowError(f"the {self.kind} '{name}' is now called '{self.renamed[name]}'")
         if name not in self.entries:
-            near = difflib.get_close_matches(str(name), self.entries, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(self.entries)}"
-            raise RLFlowError(f"unknown {self.kind} '{name}'; {hint}")
+            hint = nearest(str(name), self.entries) or f"; known: {', '.join(self.entries)}"
+            raise RLFlowError(f"unknown {self.kind} '{name}'{hint}")
 
     def get(self, name: str):
         """Import and return the object registered as `name`. Raise RLFlowError if `name` is not registered."""

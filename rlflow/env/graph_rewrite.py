@@ -19,9 +19,9 @@ from typing import Any, Self
 import onnx
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rlflow.common.errors import RLFlowError
+from rlflow.common.errors import RLFlowError, nearest
 from rlflow.common.messages import say_once
-from rlflow.common.options import check_group, nearest, plain_number, plain_shapes
+from rlflow.common.options import check_group, plain_number, plain_shapes
 from rlflow.common.system import usable_cores
 from rlflow.common.task import Reward, State
 from rlflow.costs import COSTS, CostOptions
@@ -129,7 +129,7 @@ class EnvSpec(EnvOptions):
         plain = {}
         for name, value in options.items():
             if name not in known:
-                raise RLFlowError(f"unknown option '{name}'{nearest(name, known)}")
+                raise RLFlowError(f"unknown option '{name}'{nearest(name, known, cutoff=0.4)}")
             plain[name] = os.fspath(value) if isinstance(value, os.PathLike) else plain_number(value)
         return cls(os.fspath(model), tuple(plain_shapes(shapes).items()), **plain)
 

@@ -3,7 +3,6 @@
 Operators that no rule knows are kept unchanged. Large weights stay on disk until they are used.
 """
 
-import difflib
 import math
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.errors import RLFlowError, first_line, nearest
 from rlflow.graph import symbolic
 from rlflow.graph.bodies import (
     RUNS,
@@ -335,8 +334,7 @@ class _Reader:
                 made.setdefault(node.name, []).extend(name for name in node.output if name)
         for name in self.keep:
             if name not in self.ids and name not in made:
-                near = difflib.get_close_matches(name, [*self.ids, *made], n=1)
-                hint = f"; did you mean '{near[0]}'?" if near else ""
+                hint = nearest(name, [*self.ids, *made])
                 raise RLFlowError(f"--keep {name}: the model has no tensor and no node of this name{hint}")
         named = dict.fromkeys(tensor for name in self.keep for tensor in (name, *made.get(name, ())))
         always = {value.name for value in (*graph.input, *graph.output)}

@@ -1,12 +1,11 @@
 """The classes of a rewrite rule, its conditions and a set of rules; language.py creates their instances."""
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from rlflow.common.errors import RLFlowError
+from rlflow.common.errors import RLFlowError, nearest
 from rlflow.common.messages import command
 from rlflow.rules.expressions import Expression
 from rlflow.rules.patterns import Op, Output, Star, Var, depth_of, ops_of, paths_of, variables_of, walk
@@ -163,6 +162,5 @@ class RuleSet:
         for xfer_id, rule in enumerate(self.rules):
             if rule.name == name:
                 return xfer_id
-        near = difflib.get_close_matches(name, [rule.name for rule in self.rules], n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"`{command('rules', 'list')}` lists all rules"
-        raise RLFlowError(f"no rule is named '{name}'; {hint}")
+        hint = nearest(name, [rule.name for rule in self.rules]) or f"; `{command('rules', 'list')}` lists all rules"
+        raise RLFlowError(f"no rule is named '{name}'{hint}")

@@ -24,8 +24,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlflow.common.errors import RLFlowError, first_line
-from rlflow.common.options import Option, groups_from, is_shape, nearest, option, options_of
+from rlflow.common.errors import RLFlowError, first_line, nearest
+from rlflow.common.options import Option, groups_from, is_shape, option, options_of
 from rlflow.common.registry import Registry
 
 ROOM = Path(__file__).parents[1]  # rlflow/
@@ -310,7 +310,7 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
         name, entry = f"{prefix}{key}", group.entries.get(key)
         if entry is None:
             known = [prefix + k for k in group.entries] + list(all_options())
-            raise RLFlowError(f"{source}: unknown option '{name}'{nearest(name, known)}")
+            raise RLFlowError(f"{source}: unknown option '{name}'{nearest(name, known, cutoff=0.4)}")
         if "${" in str(value):
             raise RLFlowError(f"{source}: '{name}' holds an interpolation (${{…}}), which configs do not have")
         if isinstance(entry, Group):

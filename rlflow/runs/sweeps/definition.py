@@ -1,6 +1,5 @@
 """The definition of a sweep: a checked YAML file with its parameters and the options of each trial."""
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from rlflow.common.errors import RLFlowError
+from rlflow.common.errors import RLFlowError, nearest
 from rlflow.runs.config import all_options, load_config, read_options
 from rlflow.runs.folder import stages_of
 from rlflow.runs.sweeps.runs import FIGURES, OF_DREAMS
@@ -235,10 +234,8 @@ def _nested(options: Mapping[str, object]) -> dict:
 def _known(result, known, what: str) -> None:
     for key in result:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            raise RLFlowError(
-                f"unknown {what} '{key}'; " + (f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}")
-            )
+            hint = nearest(str(key), known) or f"; known: {', '.join(known)}"
+            raise RLFlowError(f"unknown {what} '{key}'{hint}")
 
 
 def _choice(result: dict, key: str) -> str:
