@@ -32,7 +32,7 @@ WORDS = ("red", "green", "blue", "Cat", "the dog", "a1")
 FREE = Values()
 
 _INTEGERS = {getattr(onnx.TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)}
-_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
+FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
 
 
 def inputs_of(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -131,7 +131,7 @@ def random_array(
     if dtype in _INTEGERS:
         kind = onnx.helper.tensor_dtype_to_np_dtype(dtype)
         return _with_exact(_random_integers(rng, kind, shape, values), values)
-    if dtype in _FLOATS:
+    if dtype in FLOATS:
         kind = onnx.helper.tensor_dtype_to_np_dtype(dtype)
         if values.divisor or not (
             values.whole or values.box or math.isfinite(values.low) or math.isfinite(values.high)

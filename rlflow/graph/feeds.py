@@ -17,7 +17,7 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
-from rlflow.graph.drawn_inputs import MANNERS, OWN, drawn, inputs_of
+from rlflow.graph.drawn_inputs import FLOATS, MANNERS, OWN, drawn, inputs_of
 from rlflow.graph.given_inputs import GivenSet, read_inputs, sizes_beside
 from rlflow.graph.input_values import Values, allowed_values, bodies, light
 from rlflow.graph.ir import Interface
@@ -213,10 +213,9 @@ class Feeds:
 
     @property
     def needs_a_trial(self) -> bool:
-        """True if the user gave sets, or if an input is restricted or is not a float."""
+        """True if the user gave sets, or if an input is not a tensor of floats."""
         ports = inputs_of(self.model)
-        floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
-        return bool(self.given) or any(value.type.tensor_type.elem_type not in floats for value in ports)
+        return bool(self.given) or any(value.type.tensor_type.elem_type not in FLOATS for value in ports)
 
 
 def tried_feeds(
@@ -225,7 +224,7 @@ def tried_feeds(
 ) -> Feeds:  # fmt: skip
     """Return the inputs of a model, with a manner of drawing on which ONNX Runtime runs the model.
 
-    A model whose inputs are floats without restrictions is not run.
+    A model whose inputs are all tensors of floats is not run.
 
     Args:
       model: path of an ONNX file, or a ModelProto.
