@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from rlflow.common.errors import RLFlowError
 from rlflow.graph.drawn_inputs import MANNERS, random_inputs
 from rlflow.graph.onnx_runtime import run, session
 
@@ -124,9 +125,10 @@ def test_the_model_runs_on_drawn_inputs(manner):
         for seed in range(3):
             feeds = random_inputs(model, seed, manner=manner)
             try:
-                run(session(model, 1), feeds)
-            except Exception as error:
+                results = run(session(model, 1), feeds)
+            except RLFlowError as error:
                 pytest.fail(f"{name}, seed {seed}: {error}; {feeds}")
+            assert len(results) == len(model.graph.output) > 0, name
 
 
 def test_all_rows_of_a_table_are_drawn_also_through_arithmetic():
