@@ -261,9 +261,11 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
     """
     if cost is not None:
         options["cost"] = cost
-    if isinstance(model, onnx.ModelProto):
-        return EnvSpec.of_keywords("", shapes, options).open(model)
-    return EnvSpec.of_keywords(model, shapes, options).make_task()
+    given = model if isinstance(model, onnx.ModelProto) else None
+    spec = EnvSpec.of_keywords(model if given is None else "", shapes, options)
+    task = spec.make_task() if given is None else spec.open(given)
+    spec.try_out(task, given)
+    return task
 
 
 def _say(run, outcome: dict, with_files: bool) -> None:

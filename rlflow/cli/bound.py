@@ -43,6 +43,7 @@ def run(parsed) -> dict:
     frozen = (shapes if parsed.fix else {}) | sizes
     spec = EnvSpec(parsed.model, tuple(frozen.items()), fix=True, cost="analytic")
     task, started = spec.open(zoo_or_path(parsed.model), bodies=False), time.monotonic()
+    spec.try_out(task)
     control = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
     with progress_bar(parsed.iterations, "bound", "iteration") as bar:
 

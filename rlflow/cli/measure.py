@@ -63,10 +63,11 @@ def run(parsed) -> dict:
         raise RLFlowError("pass --sessions of at least 1, --seconds above 0 and --seed of at least 0")
     threads = threads_of(parsed)
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
-    left, shapes = Model.read(original), parse_shapes(parsed.shape)
+    shapes = parse_shapes(parsed.shape)
+    left = Model.read(original).with_ranks(shapes)
     interface, feeds = left.interface, tried_feeds(original, parsed.inputs, shapes, threads, left.proto)
     sizes = typical_sizes(interface, feeds.named_sizes(shapes))
-    _check_same_interface(original, candidate, sizes)
+    _check_same_interface(original, candidate, sizes, shapes)
     inputs = inputs_at(interface, sizes)
     sets = [arrays for shapes_there in inputs.values() for arrays in feeds.sets(shapes_there, SEEDS)]
     error = largest_error(original, candidate, sets, threads)
@@ -76,6 +77,7 @@ def run(parsed) -> dict:
     result["largest_relative_error"] = json_number(error)
     result["low_precision"] = is_low(left.proto)
     result["ok"] = not error > (LOW_TOLERANCE if result["low_precision"] else EvalOptions.tolerance)
+    result |= {"drawn": left.draws.outputs, "compared": bool(left.draws.others)}
     words = [*shape_words(shapes, False), *input_words(parsed.inputs)]
     _end_with(parsed, result, error, len(sets), words)
     return result
@@ -92,7 +94,7 @@ def _keep(original, candidate, sizes: Sequence[Mapping[str, int]], threads: int,
         Measurements(TimingDatabase(), threads).keep(*graphs, sizes, ratio, result["original_ms"])
 
 
-def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]]) -> None:
+def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]], shapes: Mapping) -> None:
     """Raise RLFlowError unless both models have the same inputs and outputs.
 
     Where the original has a symbol, the candidate may have the typical size of this symbol.
@@ -101,11 +103,12 @@ def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]
       original: the original model.
       candidate: the model that is compared with the original.
       sizes: the typical sizes of the original's symbols, one mapping for each measured size.
+      shapes: the sizes that the user gave.
     """
     from rlflow.optimisation.validate.onnx_model import Model
     from rlflow.optimisation.validate.structure import interface
 
-    left, right = Model.read(original), Model.read(candidate)
+    left, right = (Model.read(path).with_ranks(shapes) for path in (original, candidate))
     for each in sizes:
         wrong = [finding.message for finding in interface(left, right, each) if not finding.ok]
         if wrong:
@@ -115,7 +118,8 @@ def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]
 def largest_error(original, candidate, inputs: Sequence[Mapping], threads: int) -> float:
     """Return the largest relative error of any output, over several sets of inputs.
 
-    The error is infinite if shapes, types, or values that are not floats differ.
+    The error is infinite if shapes, types, or values that are not floats differ. Outputs that depend on random numbers
+    are not compared.
 
     Args:
       original: the original model.
@@ -125,11 +129,13 @@ def largest_error(original, candidate, inputs: Sequence[Mapping], threads: int) 
     """
     from rlflow.graph.onnx_runtime import run as run_model
     from rlflow.graph.onnx_runtime import session
+    from rlflow.optimisation.validate.onnx_model import Model
 
     values = []  # for each model, its outputs on each of the inputs
-    for model in (original, candidate):  # one session at a time: each holds all weights
+    outputs = Model.read(original).draws.others
+    for model in (original, candidate) if outputs else ():  # one session at a time: each holds all weights
         running = session(model, threads)
-        values.append([run_model(running, arrays) for arrays in inputs])
+        values.append([run_model(running, arrays, outputs) for arrays in inputs])
     errors = [_error(old, new) for both in zip(*values, strict=True) for old, new in zip(*both, strict=True)]
     return max(errors, default=0.0)
 
@@ -148,11 +154,16 @@ def _error(old, new) -> float:
 
 def _end_with(parsed, result: dict, error: float, sets: int, shapes: list[str]) -> None:
     from rlflow.optimisation.choice import EvalOptions, is_faster
+    from rlflow.optimisation.validate.findings import not_comparable
     from rlflow.reports.markdown import measured_text
 
     outputs = f"outputs compared on {counted(sets, 'input set')}, largest relative error {error:.1e}"
     if result["ok"] and error > EvalOptions.tolerance:
         outputs += f", more than {EvalOptions.tolerance:g}: the model has low precision; run `validate` to judge it"
+    if not result["compared"]:
+        outputs = "no output was compared"
+    if result["drawn"]:
+        outputs += f"; {not_comparable(result['drawn'])}"
     apart = "" if result["ok"] else "; the two models do NOT compute the same"
     runs = f"{counted(result['pairs'], 'pair')} of runs in {counted(result['sessions'], 'session')}"
     where = f"{counted(result['threads'], 'thread')}, {result['machine']}, ONNX Runtime {result['onnxruntime']}"

@@ -182,13 +182,16 @@ def certainty(results: dict) -> list[str]:
     """Return texts that state the certainty of the results: checks, restrictions, sizes and measurements."""
     from rlflow.graph.typical import sizes_text
     from rlflow.memory.pipeline import SEEDS
+    from rlflow.optimisation.validate.findings import not_comparable
 
-    parts = []
+    parts, bits = [], f"the same bits on {counted(len(SEEDS), 'random input')}, " if results["compared"] else ""
     if results["rewritten"]:
         parts.append(f"{results['rewritten']['checks']} between the model and the rewritten one")
-        parts.append(f"that and the file: the same bits on {counted(len(SEEDS), 'random input')}, run in that order")
+        parts.append(f"that and the file: {bits}run in that order")
     elif results["written"]:
-        parts.append(f"the same bits on {counted(len(SEEDS), 'random input')}, run in that order")
+        parts.append(f"{bits}run in that order")
+    if results["drawn"]:
+        parts.append(not_comparable(results["drawn"]))
     if results["this_processor_only"]:
         parts.append("it suits only processors like this one")
     lowest, highest = results["usual_peaks"][0], results["usual_peaks"][-1]

@@ -410,6 +410,13 @@ class TaskSpec(Protocol):
     def make_task(self) -> Task:
         """Load the problem and return the task."""
 
+    def check(self) -> None:
+        """Check once, before any other work, that the problem can be loaded and that results can be evaluated here.
+
+        Raises:
+          RLFlowError: the problem is not valid.
+        """
+
     def make_reward(self) -> Reward:
         """Create the reward function. Step-by-step tasks only."""
 

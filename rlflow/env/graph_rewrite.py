@@ -36,7 +36,8 @@ from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
 from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds, tried_feeds
-from rlflow.graph.typical import load_at
+from rlflow.graph.trial import check_runs
+from rlflow.graph.typical import input_shapes, load_at
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import chosen, load_rules, only_standard
 from rlflow.rules.locations import prepared
@@ -157,6 +158,28 @@ class EnvSpec(EnvOptions):
         return Task(
             graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves
         )
+
+    def check(self) -> None:
+        """Load the model and run it once in ONNX Runtime. Raise RLFlowError if that fails."""
+        self.try_out(self.make_task())
+
+    def try_out(self, task: Task, source: onnx.ModelProto | None = None) -> None:
+        """Run the model of a task once in ONNX Runtime, with and without optimisations.
+
+        Args:
+          task: the task.
+          source: the model, if the task was opened from a model in memory.
+
+        Raises:
+          RLFlowError: ONNX Runtime does not run the model.
+        """
+        if source is None:
+            source, feeds = load(self.model) if self.model in ZOO else self.model, self.feeds
+        else:
+            feeds = tried_feeds(source, self.inputs, dict(self.shapes), self.threads)
+        shapes = input_shapes(task.original.interface, task.sizes[0])
+        [arrays] = feeds.at({"": shapes}, 0).values()
+        check_runs(source, arrays, self.threads)
 
     @cached_property
     def feeds(self) -> Feeds:

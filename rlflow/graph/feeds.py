@@ -22,7 +22,7 @@ from rlflow.graph.given_inputs import GivenSet, read_inputs, sizes_beside
 from rlflow.graph.input_values import Values, allowed_values, bodies, light
 from rlflow.graph.ir import Interface
 from rlflow.graph.onnx_runtime import run, session
-from rlflow.graph.symbols import Symbols, bind_shapes
+from rlflow.graph.symbols import Symbols, bind_shapes, with_ranks
 from rlflow.graph.typical import Shapes, input_shapes, typical_sizes
 
 Arrays = dict[str, np.ndarray]  # input name → array
@@ -239,7 +239,7 @@ def tried_feeds(
     feeds = Feeds.of(model if proto is None else proto, paths)
     if not feeds.needs_a_trial:
         return feeds
-    ports = inputs_of(feeds.model)
+    ports = with_ranks(inputs_of(feeds.model), shapes or {})
     symbols = Symbols(ports, feeds.model.graph.node, {}).least
     interface = Interface(onnx.ModelProto(), tuple(ports), (), {}, {}, symbols=symbols)
     first = typical_sizes(interface, feeds.named_sizes(shapes or {}))[0]

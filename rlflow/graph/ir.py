@@ -88,11 +88,6 @@ ABSENT = -1  # an omitted optional input or output of a node
 # ONNX Runtime's own domain. Rules may use its operators even if the model does not import the domain.
 RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}
 
-# The result of these operators can differ between runs, so their nodes are never constant.
-RANDOM_OPS = frozenset(
-    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
-)
-
 
 class Opaque(NamedTuple):
     """A serialised AttributeProto (such as a tensor or a subgraph) that is exported unchanged."""
@@ -185,6 +180,8 @@ class Node:
       body: id of the body that contains the node (`Interface.bodies`); 0 for the main graph.
       bodies: ids of the node's own bodies. Their graphs in the attributes hold only declarations.
       origins: for a node that a rule added, ids of the first original nodes that it replaces (at most MAX_ORIGINS).
+      draw: a number for a node that draws random numbers (random_numbers.py), different for each such node of a model;
+        0 for other nodes. No rewrite changes, merges, copies or removes a node that draws.
     """
 
     id: int
@@ -201,6 +198,7 @@ class Node:
     body: int = 0
     bodies: tuple[int, ...] = ()
     origins: tuple[int, ...] = ()
+    draw: int = 0
 
     def reads(self) -> Iterable[int]:
         """Yield the ids of all tensors that the node or its subgraphs read, in order."""
@@ -284,11 +282,13 @@ class Graph:
         `Interface.kept`.
       next_id: the smallest unused id for a new node or tensor.
       relied_on_shapes: True if a rewrite so far is valid only at the sizes to which the user fixed symbolic dimensions.
+      draws: ids of the nodes that draw random numbers (random_numbers.py), which every rewrite keeps.
       lost: (node id, reason) for each original node whose output shape cannot be inferred.
       sizes: symbol → size in a view (`at`), else empty.
     """
 
     lost: tuple[tuple[int, str], ...] = ()
+    draws: tuple[int, ...] = ()
     sizes: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
@@ -307,7 +307,7 @@ class Graph:
 
     @classmethod
     def build(cls, interface, nodes: Iterable[Node], types, constants, inputs, outputs) -> "Graph":
-        """Create a graph from its parts, without the nodes and constants that no output depends on.
+        """Create a graph from its parts, without the nodes and constants that no output and no draw depends on.
 
         Args:
           interface, types, constants, inputs, outputs: the attributes of the graph.
@@ -320,6 +320,7 @@ class Graph:
         graph = cls(
             interface, nodes, dict(types), dict(constants), producers, consumers, tuple(inputs), tuple(outputs), next_id
         )
+        graph.draws = tuple(node.id for node in nodes.values() if node.draw)
         graph._remove_dead(list(nodes), set())
         for tensor in [t for t in graph.constants if not graph.is_used(t)]:
             del graph.constants[tensor], graph.types[tensor]
@@ -361,7 +362,7 @@ class Graph:
         edit, self._edit = self._edit, None  # The edit is used once; keeping it would keep the previous graph alive.
         result = after(edit) if edit is not None else None
         return result or walk(
-            [self.producers[tensor] for tensor in self.outputs if tensor in self.producers],
+            [self.producers[tensor] for tensor in self.outputs if tensor in self.producers] + list(self.draws),
             lambda node_id: self.sources(self.nodes[node_id]),
         )
 
@@ -467,7 +468,7 @@ class Graph:
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
             self.consumers.copy(), self.inputs, self.outputs, next_id, self.relied_on_shapes or relies_on_shapes,
         )
-        graph.lost, graph._output_set = self.lost, self._output_set
+        graph.lost, graph.draws, graph._output_set = self.lost, self.draws, self._output_set
         changed: set[int] = set()
         around: set[int] = set()  # tensors that gain or lose a consumer
         gone = [graph.nodes.pop(node_id) for node_id in removed]
@@ -497,7 +498,7 @@ class Graph:
         dead = graph._remove_dead([n for n in candidates if n in graph.nodes] + [n.id for n in added], around)
         graph.changed = frozenset(changed.union(dead))
         graph.touched = graph.changed.union(self._nodes_around(graph, around))
-        if "_walk" in self.__dict__:
+        if "_walk" in self.__dict__ and not self.draws:  # A draw can leave the walk from the outputs.
             graph._edit = self._edit_to(graph, rewired)
         return graph
 
@@ -586,7 +587,10 @@ class Graph:
                 self.consumers[new] = tuple(sorted(readers.union(self.consumers.get(new, ()))))
 
     def _remove_dead(self, candidates: list[int], around: set[int]) -> list[int]:
-        """Remove candidate nodes whose outputs are unused, then nodes that become unused; return all removed ids."""
+        """Remove candidate nodes whose outputs are unused, then nodes that become unused; return all removed ids.
+
+        Nodes that draw random numbers stay.
+        """
         dead: list[int] = []
         lost: dict[int, set[int]] = {}  # tensor → ids of removed nodes that read it
 
@@ -595,7 +599,7 @@ class Graph:
 
         while candidates:
             node = self.nodes.get(candidates.pop())
-            if node is None or not all(t == ABSENT or is_unused(t) for t in node.outputs):
+            if node is None or node.draw or not all(t == ABSENT or is_unused(t) for t in node.outputs):
                 continue
             del self.nodes[node.id]
             dead.append(node.id)

@@ -15,6 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line, nearest
+from rlflow.common.messages import say_once
 from rlflow.graph import symbolic
 from rlflow.graph.bodies import (
     RUNS,
@@ -28,17 +29,19 @@ from rlflow.graph.bodies import (
     inlined,
     runs_of,
 )
-from rlflow.graph.ir import ABSENT, RANDOM_OPS, Body, Constant, Graph, Interface, Node, Opaque, TensorType
+from rlflow.graph.ir import ABSENT, Body, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved_attributes
+from rlflow.graph.random_numbers import RANDOM_OPS, drawn_by, known_scalars
+from rlflow.graph.repairs import check_model, free_names
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
-from rlflow.graph.symbols import Symbols, check_shapes, with_sizes
+from rlflow.graph.symbols import Symbols, check_shapes, with_ranks, with_sizes
 
 MAY_DRAW = RANDOM_OPS | {"Dropout"}  # operators whose results may be random; Dropout is random in training mode
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
-    """Read and check the model of a file, without its external weights.
+    """Read, check and repair (repairs.py) the model of a file, without its external weights.
 
     Raises:
       RLFlowError: the file is missing, is not ONNX, lacks its weights or fails the ONNX checker.
@@ -54,10 +57,9 @@ def read_model(path: Path | str) -> onnx.ModelProto:
         raise RLFlowError(
             f"{path} is not an ONNX file: {error}. Pass a model that torch.onnx.export wrote, or a name of the zoo"
         ) from error
-    try:
-        onnx.checker.check_model(str(path))
-    except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
-        raise RLFlowError(f"the ONNX checker refuses {path}: {first_line(error)}") from error
+    model, repairs = check_model(model, path)
+    if repairs:
+        say_once(f"repaired: {'; '.join(repairs)}")
     return model
 
 
@@ -79,11 +81,7 @@ def load_graph(
       RLFlowError: the file or model is invalid, exceeds a limit, or does not fit `shapes` or `keep`.
     """
     if isinstance(source, onnx.ModelProto):
-        model, folder = source, ""
-        try:
-            onnx.checker.check_model(model)
-        except (onnx.checker.ValidationError, ValueError) as error:
-            raise RLFlowError(f"the ONNX checker refuses the model: {first_line(error)}") from error
+        (model, _), folder = check_model(source), ""
     else:
         model, folder = read_model(source), str(Path(source).parent)
     check_declarations(model)
@@ -153,6 +151,8 @@ class _Reader:
         self.nodes: list[Node] = []
         self.notes: list[onnx.NodeProto] = []  # doc strings and metadata of nodes; the only output is the node's id
         self.next_id = 0
+        self.called = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self.scalars: dict[str, np.ndarray] = {}  # what the file holds for ratio and mode of Dropouts
 
     def read(self) -> Graph:
         graph = self.proto.graph
@@ -160,8 +160,10 @@ class _Reader:
         # Before IR version 4 every initialiser had to be listed as an input and could not be overridden.
         overridable = self.proto.ir_version >= 4
         inputs = [v for v in graph.input if overridable or v.name not in initializers]
+        inputs = with_ranks(inputs, self.shapes)
         input_names = {v.name for v in inputs}
         self.load_inner_weights(input_names)
+        self.scalars = known_scalars((t for t in graph.initializer if t.name not in input_names), graph.node)
         symbols = Symbols(inputs, graph.node, check_shapes(inputs, self.shapes))
         bound = [with_sizes(value, symbols) for value in inputs]
         types = self.infer_types(bound)
@@ -414,7 +416,7 @@ class _Reader:
             bodies, subgraph_reads = self.read_bodies(node)
             kept = {a.name: declarations(a) for a in attributes if a.name in graphs_of(node)}
         else:
-            captured = tuple(dict.fromkeys(name for a in attributes for name in _free_names(a)))
+            captured = tuple(dict.fromkeys(name for a in attributes for name in free_names(a)))
             subgraph_reads, kept = tuple((name, self.tensor(name)) for name in captured), {}
         values = ((a.name, kept.get(a.name) or _attribute_value(a, domain)) for a in attributes)
         known = tuple(sorted(pair for pair in values if pair[0] not in dropped))
@@ -424,10 +426,11 @@ class _Reader:
         )
         if constant:
             self.computed_constants.update(outputs)
+        node_id, draws = self.fresh(), any(drawn_by(node, self.called, self.scalars))
         self.nodes.append(
             Node(
-                self.fresh(), node.op_type, domain, tuple(inputs), outputs, known, subgraph_reads, constant,
-                name=node.name, overload=node.overload, body=self.body, bodies=bodies,
+                node_id, node.op_type, domain, tuple(inputs), outputs, known, subgraph_reads, constant,
+                name=node.name, overload=node.overload, body=self.body, bodies=bodies, draw=node_id if draws else 0,
             )
         )
         self.inside[self.body].append(self.nodes[-1])
@@ -468,7 +471,28 @@ class _Reader:
     def infer_types(self, inputs: list[onnx.ValueInfoProto]) -> dict[str, TensorType]:
         """Return tensor name → type from ONNX's inference over the whole model without its large weights.
 
-        `inputs` are the declarations of the inputs with the sizes to use.
+        The shapes that the file declares count only for tensors whose shape inference does not give, because they are
+        often out of date, for example after a change of the batch size.
+
+        Args:
+          inputs: the declarations of the inputs with the sizes to use.
+        """
+        source = self.proto.graph
+        types = self.inferred(inputs, declared=False)
+        # With symbols the declared shapes cannot help: the file's dimension names differ from ours.
+        in_symbols = any(symbolic.is_symbolic(tensor_type(value.type)) for value in inputs) or bool(self.shapes)
+        unknown = (name for node in source.node for name in node.output if types.get(name, _UNKNOWN).shape is None)
+        if not in_symbols and any(unknown):
+            declared = self.inferred(inputs, declared=True)
+            types |= {name: kind for name, kind in declared.items() if types.get(name, _UNKNOWN).shape is None}
+        return types
+
+    def inferred(self, inputs: list[onnx.ValueInfoProto], declared: bool) -> dict[str, TensorType]:
+        """Return tensor name → type from one run of ONNX's inference.
+
+        Args:
+          inputs: the declarations of the inputs with the sizes to use.
+          declared: True to let the inference use the shapes that the file declares for other tensors.
         """
         light = onnx.ModelProto()
         light.CopyFrom(_without_graph(self.proto))
@@ -476,8 +500,7 @@ class _Reader:
         graph, source = light.graph, self.proto.graph
         graph.name = source.name
         graph.node.extend(source.node)
-        in_symbols = any(symbolic.is_symbolic(tensor_type(value.type)) for value in inputs) or bool(self.shapes)
-        graph.output.extend(map(_without_shape, source.output) if in_symbols else source.output)
+        graph.output.extend(source.output if declared else map(_without_shape, source.output))
         names = {value.name for value in inputs}
         graph.input.extend(inputs)
         for tensor in source.initializer:
@@ -487,8 +510,7 @@ class _Reader:
                 graph.initializer.append(tensor)
             else:
                 graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-        if not in_symbols:
-            # The exporter's types can help. With symbols they cannot: the file's dimension names differ from ours.
+        if declared:
             graph.value_info.extend(source.value_info)
         try:
             graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
@@ -498,6 +520,9 @@ class _Reader:
         values = [*graph.output, *graph.value_info, *graph.input]
         types = {value.name: tensor_type(value.type) for value in values}
         return {name: kind for name, kind in types.items() if kind is not None}
+
+
+_UNKNOWN = TensorType(onnx.TensorProto.UNDEFINED, None)
 
 
 def _without_shape(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
@@ -578,21 +603,6 @@ def _attribute_value(attribute: onnx.AttributeProto, domain: str):
     if domain and value == []:  # Without a schema, the element type of an empty list is unknown.
         return Opaque(attribute.SerializeToString(deterministic=True))
     return tuple(value) if attribute.type in (kinds.INTS, kinds.FLOATS, kinds.STRINGS) else value
-
-
-def _free_names(attribute: onnx.AttributeProto) -> list[str]:
-    """Return the names of outer tensors that the subgraphs in an attribute read."""
-    graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
-    names: dict[str, None] = {}
-    for graph in graphs:
-        defined = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-        defined |= {t.values.name for t in graph.sparse_initializer}
-        for node in graph.node:
-            inner = [name for a in node.attribute for name in _free_names(a)]
-            names.update((name, None) for name in (*node.input, *inner) if name and name not in defined)
-            defined.update(node.output)
-        names.update((v.name, None) for v in graph.output if v.name not in defined)
-    return list(names)
 
 
 def _inner_tensors(nodes) -> Iterator[onnx.TensorProto]:

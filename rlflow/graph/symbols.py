@@ -8,7 +8,7 @@ key-value cache) is at least 0, since the first call of such a model passes an e
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
@@ -142,9 +142,35 @@ def bind_shapes(inputs, shapes: Mapping[str, object]) -> list[onnx.ValueInfoProt
     Raises:
       RLFlowError: `shapes` does not fit the inputs or leaves a size open; the message names the missing sizes.
     """
+    inputs = with_ranks(inputs, shapes)
     symbols = Symbols(inputs, (), check_shapes(inputs, shapes))
     _refuse_open_sizes(inputs, symbols)
     return [with_sizes(value, symbols) for value in inputs]
+
+
+def with_ranks(
+    inputs: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, object]
+) -> list[onnx.ValueInfoProto]:
+    """Return the declared inputs; an input without a declared rank gets the sizes that the user gave for its axes.
+
+    Args:
+      inputs: ValueInfoProtos.
+      shapes: symbol → size, or input → sizes of its axes.
+    """
+    result = []
+    for value in inputs:
+        sizes = shapes.get(value.name)
+        if _has_no_rank(value) and isinstance(sizes, Sequence) and all(0 <= size < MAX_NUMBER for size in sizes):
+            ranked = onnx.ValueInfoProto()
+            ranked.CopyFrom(value)
+            ranked.type.CopyFrom(type_proto(TensorType(value.type.tensor_type.elem_type, tuple(sizes))))
+            value = ranked
+        result.append(value)
+    return result
+
+
+def _has_no_rank(value: onnx.ValueInfoProto) -> bool:
+    return value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
 
 
 def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
@@ -166,9 +192,10 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
             raise RLFlowError(f"--shape gives '{name}' a size that is too large for a tensor: {max(sizes)}")
     names, written = {value.name for value in inputs}, _written(inputs)
     for value in inputs:
-        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+        if _has_no_rank(value):
             raise RLFlowError(
-                f"input '{value.name}' has no declared rank; export the model again with declared input shapes"
+                f"input '{value.name}' has no declared rank. Give the sizes of its axes, which the result then "
+                f"requires, for example --shape {shlex.quote(f'{value.name}=1x128')} --fix"
             )
         if value.name in shapes:
             dims = value.type.tensor_type.shape.dim

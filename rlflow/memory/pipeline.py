@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
@@ -36,6 +37,7 @@ from rlflow.graph.ir import ABSENT
 from rlflow.graph.onnx_reader import load_graph, model_files
 from rlflow.graph.onnx_runtime import Setup, machine
 from rlflow.graph.onnx_writer import save_graph, with_shape
+from rlflow.graph.random_numbers import Draws
 from rlflow.graph.typical import Shapes, input_shapes, load_at
 from rlflow.memory.allocation import plan, priority_order, problem_of
 from rlflow.memory.cost import FRACTIONS, MemoryCost
@@ -197,7 +199,7 @@ def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list
         raise RLFlowError("this ONNX Runtime does not run the reordered file in the simulated order; not written")
     sides = ((model.source, Setup()), (model.path, setup))
     if not same_bits(sides, model.inputs, threads):
-        raise RLFlowError("the reordered file gives other bits than the model, which may draw at random; not written")
+        raise RLFlowError("the reordered file gives other bits than the model; not written")
     return simulated
 
 
@@ -531,6 +533,7 @@ def improve(
         measured = measure_setups(model, written, threads, seconds, bar)
     best = choose_setup(measured, slowdown / 100)
     setup = SETUPS[best.setup]._replace(as_written=written)
+    draws = Draws(onnx.load(before.original, load_external_data=False))
     results = {
         "written": written, "nodes": model.problem.n, "unknown_sizes": model.unknown,
         "sizes": model.sizes, "bytes": sizes, "usual_peaks": sorted(map(before.peak, before.usual)),
@@ -540,6 +543,7 @@ def improve(
         "proved": sizes["peak"] == ordered.bound,
         "rows": [row._asdict() for row in measured], "setup": best.setup,
         "this_processor_only": written and is_blocked(model.path),
+        "drawn": draws.outputs, "compared": bool(draws.others),
     }  # fmt: skip
     if not written:
         return Improved(results, model, None, None, setup)

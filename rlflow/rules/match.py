@@ -202,7 +202,9 @@ class Attempt:
 
     def accepts(self, op: Op, node: Node) -> bool:
         """Return True if operator, domain and attributes of a node fit a pattern, and bind the pattern's attributes."""
-        if node.op != op.op or node.domain != op.domain or node.captured or node.id in self.matched.values():
+        if node.op != op.op or node.domain != op.domain or node.captured or node.draw:
+            return False
+        if node.id in self.matched.values():
             return False
         if node.body != self.graph.nodes[next(iter(self.matched.values()), node.id)].body:
             return False  # A rewrite never moves an operator into a body or out of it.

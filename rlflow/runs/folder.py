@@ -91,9 +91,7 @@ class RunFolder:
                 source = specs.fetch(config.model, config.seed, path)
                 config = _with_given_sizes(config, source)
                 task, spec = task_of(config), specs.of(config, source)
-                spec.make_task()
-                if config.task.name == "rewriting":
-                    _ = spec.feeds
+                spec.check()
                 digest = file_hash(*specs.files(source))
                 write_json(
                     identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task}

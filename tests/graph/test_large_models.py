@@ -152,8 +152,10 @@ def test_two_models_are_compared_one_after_the_other(sessions):
 # -- files -----------------------------------------------------------------------------------------
 
 
-def with_weights_outside(folder: Path, value: float, name: str = "m", location: str = "w.bin") -> Path:
-    """y = x + w, the weight (3,000 × value) in a file of its own, and a shape in another."""
+def with_weights_outside(
+    folder: Path, value: float, name: str = "m", location: str = "w.bin", smallest: int = 0
+) -> Path:
+    """y = x + w, the weight (3,000 × value) in a file of its own, like all tensors of at least `smallest` bytes."""
     w, shape = np.full(3000, value, np.float32), np.array([2, 1500], np.int64)
     nodes = [helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Reshape", ["a", "shape"], ["y"])]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3000])
@@ -163,7 +165,7 @@ def with_weights_outside(folder: Path, value: float, name: str = "m", location: 
         helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
     )
     folder.mkdir(exist_ok=True)
-    onnx.save(model, folder / f"{name}.onnx", save_as_external_data=True, location=location, size_threshold=0)
+    onnx.save(model, folder / f"{name}.onnx", save_as_external_data=True, location=location, size_threshold=smallest)
     return folder / f"{name}.onnx"
 
 
@@ -230,17 +232,17 @@ def test_a_copy_that_is_refused_leaves_an_earlier_one_as_it_was(tmp_path):
 
 
 def test_a_run_notices_that_weights_outside_the_file_have_changed(tmp_path):
-    source = with_weights_outside(tmp_path / "m", 1.0)
+    source = with_weights_outside(tmp_path / "m", 1.0, smallest=1024)
     for _ in range(2):
         RunFolder.open(tmp_path / "run", str(source), overrides=["cost.name=analytic"])
-    with_weights_outside(tmp_path / "m", 2.0)
+    with_weights_outside(tmp_path / "m", 2.0, smallest=1024)
     with pytest.raises(RLFlowError, match="has changed since"):
         RunFolder.open(tmp_path / "run", str(source), overrides=["cost.name=analytic"])
 
 
 @pytest.mark.parametrize("out, lost", [("m.onnx", "m.onnx"), ("b.onnx", "b.onnx.data")])
 def test_no_file_of_the_model_itself_is_overwritten(tmp_path, capsys, out, lost):
-    source = with_weights_outside(tmp_path / "m", 1.0, location="b.onnx.data")
+    source = with_weights_outside(tmp_path / "m", 1.0, location="b.onnx.data", smallest=1024)
     before = [path.read_bytes() for path in model_files(source)]
     (tmp_path / "receipt.json").write_text("{}")
     for command in (["optimise", source, *TINY], ["replay", tmp_path / "receipt.json", "--model", source]):

@@ -506,5 +506,5 @@ def test_what_the_checker_refuses_is_refused(name, as_file, tmp_path):
 def test_an_input_without_a_rank_is_refused():
     bad = model("g (float[2] x) => (float[2] y) { y = Neg(x) }")
     bad.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(RLFlowError, match="'shape' of 'type' is required"):
+    with pytest.raises(RLFlowError, match="input 'x' has no declared rank. .* --shape x=1x128 --fix"):
         load_graph(bad)

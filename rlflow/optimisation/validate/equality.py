@@ -25,7 +25,7 @@ from rlflow.optimisation.validate.findings import Finding, Findings
 from rlflow.optimisation.validate.inputs import InputSet, Others, ladders, ordinary_inputs, special_inputs
 from rlflow.optimisation.validate.numerics import Expected, precise_runs
 from rlflow.optimisation.validate.onnx_model import Model
-from rlflow.optimisation.validate.structure import interface, kept_weights, structure
+from rlflow.optimisation.validate.structure import interface, kept_draws, kept_weights, structure
 from rlflow.rules.language import RuleSet
 
 ONE_BY_ONE = 64  # largest number of rewrites that are tried in order; more are bisected, as each trial makes a session
@@ -137,6 +137,7 @@ class Comparison:
         threads: int = 1, optimise: bool = True, fix: bool = False, feeds: Feeds | None = None,
     ):  # fmt: skip
         self.shapes, self.fix, self.tolerance, self.left = shapes or {}, fix, tolerance, Model.read(original)
+        self.left = self.left.with_ranks(self.shapes)
         self.seeds, ports = seeds, self.left.interface
         first, *more = self.sizes = typical_sizes(ports, self.shapes)
         self.feeds = feeds or tried_feeds(self.left.source, (), self.shapes, threads, self.left.proto)
@@ -203,6 +204,7 @@ class Comparison:
             return result
         result.findings += structure(self.left, right)
         is_model = result.ok
+        result.findings += kept_draws(self.left, right)
         result.findings += interface(self.left, right, self.shapes if self.fix else {})
         if self.feeds.refused is not None:
             only = f"only {len(self.feeds.given)} given input set" + "s" * (len(self.feeds.given) > 1)

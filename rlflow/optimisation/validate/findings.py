@@ -1,6 +1,6 @@
 """Findings: the results of a validation's checks, and texts about them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
@@ -139,6 +139,11 @@ def notes_text(findings: Sequence[Mapping]) -> str:
       findings: findings as dictionaries. Files of earlier versions lack the key `note`.
     """
     return ", ".join(dict.fromkeys(filter(None, (finding.get("note") for finding in findings))))
+
+
+def not_comparable(outputs: Iterable[str]) -> str:
+    """Return a text that says why outputs, which depend on random numbers, are not compared."""
+    return f"{', '.join(outputs)} cannot be compared: the model draws random numbers"
 
 
 def fixed_text(findings: Sequence[Mapping]) -> str:

@@ -23,7 +23,7 @@ import onnx
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_runtime import run
 from rlflow.graph.typical import sizes_text
-from rlflow.optimisation.validate.findings import Finding
+from rlflow.optimisation.validate.findings import Finding, not_comparable
 from rlflow.optimisation.validate.inputs import PATIENCE, InputSet, Others, elsewhere, nudged
 from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_half, is_low, widened, widened_arrays
 
@@ -93,9 +93,13 @@ class Slot:
 
 
 def slots_of(model: Model) -> list[Slot]:
-    """Return one slot per output of the model, then one slot per output that a saturating operator makes."""
-    slots = [Slot(name, name) for name in model.outputs]
-    return slots + list(filter(None, (_before_saturation(model.proto, name) for name in model.outputs)))
+    """Return one slot per output of the model, then one slot per output that a saturating operator makes.
+
+    Outputs that depend on random numbers, which the model draws, have no slot.
+    """
+    names = model.draws.others
+    slots = [Slot(name, name) for name in names]
+    return slots + list(filter(None, (_before_saturation(model.proto, name) for name in names)))
 
 
 class Precise:
@@ -183,6 +187,8 @@ class Expected:
 
     Attributes:
       slots: the tensors to compare.
+      drawn: the outputs that are not compared because they depend on random numbers.
+      draws: the names of the operators that draw these numbers.
       sets: (inputs, expected value of each slot) pairs.
       elsewhere: assignments symbol → size that the user did not name and at which the original runs.
     """
@@ -206,6 +212,7 @@ class Expected:
         self.tolerance, self.threads, self.optimise = tolerance, threads, optimise
         self.precise = precise if tolerance else None  # tolerance 0 requires equality bit for bit
         self.slots = slots_of(model)
+        self.drawn, self.draws = model.draws.outputs, model.draws.text
         running = model.session_with([slot.tensor for slot in self.slots], threads, optimise)
         self.sets = [(given, self.ordinary(running, given)) for given in ordinary]
         scales = [
@@ -227,7 +234,7 @@ class Expected:
             if result is not None:
                 self.sets.append(result)
                 self.elsewhere.append(sizes)
-            else:
+            elif self.slots:
                 left_out = InputSet(sizes_text(sizes), {}, sizes)
                 self.sets.append((left_out, [Wanted(None, 0.0, why_not=why_not)] * len(self.slots)))
 
@@ -301,6 +308,9 @@ class Expected:
         return (replace(finding, optimised=self.optimise) for finding in self._against(candidate))
 
     def _against(self, candidate: Model) -> Iterator[Finding]:
+        for name in self.drawn:
+            text = f"output '{name}' cannot be compared, because the model draws random numbers ({self.draws})"
+            yield replace(_not_compared(text), note=not_comparable(self.drawn))
         compared, theirs = [], []  # positions in `slots`; the slots of the candidate
         for position, slot in enumerate(self.slots):
             if slot.output not in candidate.outputs:
@@ -323,7 +333,7 @@ class Expected:
             yield Finding("structure", False, str(error))
             return
         runs: dict[str, bool] = {}  # sizes → whether the candidate runs on all inputs of this size
-        for given, wanted in self.sets if theirs else ():  # ONNX Runtime reads an empty list as all outputs
+        for given, wanted in self.sets:
             if given.sizes and not candidate.takes({name: array.shape for name, array in given.arrays.items()}):
                 continue  # the interface fixed a size
             ran, findings = self._on(given, wanted, running, compared, theirs)
@@ -350,7 +360,7 @@ class Expected:
           (True if the candidate ran, False if it failed, None if it was not run; the findings).
         """
         name = f"{given.name}, optimised" if self.optimise else given.name
-        if all(each.value is None for each in wanted):
+        if wanted and all(each.value is None for each in wanted):
             return None, [_not_compared(f"{name}: nothing was compared: {wanted[0].why_not}")]
         try:
             values = _run(running, given.arrays, theirs)
@@ -403,7 +413,9 @@ def _comparable(value: object, other: object) -> bool:
 
 
 def _run(running, arrays: dict[str, np.ndarray], slots: Sequence[Slot]) -> list[object]:
-    values = run(running, arrays, [slot.tensor for slot in slots])
+    values = run(running, arrays, [slot.tensor for slot in slots] or None)
+    if not slots:
+        return []  # The run shows that the model runs. Its outputs are not compared.
     return [slot.seen(value) for slot, value in zip(slots, values, strict=True)]
 
 

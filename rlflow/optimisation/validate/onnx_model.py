@@ -11,20 +11,23 @@ Runtime computes in integers. Where this rounds a sum the other way, an output d
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
+from rlflow.graph.random_numbers import Draws
+from rlflow.graph.repairs import check_model, refusal
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
-from rlflow.graph.symbols import Symbols
+from rlflow.graph.symbols import Symbols, with_ranks
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,13 @@ class Model:
 
     @property
     def outputs(self) -> list[str]:
-        return [value.name for value in self.proto.graph.output]
+        """The names of the outputs; a name that the model declares twice appears once."""
+        return list(dict.fromkeys(value.name for value in self.proto.graph.output))
+
+    @cached_property
+    def draws(self) -> Draws:
+        """The operators that draw random numbers, and the tensors that depend on them."""
+        return Draws(self.proto)
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
@@ -70,6 +79,20 @@ class Model:
         symbols = Symbols(self.inputs, graph.node, {}).least
         return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(graph.output), {}, {}, symbols=symbols)
 
+    def with_ranks(self, shapes: Mapping[str, object]) -> "Model":
+        """Return the model with the given sizes of its inputs that declare no rank; it is otherwise the same.
+
+        Args:
+          shapes: symbol or input → sizes.
+        """
+        ranked, known = onnx.ModelProto(), with_ranks(self.proto.graph.input, shapes)
+        if list(self.proto.graph.input) == known:
+            return self
+        ranked.CopyFrom(self.proto)
+        del ranked.graph.input[:]
+        ranked.graph.input.extend(known)
+        return replace(self, proto=ranked)
+
     def graph(self) -> Graph | None:
         """Return the model as a `Graph` with symbolic sizes; None if RLFlow cannot read the model."""
         try:
@@ -80,15 +103,17 @@ class Model:
     def refusal(self, full: bool) -> str | None:
         """Return the error message of the ONNX checker; None if the checker accepts the model.
 
+        Parts that ONNX Runtime does not need, such as shapes of outputs, may be missing (`repairs.check_model`).
+
         Args:
-          full: True to check the results of shape inference too.
+          full: True to check the results of shape inference too; then no part may be missing.
         """
+        if full:
+            return refusal(self.proto, self.source if self.folder else None, lenient=False, full=True)
         try:
-            onnx.checker.check_model(str(self.source) if self.folder else self.source, full_check=full)
-        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            return first_line(error)
-        except (ValueError, EncodeError, RuntimeError) as error:  # a model above 2 GB
-            return first_line(error)
+            check_model(self.proto, self.source if self.folder else None)
+        except RLFlowError as error:
+            return str(error)
         return None
 
     def empty_tensors(self) -> list[str]:

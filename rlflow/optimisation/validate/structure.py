@@ -27,6 +27,24 @@ def structure(left: Model, right: Model) -> Iterator[Finding]:
         yield Finding("structure", False, f"tensor '{empty[0]}' has no elements, unlike all tensors of the original")
 
 
+def kept_draws(left: Model, right: Model) -> Iterator[Finding]:
+    """Check that the candidate draws random numbers as often as the original, by the same operators.
+
+    Args:
+      left: the original.
+      right: the candidate.
+    """
+    ours, theirs = left.draws.counts, right.draws.counts
+    if ours or theirs:
+        kept = f"the candidate draws as often as the original: {_counted(ours)}"
+        changed = f"the original draws random numbers by {_counted(ours)}, the candidate by {_counted(theirs)}"
+        yield Finding("structure", ours == theirs, kept if ours == theirs else changed)
+
+
+def _counted(draws: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {op}" for op, count in sorted(draws.items())) or "nothing"
+
+
 def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Finding]:
     """Check that no float weight of the candidate is a damaged copy of the original's weight of the same name.
 

@@ -265,8 +265,10 @@ class EGraph:
 
 def _key(node: Node, inputs: Iterable[int], outputs: Iterable[int]) -> tuple:
     """Return a key that is equal for operators with the same computation, the same inputs and the same set of outputs.
+
+    Two operators that draw random numbers have different keys.
     """
-    return node.key(), tuple(inputs), node.captured, tuple(c != ABSENT for c in outputs)
+    return node.key(), tuple(inputs), node.captured, tuple(c != ABSENT for c in outputs), node.draw
 
 
 def _present(tensors: Iterable[int]) -> Iterable[int]:

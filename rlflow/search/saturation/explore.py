@@ -118,7 +118,7 @@ class ClassAttempt(Attempt):
             yield attempt, last
 
     def accepts(self, op: Op, node: Node) -> bool:
-        if node.op != op.op or node.domain != op.domain or node.captured:
+        if node.op != op.op or node.domain != op.domain or node.captured or node.draw:
             return False
         if not supported(op.op, op.domain, self.graph.opset(op.domain)):
             return False

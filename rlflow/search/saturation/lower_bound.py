@@ -205,7 +205,8 @@ def _bound_of(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds:
     """
     choices = extraction_options(egraph, task.cost)
     best_ps = graph_cost(task.cost, best).runtime_ps
-    wanted = [c for c in egraph.outputs if c not in egraph.inputs and not egraph.is_constant(c)]
+    drawn = [c for node in egraph.nodes.values() if node.draw for c in node.outputs if c != ABSENT]
+    wanted = [c for c in (*egraph.outputs, *drawn) if c not in egraph.inputs and not egraph.is_constant(c)]
     bound, choice = extract(choices, wanted, best_ps, seconds)
     if choice is not None:
         built = graph_of(egraph, [option.node for option in choice], task.graph)
