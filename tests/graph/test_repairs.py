@@ -25,11 +25,11 @@ REPAIRED = {  # what a script did to the model → what the repair says
 ACCEPTED = (symbols.without_type, symbols.old_ir, symbols.stale)  # nothing is repaired, and the file keeps it
 
 
-def in_onnxruntime(model: onnx.ModelProto) -> list:
+def in_onnxruntime(model: onnx.ModelProto, given=X) -> list:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     running = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return running.run(None, X)
+    return running.run(None, given)
 
 
 def test_a_model_that_onnx_runtime_runs_is_read_and_computes_the_same():
@@ -58,6 +58,13 @@ def test_the_last_of_two_opsets_counts_as_in_onnx_runtime():
     model.opset_import.append(helper.make_opsetid("ai.onnx", 11))  # ReduceSum has `axes` as an attribute until 12
     assert load_graph(model).opset("") == 11
     assert np.allclose(in_onnxruntime(model)[1], X["x"].sum(1, keepdims=True), atol=1e-5)
+
+
+def test_a_function_has_the_opset_of_the_model_as_in_onnx_runtime():
+    called = symbols.chain((2, 4, 16), (2, 4, 16), symbols.CALL, functions=[symbols.function(11, "Softmax")])
+    assert len(check_model(called)[1]) == 1
+    after, given = to_model(load_graph(called)), {"x": np.random.default_rng(2).normal(size=(2, 4, 16)).astype("f")}
+    np.testing.assert_array_equal(*in_onnxruntime(called, given), *in_onnxruntime(after, given))
 
 
 def test_an_output_that_is_named_twice_stays_so():
