@@ -48,7 +48,7 @@ def test_a_model_runs_with_and_without_optimisations_or_is_refused(monkeypatch):
 
 
 def test_a_refusal_says_what_to_do():
-    with pytest.raises(RLFlowError, match="no.where:Nope.*--custom-ops LIB.so"):
+    with pytest.raises(RLFlowError, match="Nope of the domain 'no.where'.*--custom-ops LIB.so"):
         check(UNKNOWN)
     with pytest.raises(RLFlowError, match=r"fails on drawn inputs \(x \[4, 16\]\).*--inputs DATA.npz.*--shape"):
         check(FAILS)
@@ -66,10 +66,10 @@ def test_a_slow_trial_is_stated_and_a_very_slow_one_runs_once(monkeypatch, capsy
 def test_a_refused_model_leaves_no_folder(tmp_path):
     source = tmp_path / "m.onnx"
     source.write_bytes(UNKNOWN.SerializeToString())
-    with pytest.raises(RLFlowError, match="no.where:Nope"):
+    with pytest.raises(RLFlowError, match="Nope of the domain"):
         RunFolder.open(tmp_path / "run", str(source), overrides=["cost.name=analytic"])
     assert not (tmp_path / "run").exists()
     for model in (source, UNKNOWN):
-        with pytest.raises(RLFlowError, match="no.where:Nope"):
+        with pytest.raises(RLFlowError, match="Nope of the domain"):
             rlflow.load_task(model, cost="analytic")
     assert np.isfinite(rlflow.load_task(FINE, cost="analytic").initial.runtime_ms)
