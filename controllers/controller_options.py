@@ -1,5 +1,6 @@
 """Options of the controllers and of their training. Imports no TensorFlow, so that a config can be read without it."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -9,6 +10,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.options import check, groups_from, option, options_from, read
 from rlflow.common.registry import Registry
 from rlflow.common.task import Observes
+from rlflow.env import MEASURED
 from rlflow.search import AnnealingOptions, BeamOptions
 
 CONFIGS = Registry(
@@ -24,6 +26,8 @@ CONFIGS = Registry(
     },
 )
 
+ON_REAL_GRAPH = {"controller.train_on": ("real",)}
+
 
 @dataclass(frozen=True)
 class IterationOptions:
@@ -37,6 +41,7 @@ class IterationOptions:
     interactions: int = option(
         10_000,
         "largest number of real steps in all iterations together, including `collect`; each step counts once",
+        used_if={"iterations.count": range(2, sys.maxsize)},
     )
 
 
@@ -59,11 +64,13 @@ class ControllerOptions:
         choices=("dream", "real"),
     )  # fmt: skip
     interactions: int = option(
-        10_000, "real: largest number of real steps in all environments and evaluations together"
-    )
+        10_000, "real: largest number of real steps in all environments and evaluations together",
+        used_if=ON_REAL_GRAPH,
+    )  # fmt: skip
     measurement_seconds: float | None = option(
-        None, "real: largest number of seconds of measurement (env.reward=measured), each graph once; null: no limit"
-    )
+        None, "real: largest number of seconds of measurement (env.reward=measured), each graph once; null: no limit",
+        used_if=ON_REAL_GRAPH | MEASURED,
+    )  # fmt: skip
 
 
 class LearnerConfig:
@@ -110,10 +117,11 @@ class CMAESConfig(LearnerConfig):
         "linear", "priorities (one for each match class), linear (in z and h) or mlp (one hidden layer)",
         choices=("priorities", "linear", "mlp"),
     )  # fmt: skip
-    hidden: int = option(16, "mlp: hidden units")
+    hidden: int = option(16, "mlp: hidden units", used_if={"policy": ("mlp",)})
     priorities_first: int = option(
-        20, "linear, mlp: first generations, which search priorities; the others continue from their best", at_least=0
-    )
+        20, "linear, mlp: first generations, which search priorities; the others continue from their best", at_least=0,
+        used_if={"policy": ("linear", "mlp")},
+    )  # fmt: skip
     sigma0: float = option(0.1, "standard deviation of the weights in the first generation; initial scores lie in ±1")
     full_covariance: int = option(100, "largest number of weights with learned covariances; above, only variances")
     evaluate_every: int = option(5, "generations between two evaluations of the mean and the best individual")
@@ -141,8 +149,8 @@ class PPOConfig(LearnerConfig):
     greedy_prior: float = option(
         5.0,
         "match-classes: initial logit by which a match class of medium median reward exceeds NO-OP",
-        at_least=0,
-    )
+        at_least=0, used_if={"policy": ("match-classes",)},
+    )  # fmt: skip
     updates: int = option(60, "number of updates")
     envs: int = option(32, "number of parallel environments")
     steps: int = option(64, "steps of each environment between two updates")
@@ -159,7 +167,9 @@ class PPOConfig(LearnerConfig):
     value_weight: float = option(0.5, "weight of the squared error of the value head", at_least=0)
     max_gradient_norm: float = option(0.5, "largest global norm of a gradient")
     hidden: int = option(128, "units of the two hidden layers; two-stage: also of the location head")
-    embedding: int = option(32, "two-stage: size of the rule embedding in the location head")
+    embedding: int = option(
+        32, "two-stage: size of the rule embedding in the location head", used_if={"policy": ("two-stage",)}
+    )
     evaluate_every: int = option(5, "updates between evaluations (and checkpoints); divides `updates`")
     evaluation_dreams: int = option(8, "episodes of a greedy evaluation; the policy of the best mean return is kept")
     max_steps: int = option(200, "steps after which an evaluation episode is truncated")
@@ -210,7 +220,9 @@ class XRLflowConfig(LearnerConfig):
         "each (one head scores every candidate) or flattened (the paper's: one layer for all candidates, concatenated)",
         choices=("each", "flattened"),
     )
-    padding: int = option(500, "flattened: number of candidates that can be chosen, the first ones")
+    padding: int = option(
+        500, "flattened: number of candidates that can be chosen, the first ones", used_if={"head": ("flattened",)}
+    )
     gains: bool = option(
         False,
         "each: the estimated gain of each candidate is observed, and the initial policy draws among the candidates "

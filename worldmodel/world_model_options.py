@@ -1,5 +1,6 @@
 """Options of the world models, of their training and of the dream: common options, and options of each world model."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -7,6 +8,8 @@ from typing import ClassVar
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import check, option, options_of
 from rlflow.common.registry import Registry
+
+ABOVE_0 = range(1, sys.maxsize)
 
 CONFIGS = Registry(
     "world model",
@@ -102,7 +105,10 @@ class MDNRNNConfig(WorldModelConfig):
         "whose loss reaches it) or untrained (the paper's)",
         choices=("trained", "joint", "untrained"),
     )
-    encoder_steps: int = option(400, "gradient steps of the encoder (offline, trained)", at_least=0)
+    encoder_steps: int = option(
+        400, "gradient steps of the encoder (offline, trained)", at_least=0,
+        used_if={"encoder": ("trained",), "world_model.mode": ("offline",)},
+    )  # fmt: skip
     steps: int = option(600, "gradient steps of the MDN-RNN (paper: 5,000; online: of both)")
     batch_graphs: int = option(16, "graphs in an encoder mini-batch")
     batch_episodes: int = option(10, "episodes in an MDN-RNN mini-batch (paper: 10)")
@@ -114,7 +120,9 @@ class MDNRNNConfig(WorldModelConfig):
     final_learning_rate: float = option(0.00001, "learning rate at the end of each phase", at_least=0)
     decay_power: float = option(2.0, "power of the polynomial decay between the two (paper: 2)", at_least=0)
     gradient_clip: float = option(1.0, "largest global norm of a gradient")
-    evaluate_every: int = option(50, "steps between two evaluations of the held-out loss, if patience is not 0")
+    evaluate_every: int = option(
+        50, "steps between two evaluations of the held-out loss, if patience is not 0", used_if={"patience": ABOVE_0}
+    )
     patience: int = option(
         0,
         "evaluations without a better held-out loss before the training stops and keeps the best weights; 0: never",
@@ -194,6 +202,11 @@ class GraphMDNConfig(WorldModelConfig):
         return self.match_networks * self.match_steps + self.node_steps
 
 
+IN_DREAMS = {"controller.train_on": ("dream",)}
+MIXTURES = ("mdn-rnn", "graph-mdn")  # world models that predict a mixture, whose randomness the temperature scales
+SAMPLING = ("ppo", "cma-es", "random")  # controllers that sample dreams; the planner searches the most likely outcomes
+
+
 @dataclass(frozen=True)
 class DreamOptions:
     """The dream that controllers learn in.
@@ -202,18 +215,22 @@ class DreamOptions:
     """
 
     temperatures: tuple[float, ...] = option(
-        (1.0,), "temperatures of the dream; one controller is trained at each", at_least=0, distinct=True
-    )
+        (1.0,), "temperatures of the dream; one controller is trained at each", at_least=0, distinct=True,
+        used_if=IN_DREAMS | {"world_model.name": MIXTURES, "controller.name": SAMPLING},
+    )  # fmt: skip
     max_steps: int = option(
-        100, "steps after which a dream is truncated; 20 is better if the world model's errors accumulate (mdn-rnn)"
-    )
+        100, "steps after which a dream is truncated; 20 is better if the world model's errors accumulate (mdn-rnn)",
+        used_if=IN_DREAMS,
+    )  # fmt: skip
     uncertainty_limit: float | None = option(
         0.25,
         "a step with a higher uncertainty ends the dream without its positive reward (edits: 1 unknown effect, 0.5 "
         "effect by analogy with nodes of unknown cost, 0.25 known effect in a new neighbourhood); null: no limit",
-        at_least=0,
+        at_least=0, used_if=IN_DREAMS,
+    )  # fmt: skip
+    uncertainty_penalty: float = option(
+        0.0, "reward subtracted per unit of uncertainty of a step", at_least=0, used_if=IN_DREAMS
     )
-    uncertainty_penalty: float = option(0.0, "reward subtracted per unit of uncertainty of a step", at_least=0)
 
 
 COMMON = tuple(options_of(WorldModelConfig))

@@ -18,7 +18,9 @@ from controllers.stages import one_shot
 from controllers.stages.acting import evaluate
 from controllers.stages.parts import (
     as_seen,
+    check_has_rewrites,
     check_single_moves,
+    check_temperatures,
     controller_folder,
     controllers_environment,
     dream_options,
@@ -240,6 +242,7 @@ def learn(run, result=None) -> dict:
 def collect(run) -> dict:
     """Run the stage `collect`: play random episodes of the real environment and store them."""
     one_shot.refuse(run, "collect")
+    check_has_rewrites(run)
     options = run.config.collect
 
     def work() -> dict:
@@ -258,6 +261,7 @@ def collect(run) -> dict:
 def train_world_model(run) -> dict:
     """Run the stage `train-wm`: train the world model once, or in several iterations (controllers/iterations.py)."""
     one_shot.refuse(run, "train-wm")
+    check_has_rewrites(run)
     spec, config, options = run.spec, run.config, run.config.iterations
 
     def stream(batch: int, first: int) -> Iterator:
@@ -292,6 +296,9 @@ def train_controller(run) -> dict:
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.train_controller(run)
+    check_temperatures(run.config)
+    if not run.config.controller.xrlflow.also:  # the other models may have rewrites
+        check_has_rewrites(run)
     config, model = run.config, world_model_of(run)
 
     def work() -> dict:

@@ -42,10 +42,40 @@ def check_names(config) -> None:
         raise RLFlowError(f"dream.temperatures holds {twice[0]} twice; one controller is trained for each temperature")
     if config.optimise.learn:
         controller_config(config)  # reports a wrong option before any search begins
+        check_temperatures(config)
     if config.iterations.count > 1 and config.world_model.mode == "online":
         raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
     if config.iterations.count > 1 and config.controller.train_on == "real":
         raise RLFlowError("in iterations controllers learn in the dream: controller.train_on=dream")
+
+
+def check_temperatures(config) -> None:
+    """Raise RLFlowError if several controllers would be trained that are equal, since no temperature has an effect."""
+    from worldmodel.world_model_options import MIXTURES
+
+    count, world_model, name = len(config.dream.temperatures), config.world_model.name, config.controller.name
+    if count == 1:
+        return
+    if config.controller.train_on == "real":
+        raise RLFlowError("the real graph has no temperature: pass a single dream.temperatures, or train_on=dream")
+    if name == "planner":
+        raise RLFlowError(
+            f"the planner follows the most likely outcomes, so {count} dream.temperatures would give equal plans. Pass "
+            "one temperature, or controller.name=ppo"
+        )
+    if world_model not in MIXTURES:
+        raise RLFlowError(
+            f"the world model '{world_model}' has no mixture for a temperature to scale, so {count} dream.temperatures "
+            f"would train equal controllers. Pass one temperature, or world_model.name={' or '.join(MIXTURES)}"
+        )
+
+
+def check_has_rewrites(run) -> None:
+    """Raise RLFlowError if no rule applies to the run's model, so that there is nothing to learn."""
+    if not run.task.initial.counts.any():
+        raise RLFlowError(
+            f"nothing to learn: no rewrite applies to {run.config.model}. Use another model or other rules (env.rules)"
+        )
 
 
 def check_installed(who: str, needs: Sequence[str]) -> None:

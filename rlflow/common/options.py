@@ -15,7 +15,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 
@@ -36,6 +36,8 @@ class Option:
       at_most: largest allowed number.
       choices: the allowed values; () allows all values.
       distinct: True if a list must not be empty and must not repeat an element.
+      used_if: other option → the values of that option with which this option has an effect; a name without a dot is
+        an option of the same group. {} if the option always has an effect.
     """
 
     kind: type
@@ -47,6 +49,7 @@ class Option:
     at_most: float
     choices: tuple[str, ...]
     distinct: bool
+    used_if: Mapping[str, Container]
 
     def error_of(self, value) -> str | None:
         """Return what is wrong with a value, as a text after the option's name ("must be above 0, not -1"), or None."""
@@ -86,15 +89,19 @@ def option(
     at_most: float = math.inf,
     choices: tuple[str, ...] = (),
     distinct: bool = False,
+    used_if: Mapping[str, Container] | None = None,
 ):
     """Return a dataclass field that declares an option.
 
     Args:
       default: default value.
       help: one line for configs/default.yaml and `--help`.
-      at_least, at_most, choices, distinct: see `Option`.
+      at_least, at_most, choices, distinct, used_if: see `Option`.
     """
-    declared = {"help": help, "at_least": at_least, "at_most": at_most, "choices": choices, "distinct": distinct}
+    declared = {
+        "help": help, "at_least": at_least, "at_most": at_most, "choices": choices, "distinct": distinct,
+        "used_if": used_if or {},
+    }  # fmt: skip
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata={"option": declared | {"default": default}})
     return field(default=default, metadata={"option": declared | {"default": default}})

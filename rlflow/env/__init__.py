@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rlflow.common.options import option
 
+COMBINED, MEASURED = {"env.reward": ("combined",)}, {"env.reward": ("measured",)}  # rewards with options of their own
 SINGLE, BATCHED = MOVES = ("single", "batched")
 
 
@@ -43,18 +44,23 @@ class EnvOptions:
         "`edits` refuses combined and measured, because it predicts only estimated runtimes",
     )
     alpha: float = option(
-        0.8, "weight of the runtime in `combined`; the best of the paper's grid (section 4.3)", at_least=0
-    )
-    beta: float = option(0.2, "weight of the memory accesses in `combined`", at_least=0)
+        0.8, "weight of the runtime in `combined`; the best of the paper's grid (section 4.3)", at_least=0,
+        used_if=COMBINED,
+    )  # fmt: skip
+    beta: float = option(0.2, "weight of the memory accesses in `combined`", at_least=0, used_if=COMBINED)
     measure_every: int | None = option(
         5,
         "steps between two measurements of `measured` (N of X-RLflow); the end of an episode is always measured; "
         "null: only the end",
+        used_if=MEASURED,
     )
     unmeasured_reward: float = option(
-        0.0, "reward of `measured` for a step that is not measured (0.1 in X-RLflow's code)", at_least=0
+        0.0, "reward of `measured` for a step that is not measured (0.1 in X-RLflow's code)", at_least=0,
+        used_if=MEASURED,
+    )  # fmt: skip
+    measure_seconds: float = option(
+        0.5, "seconds of the runs of one measurement, without the creation of sessions", used_if=MEASURED
     )
-    measure_seconds: float = option(0.5, "seconds of the runs of one measurement, without the creation of sessions")
     measure_limit: float = option(
-        60.0, "seconds after which an unfinished measurement is given up; its step then earns 0"
+        60.0, "seconds after which an unfinished measurement is given up; its step then earns 0", used_if=MEASURED
     )

@@ -21,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from rlflow.common.errors import RLFlowError, nearest
 from rlflow.common.messages import say_once
-from rlflow.common.options import check_group, plain_number, plain_shapes
+from rlflow.common.options import check_group, options_of, plain_number, plain_shapes
 from rlflow.common.system import usable_cores
 from rlflow.common.task import Reward, State
 from rlflow.costs import COSTS, CostOptions
@@ -105,8 +105,9 @@ class EnvSpec(EnvOptions):
         COSTS.check(self.cost)
         if not isinstance(self.fix, bool):
             raise RLFlowError(f"'fix' is a bool, not {self.fix!r}")
-        for name in ("rules", "only_rules", "skip_rules", "keep"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, declared in options_of(EnvOptions).items():
+            if declared.many:
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "custom_ops", tuple(map(os.fspath, self.custom_ops)))
         if self.threads is None:
             # The number is set here, so that a process with another number of cores uses the same number of threads.

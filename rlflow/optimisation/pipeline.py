@@ -114,7 +114,10 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
     try:
         with stoppable(budget.stop_seconds):
             results["search"] = run.stage("search", search)
-            if options.learn:
+            learns = options.learn and run.task.initial.counts.any()
+            if options.learn and not learns:
+                say("nothing to learn: no rewrite applies to the model, so no controller is trained")
+            if learns:
                 results |= learn(run, best)
             else:
                 results["eval"] = run.stage("eval", lambda: _compare_and_deliver(run, best, budget))

@@ -16,11 +16,12 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, remove_abandoned, write_bytes, write_json, write_text
-from rlflow.common.messages import ROOT, command
+from rlflow.common.messages import ROOT, command, say
 from rlflow.common.system import lock, usable_cores
 from rlflow.common.task import ONE_SHOT, Observes, Task, TaskSpec
 from rlflow.graph.feeds import Feeds
 from rlflow.runs.config import kind_of, load_config, other_groups
+from rlflow.runs.effects import given_options, without_effect
 from rlflow.tasks import TASKS
 
 PACKAGES = (
@@ -82,6 +83,8 @@ class RunFolder:
             raise RLFlowError("no model: pass --model with a zoo name or the path of an ONNX file")
         if check is not None:
             check(config)
+        for line in without_effect(config, given_options(files, overrides)):
+            say(line)
         identity, specs = path / "model.json", TASKS.get(config.task.name)
         if identity.exists():
             source = _same_model(path, read_json(identity), config, task_of(config))

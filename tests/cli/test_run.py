@@ -1,6 +1,7 @@
 """The command line from end to end, with tiny budgets."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -219,11 +220,13 @@ def test_other_controllers_in_the_same_folder(by_hand, tmp_path, capsys, kind):
 # -- online, no gain, external weights ------------------------------------------------------------
 
 
-def plain_model(folder: Path, external: bool = False) -> Path:
-    """y = x·W, on which no rule applies."""
+def plain_model(folder: Path, external: bool = False, rewritable: bool = False) -> Path:
+    """y = x·W, on which no rule applies; if `rewritable`, y = -relu(x·W), which no rule makes faster."""
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 40]) for name in "xy")
     w = onnx.numpy_helper.from_array(np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32), "w")
-    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "plain", [x], [y], [w])
+    steps = [("MatMul", ["x", "w"], "a"), ("Relu", ["a"], "b"), ("Neg", ["b"], "y")] if rewritable else []
+    nodes = [onnx.helper.make_node(op, read, [made]) for op, read, made in steps or [("MatMul", ["x", "w"], "y")]]
+    graph = onnx.helper.make_graph(nodes, "plain", [x], [y], [w])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     folder.mkdir(exist_ok=True)
     onnx.save(model, folder / "plain.onnx", save_as_external_data=external, location="weights.bin", size_threshold=0)
@@ -266,10 +269,46 @@ def test_without_learning_a_model_without_gain_comes_back_with_its_weights(tmp_p
     assert (out.parent / "weights.bin").read_bytes() == (source.parent / "weights.bin").read_bytes()
 
 
+def test_a_model_without_rewrites_has_nothing_to_learn(tmp_path, capsys):
+    """Every stage says so and leaves no result; `optimise --learn` returns the original without a training."""
+    source, out, folder = plain_model(tmp_path), tmp_path / "out.onnx", tmp_path / "run"
+    for stage, *more in (["collect"], ["train-wm"], ["train-wm", "world_model.mode=online"], ["train-controller"]):
+        done = in_process(capsys, stage, "--run", folder, "--model", source, *TINY, *more)
+        assert done.error == (
+            f"nothing to learn: no rewrite applies to {source}. Use another model or other rules (env.rules)"
+        )
+        assert not (folder / f"{stage}.json").exists() and not (folder / "episodes").exists()
+    done = in_process(
+        capsys, "optimise", source, "--out", out, "--run", tmp_path / "other", "--json", tmp_path / "r.json", "--learn",
+        *TINY,
+    )  # fmt: skip
+    assert done.code == 0 and done.err.count("nothing to learn: no rewrite applies to the model") == 1, done.err
+    assert json.loads((tmp_path / "r.json").read_text()).keys() == {"search", "eval"}
+    assert out.read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["world_model.name=edits"], "'edits' has no mixture for a temperature to scale.* or .*graph-mdn"),
+        (["controller.name=planner"], "the planner follows the most likely outcomes"),
+        (["controller.train_on=real"], "the real graph has no temperature"),
+    ],
+)
+def test_several_temperatures_that_would_train_equal_controllers_are_refused(tmp_path, capsys, options, words):
+    common = *TINY, *options, "dream.temperatures=[0.5,1,2]"
+    for command in (
+        ["train-controller", "--run", tmp_path / "run", "--model", "tiny_squeezenet1_1"],
+        ["optimise", "tiny_squeezenet1_1", "--out", tmp_path / "out.onnx", "--learn"],  # before its searches
+    ):
+        done = in_process(capsys, *command, *common)
+        assert re.search(words, done.error) and "beam" not in done.err
+
+
 @pytest.mark.nightly
 def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path, capsys):
     """Online, without `collect`; the original comes back byte for byte, external weights included."""
-    source, out = plain_model(tmp_path / "in", external=True), tmp_path / "out" / "same.onnx"
+    source, out = plain_model(tmp_path / "in", True, rewritable=True), tmp_path / "out" / "same.onnx"
     done = in_process(
         capsys, "optimise", source, "--out", out, "--run", tmp_path / "run", "--json", tmp_path / "r.json", *TINY,
         "world_model.mode=online", "controller.name=random",
