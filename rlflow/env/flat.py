@@ -22,7 +22,7 @@ class FlatActions(gymnasium.Wrapper):
     """A `StepEnv` whose action is one number, `Discrete(N · L + 1)`, for N action types with at most L choices each.
 
     Action `rule · L + location` is the choice (rule, location), and the last action, N · L, is NO-OP. Observations,
-    rewards and `info` are those of the environment inside. `unwrapped` is that environment, with its `state`.
+    rewards and `info` come unchanged from the environment inside. `unwrapped` is that environment, with its `state`.
 
     Args:
       env: the environment, whose attribute `encoding_spec` has N and L.

@@ -58,7 +58,8 @@ def test_every_condition_names_an_option_and_allows_one_of_its_values():
 
 def test_the_note_is_said_once_when_it_is_given_and_not_again(tmp_path, capsys):
     options = ["cost.name=analytic", "env.measure_every=3"]
-    RunFolder.open(tmp_path / "run", "tiny_squeezenet1_1", overrides=options)
+    with RunFolder.open(tmp_path / "run", "tiny_squeezenet1_1", overrides=options).working():
+        pass  # stores the options
     assert capsys.readouterr().err.count("no effect") == 1
     RunFolder.open(tmp_path / "run")
     assert capsys.readouterr().err == ""
