@@ -15,7 +15,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 
