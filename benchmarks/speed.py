@@ -7,7 +7,8 @@ The page has four tables.
 - *steps*: random play on four models. A step is one rewrite with the action masks and the estimated cost of the new
   graph. The table also has the times of the arrays that a graph network reads, of `env.step` of the Gymnasium
   environment, and of `env.step` with the successor graphs that X-RLflow's agent reads.
-- *growth*: times of a step and of its arrays on chains of residual blocks, with the exponent e of time ~ nodes^e.
+- *growth*: times of loading, the first match, a step, its arrays and a check on models of simple shapes, with the
+  exponent e of time ~ nodes^e. A check makes four sessions of ONNX Runtime; the time of one session is listed, too.
 - *memory*: resident memory after a tenth of a long random walk and at its end.
 - *dreams*: steps per second of many simultaneous dreams, including the PPO policy, and milliseconds of one step of a
   single dream.
@@ -23,8 +24,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
+from benchmarks import shapes
 from benchmarks.record import Record, Table, parser, run
 from benchmarks.shared import number, timed
 from rlflow.common.system import resident_memory
@@ -34,13 +35,16 @@ from rlflow.env.candidates import CandidateEnv
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import session
+from rlflow.optimisation.validate import Comparison
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
 
 MODELS = ("resnet50", "bert_base", "inception_v3", "light_densenet121")
-SIZES = (100, 316, 1000, 3162, 10000)  # approximate numbers of nodes of the chains of residual blocks
-# Steps per episode; channels of the residual blocks; message-passing steps of X-RLflow's network.
-EPISODE, CHANNELS, LAYERS = 50, 8, 5
+SIZES = (100, 300, 1000, 3000, 10000, 30000)  # approximate numbers of nodes of the models of `shapes`
+LARGER = 1000  # smallest size from which the growth is computed; below it, constant times dominate
+STEP_SECONDS, SLOW_SESSION = 30.0, 20.0
+EPISODE, LAYERS = 50, 5  # steps per episode; message-passing steps of X-RLflow's network
 MEMORY_STEPS = 20_000  # steps of the random walk of the table "memory"
 # Model of the dreams; numbers of simultaneous dreams; seconds of each measurement; first steps that do not count.
 DREAMT_MODEL, DREAMS, DREAM_SECONDS, WARM_UPS = "bert_base", (64, 256, 1024), 5.0, 5
@@ -152,36 +156,43 @@ def env_times(env, steps: int) -> dict[str, float]:
     return milliseconds(times)
 
 
-def blocks(nodes: int) -> onnx.ModelProto:
-    """Return a model with a chain of nodes // 8 residual blocks.
+# -- growth ------------------------------------------------------------------------------------------
 
-    A block has eight nodes: three convolutions, a batch normalisation, two ReLUs and two additions.
+
+def size_times(shape: str, nodes: int, steps: int) -> dict:
+    """Measure how long it takes to load, match, rewrite and check a model of `benchmarks.shapes`.
+
+    Args:
+        shape: a key of `shapes.MODELS`.
+        nodes: approximate number of nodes.
+        steps: largest number of timed steps; at most STEP_SECONDS are spent on them.
+
+    Returns:
+        "nodes": number of nodes. Milliseconds: "load" of the graph; "first", until the matches of the initial state are
+            known; "step", median of a rewrite with action masks and cost; "arrays", median of the observation arrays of
+            a new state; "session", making one session of ONNX Runtime; "check" of the unchanged model against itself,
+            which makes four sessions, or None if a session takes longer than SLOW_SESSION seconds.
     """
-    rng, made, weights, x = np.random.default_rng(0), [], [], "x"
-
-    def weight(name: str, *shape: int) -> str:
-        values = np.abs(rng.standard_normal(shape).astype(np.float32)) * 0.1 + 0.1
-        weights.append(helper.make_tensor(name, TensorProto.FLOAT, shape, values))
-        return name
-
-    def node(op: str, name: str, *inputs: str) -> str:
-        made.append(helper.make_node(op, inputs, [name]))
-        return name
-
-    for k in range(nodes // 8):
-        first = node("Conv", f"a{k}", x, weight(f"a{k}.w", CHANNELS, CHANNELS, 1, 1))
-        scales = [weight(f"n{k}.{i}", CHANNELS) for i in range(4)]
-        hidden = node("Relu", f"r{k}", node("BatchNormalization", f"n{k}", first, *scales))
-        both = [node("Conv", f"{b}{k}", hidden, weight(f"{b}{k}.w", CHANNELS, CHANNELS, 1, 1)) for b in "bc"]
-        x = node("Relu", f"y{k}", node("Add", f"t{k}", node("Add", f"s{k}", *both), x))
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, CHANNELS, 4, 4]) for name in ("x", x)]
-    graph = helper.make_graph(made, "blocks", ends[:1], ends[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-def size_times(nodes: int, steps: int) -> dict:
-    """Return `step_times` of a chain of residual blocks with about `nodes` nodes."""
-    return step_times(blocks(nodes), steps)
+    model = shapes.MODELS[shape](nodes)
+    result: dict = {"shape": shape}
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        onnx.save(model, path)
+        result["load"] = 1e3 * timed(lambda: load_graph(path))
+        graph = load_graph(path)
+        task = Task(graph, load_rules(), AnalyticCost())
+        result |= {"nodes": len(graph.nodes), "first": 1e3 * timed(lambda: task.initial.counts)}
+        stepping, arrays, began = [], [], time.perf_counter()
+        for state, seconds in walk(task, steps, 0):
+            stepping.append(seconds)
+            arrays.append(timed(state.arrays))
+            if time.perf_counter() - began > STEP_SECONDS:
+                break
+        result |= {"step": milliseconds(stepping)["median"], "arrays": milliseconds(arrays)["median"]}
+        result["session"] = 1e3 * timed(lambda: session(path, 1))
+        slow = result["session"] > 1e3 * SLOW_SESSION
+        result["check"] = None if slow else 1e3 * timed(lambda: Comparison(path, (0,), 1e-3).against(path))
+    return result
 
 
 # -- dreams ------------------------------------------------------------------------------------------
@@ -239,7 +250,7 @@ def tables(models: dict[str, dict], sizes: dict[str, dict], dreams: dict[str, di
 
     Args:
         models: model → result of `model_times`.
-        sizes: name of a chain of residual blocks → result of `size_times`.
+        sizes: name of a shape and number of nodes, such as "chain-1000" → result of `size_times`.
         dreams: world model → result of `dream_times`.
     """
     steps, memory = [], []
@@ -249,12 +260,13 @@ def tables(models: dict[str, dict], sizes: dict[str, dict], dreams: dict[str, di
         steps.append([name, one["nodes"], *times, *medians, number(one["first"], 0)])
         early, late = one["memory"]
         memory.append([name, number(early / 1e6, 0), number(late / 1e6, 0), f"{100 * (late / early - 1):+.1f} %"])
-    growth = [[what, *(number(one[what]["median"]) for one in sizes.values())] for what in ("step", "arrays")]
-    if len(sizes) > 1:
-        for row in growth:
-            points = [(np.log(one["nodes"]), np.log(one[row[0]]["median"])) for one in sizes.values()]
-            row.append(number(statistics.linear_regression(*zip(*points, strict=True)).slope))
-    exponent = ["exponent"] * (len(sizes) > 1)
+    growth = []
+    for shape in dict.fromkeys(one["shape"] for one in sizes.values()):
+        of_shape = [sizes.get(f"{shape}-{nodes}", {}) for nodes in SIZES]
+        for what in ("load", "first", "step", "arrays", "check", "session"):
+            times = [(one.get("nodes", 0), one.get(what)) for one in of_shape]
+            shown = ["–" if time is None else number(time, 1 if time < 100 else 0) for _, time in times]
+            growth.append([shape, what, *shown, growth_exponent(times)])
     rates = []
     for kind, one in dreams.items():
         single = number(one["single"]["median"]), number(one["single"]["p99"])
@@ -264,12 +276,22 @@ def tables(models: dict[str, dict], sizes: dict[str, dict], dreams: dict[str, di
             ["model", "nodes", "step, median, ms", "99 %", "arrays", "Gymnasium", "with candidates", "first state, ms"],
             steps,
         ),
-        "growth": Table(["median, ms", *(f"{one['nodes']:,} nodes" for one in sizes.values()), *exponent], growth),
+        "growth": Table(["model", "ms", *(f"about {nodes:,} nodes" for nodes in SIZES), "exponent"], growth),
         "memory": Table(["model", f"MB after {MEMORY_STEPS // 10:,} steps", f"{MEMORY_STEPS:,}", "growth"], memory),
         "dreams": Table(
             ["world model", *(f"{count} dreams, steps/s" for count in DREAMS), "one step, median, ms", "99 %"], rates
         ),
     }  # fmt: skip
+
+
+def growth_exponent(times: list[tuple[int, float | None]]) -> str:
+    """Return the exponent e of time ~ nodes^e by least squares, on the models of at least LARGER nodes.
+
+    Args:
+        times: number of nodes and milliseconds of each model; None for a time that was not measured.
+    """
+    points = [(np.log(nodes), np.log(time)) for nodes, time in times if time is not None and nodes >= 0.9 * LARGER]
+    return number(statistics.linear_regression(*zip(*points, strict=True)).slope) if len(points) > 1 else "–"
 
 
 def main() -> int:
@@ -278,7 +300,9 @@ def main() -> int:
     parsed = arguments.parse_args()
     record = Record("speed", parsed)
     models = record.all_parts({name: (model_times, name, parsed.steps) for name in MODELS})
-    sizes = record.all_parts({f"{nodes}-nodes": (size_times, nodes, parsed.steps) for nodes in SIZES})
+    sizes = record.all_parts(
+        {f"{shape}-{nodes}": (size_times, shape, nodes, parsed.steps) for shape in shapes.MODELS for nodes in SIZES}
+    )
     dreams = record.all_parts({f"dreams-{kind}": (dream_times, kind) for kind in ("graph-mdn", "mdn-rnn", "edits")})
     record.publish(tables(models, sizes, {key.removeprefix("dreams-"): one for key, one in dreams.items()}))
     return record.status

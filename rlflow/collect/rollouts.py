@@ -20,7 +20,7 @@ from rlflow.collect.episodes import Episode, read_episodes, read_shard, with_sha
 from rlflow.collect.executors import Job, Workers
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
-from rlflow.common.task import CompoundState, LocalState, Reward, State, Task, TaskSpec, single_steps, valid_actions
+from rlflow.common.task import CompoundState, LocalState, Reward, State, Task, TaskSpec, valid_actions
 from rlflow.env.batched import start_of
 from rlflow.env.rewards import begin
 from rlflow.env.state import RewriteState
@@ -53,10 +53,10 @@ def play_random(
         if not len(valid):
             break
         xfer_id, location = draw_action(valid, spec.n_rules, rng, by_rule)
-        before, steps = state, [((xfer_id, location), states[-1])]
+        steps = [((xfer_id, location), states[-1])]
         if xfer_id != spec.n_rules:
             state = state.apply(xfer_id, location)
-            steps = single_steps(before, state) if isinstance(state, CompoundState) else [((xfer_id, location), state)]
+            steps = state.steps() if isinstance(state, CompoundState) else [((xfer_id, location), state)]
         for action, after in islice(steps, max_steps - len(actions)):
             actions.append(action)
             states.append(after)

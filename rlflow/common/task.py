@@ -195,6 +195,13 @@ class CompoundState(Protocol):
     def choices(self, match: Match) -> Sequence[Match]:
         """Return the single choices that a match stands for, as matches of `single`."""
 
+    def steps(self) -> Iterator[tuple[tuple[int, int], LocalState]]:
+        """Make the choices in `made` one after the other.
+
+        Yields:
+          ((sort, index) of a single choice, the single state that the choice leads to).
+        """
+
     def start_replay(self) -> "CompoundReplay":
         """Return a translator from single choices, the first of them made in this state, to compound matches."""
 
@@ -224,22 +231,6 @@ class CompoundReplay(Protocol):
 
     def record_choice(self, choice: Match) -> None:
         """Record that this single choice is made, so that the search continues with the next one of the sequence."""
-
-
-def single_steps(before: CompoundState, after: CompoundState) -> Iterator[tuple[tuple[int, int], LocalState]]:
-    """Apply the single choices that one compound match stands for.
-
-    Args:
-      before: a compound state.
-      after: the compound state that one match of `before` leads to.
-
-    Yields:
-      ((sort, index) of a single choice, the single state that the choice leads to).
-    """
-    state = before.single
-    for action in after.actions:
-        state = state.apply(*action)
-        yield action, state
 
 
 class Evaluation(NamedTuple):

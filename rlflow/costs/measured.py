@@ -110,6 +110,7 @@ def measure(
     memory: bool = True,
     setups: tuple[Setup, Setup] = (Setup(), Setup()),
     feeds: Feeds | None = None,
+    whole_seconds: float = math.inf,
 ) -> dict:
     """Measure the end-to-end latency of two models on this machine, with all of ONNX Runtime's optimisations.
 
@@ -128,6 +129,7 @@ def measure(
       memory: also measure `run_memory` of both models at the largest size, which takes about a second for each.
       setups: session options of the original and of the candidate.
       feeds: the inputs of the original; None to draw them.
+      whole_seconds: time after which no further session is made but for the first two pairs; the interval is then wide.
 
     Returns:
       a JSON-able mapping:
@@ -155,7 +157,7 @@ def measure(
     within = seconds / (SESSION_PAIR * session_pairs * len(inputs))
     times: list[list[np.ndarray]] = []  # for each session and each size, run times in seconds, [pairs, 2]
     calm: list[bool | None] = []
-    stopped = "all sessions measured"
+    stopped, end = "all sessions measured", time.monotonic() + whole_seconds
     for done in range(1, session_pairs + 1):
         for first in range(SESSION_PAIR):
             made = runs_of(sides, list(inputs.values()), threads, within, first)
@@ -166,6 +168,10 @@ def measure(
             if all(each.is_clear for each in (ratio, *there)) and done < session_pairs:
                 stopped = "the interval is clear"
                 break
+        elif time.monotonic() >= end:
+            ratio, there = _ratios(times, seed)
+            stopped = "making sessions takes too long"
+            break
     at = {}
     for name, one_size, here in zip(inputs, zip(*times, strict=True), there, strict=True):
         at[name] = _figures(1e3 * np.median(np.concatenate(one_size), axis=0), here)

@@ -10,7 +10,7 @@ The moves of one rule are numbered by decreasing number of matches. `BatchedStat
 rewrites.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -169,13 +169,15 @@ class BatchedState(LocalState):
     @cached_property
     def actions(self) -> tuple[tuple[int, int], ...]:
         """(xfer_id, location) of each single rewrite that the last move made; computed on first access."""
-        result, state = [], self.single_before
+        return tuple([action for action, _ in self.steps()])
+
+    def steps(self) -> Iterator[tuple[tuple[int, int], RewriteState]]:
+        state = self.single_before
         for match in self.made:
             location = state.table.location_of(match)
             if location is not None:  # None if an earlier rewrite of the move removed the match
-                result.append((match.xfer_id, location))
                 state = state.follow(match)
-        return tuple(result)
+                yield (match.xfer_id, location), state
 
     @cached_property
     def _groups(self) -> tuple[dict[int, int], dict[int, tuple[Match, tuple]], dict[int, Move]]:

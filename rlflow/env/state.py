@@ -5,7 +5,7 @@ the Gymnasium environment are built on `RewriteState`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
@@ -82,9 +82,19 @@ class Task:
 
     def forget_costs(self) -> None:
         """Recompute all costs with the current timings. States that were made before this call become invalid."""
+        before = self.__dict__.get("initial")
         for name in ("initial", "original_cost", "initial_totals"):
             self.__dict__.pop(name, None)
-        _ = self.initial
+        if before is not None and "table" in before.__dict__:
+            self.initial.__dict__["table"] = before.table
+
+    def with_current_cost(self, state: "RewriteState") -> "RewriteState":
+        """Return a state with the same graph and matches, whose cost is computed with the current timings."""
+        result = replace(
+            state, graph_cost=GraphCost.of(self.cost, state.graph), _entries_before=(NO_ENTRIES, frozenset())
+        )
+        result.__dict__["table"] = state.table
+        return result
 
     @property
     def cost_is_known(self) -> bool:
@@ -195,7 +205,7 @@ class RewriteState(LocalState):
         return self.table.location(xfer_id, location)
 
     def index_of(self, match: Match) -> int:
-        return list(self.table.of_rule(match.xfer_id)).index(match)
+        return self.table.location_of(match)
 
     def follow(self, match: Match) -> "RewriteState":
         """Return the state after the rewrite at a match, which must be a match of this state (`table`)."""

@@ -14,11 +14,11 @@ comparison depends, the most uncertain one first.
 group. The gains of dependent groups therefore overlap, and their sum is not the whole gain.
 """
 
+import math
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 from rlflow.costs import CostModel, TimeIsUp, graph_cost, graph_spread, timing_until
 from rlflow.costs.measured import Ratio
@@ -30,24 +30,56 @@ from rlflow.rules.apply import match_signature
 from rlflow.rules.match import Match
 from rlflow.rules.segments import Segment
 
+KEPT_EVERY = 64  # number of rewrites between two states that a `Chain` keeps
 
-class Chain(NamedTuple):
+
+class Chain:
     """A repetition of a candidate without some of its rewrites.
 
     Attributes:
       steps: the positions in the candidate of the repeated rewrites.
       actions: the (xfer_id, location) pairs of the repeated rewrites; locations can differ from the candidate's.
-      states: the initial state and the state after each repeated rewrite.
+      objectives: the objective of the initial state and of the state after each repeated rewrite.
+      state: the state after the last repeated rewrite.
     """
 
-    steps: list[int]
-    actions: list[tuple[int, int]]
-    states: list[RewriteState]
+    def __init__(self, initial: RewriteState):
+        self.steps: list[int] = []
+        self.actions: list[tuple[int, int]] = []
+        self.objectives, self.state = [initial.objective], initial
+        self._matches: list[Match] = []
+        self._kept = {0: initial}  # number of rewrites → state; all states would take too much memory
+
+    def add(self, step: int, action: tuple[int, int], match: Match) -> None:
+        """Repeat one rewrite of the candidate.
+
+        Args:
+          step: the position of the rewrite in the candidate.
+          action: the (xfer_id, location) pair of the rewrite in the chain.
+          match: the match of the action in the last state.
+        """
+        self.steps.append(step)
+        self.actions.append(action)
+        self._matches.append(match)
+        self.state = self.state.follow(match)
+        self.objectives.append(self.state.objective)
+        if len(self.steps) % KEPT_EVERY == 0:
+            self._kept[len(self.steps)] = self.state
+
+    def state_after(self, count: int) -> RewriteState:
+        """Return the state after the first `count` repeated rewrites."""
+        if count == len(self.steps):
+            return self.state
+        first = count // KEPT_EVERY * KEPT_EVERY
+        state = self._kept[first]
+        for match in self._matches[first:count]:
+            state = state.follow(match)
+        return state
 
     @property
     def graph(self) -> Graph:
         """The graph of the last state."""
-        return self.states[-1].graph
+        return self.state.graph
 
 
 class Rewrites:
@@ -60,39 +92,51 @@ class Rewrites:
       classes: the match class of each match.
     """
 
-    def __init__(self, task: Task, actions: Sequence[tuple[int, int]]):
+    def __init__(self, task: Task, actions: Sequence[tuple[int, int]], end: float = math.inf):
+        """Follow the actions once.
+
+        Args:
+          task: the rewriting task.
+          actions: the candidate's (xfer_id, location) pairs, valid from the initial state.
+          end: the value of time.monotonic() after which TimeIsUp is raised, here and in `without`.
+        """
         self.task, self.actions = task, [(int(xfer_id), int(location)) for xfer_id, location in actions]
+        self.end = end
         self.matches: list[Match] = []
         self.classes: list[tuple] = []
         self._first_ids: list[int] = []  # first id of the nodes and tensors that each rewrite makes
         state = task.initial
         for xfer_id, location in self.actions:
+            self._ask_the_time()
             match = state.table.location(xfer_id, location)
             self.matches.append(match)
             self.classes.append(match_signature(state.graph, task.rules[xfer_id], match.nodes, match.bindings))
             self._first_ids.append(state.graph.next_id)
             state = state.follow(match)
 
+    def _ask_the_time(self) -> None:
+        if time.monotonic() >= self.end:
+            raise TimeIsUp
+
     def without(self, steps: Container[int]) -> Chain:
         """Repeat the candidate without the rewrites at these positions and without later rewrites that need them.
 
         A later rewrite needs a left-out rewrite if its match, with ids translated, is not in the new state.
         """
-        chain = Chain([], [], [self.task.initial])
+        chain = Chain(self.task.initial)
         now: dict[int, int] = {}  # id of a node or tensor made by a rewrite in the candidate → its id in this chain
         for step, match in enumerate(self.matches):
             if step in steps:
                 continue
-            state = chain.states[-1]
+            self._ask_the_time()
+            state = chain.state
             number = self._same_match(state, match, now)
             if number is None or not state.is_valid(match.xfer_id, number):
                 continue
             here, first = state.table.location(match.xfer_id, number), state.graph.next_id
             if here.plan.n_new == match.plan.n_new:
                 now |= {self._first_ids[step] + k: first + k for k in range(match.plan.n_new)}
-            chain.steps.append(step)
-            chain.actions.append((match.xfer_id, number))
-            chain.states.append(state.follow(here))
+            chain.add(step, (match.xfer_id, number), here)
         return chain
 
     def _same_match(self, state: RewriteState, match: Match, now: dict[int, int]) -> int | None:
@@ -150,20 +194,21 @@ def settle(cost: CostModel, graph: Graph, other: Graph, end: float) -> tuple[int
         cost.time_again(max(spread, key=lambda timing: abs(spread[timing])))
 
 
-def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float, again: bool = True) -> list[tuple[int, int]]:
-    """Take back the groups of rewrites that gain nothing, and return the actions of the other rewrites.
+def pruned(task: Task, candidate: Candidate, seconds: float, again: bool = True) -> Candidate:
+    """Take back the groups of rewrites that gain nothing, and return the candidate with the other rewrites.
 
     Groups are tried in the order of their gain, lowest first, until no group can be taken back or the time is over.
 
     Args:
       task: the rewriting task.
-      actions: the candidate's (xfer_id, location) pairs, valid from the initial state.
+      candidate: the candidate; its actions are valid from the initial state.
       seconds: the time limit.
       again: True to repeat uncertain timings; call `Task.forget_costs` afterwards.
     """
-    end, rewrites, out = time.monotonic() + seconds, Rewrites(task, actions), set()
-    whole = kept = rewrites.without(out)
+    end, out, kept = time.monotonic() + seconds, set(), None
     with suppress(TimeIsUp), timing_until(task.cost, end):
+        rewrites = Rewrites(task, candidate.actions, end)
+        whole = kept = rewrites.without(out)
         settle(task.cost, whole.graph, task.graph, time.monotonic() + seconds / 4 * again)
         before = None
         while kept is not before:
@@ -178,7 +223,7 @@ def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float, again
                     _gains_nothing(task, rest, beside, until) for beside in (kept, whole)
                 ):
                     out, kept = out | group, rest
-    return kept.actions
+    return candidate if kept is None else replace(candidate, actions=kept.actions, state=kept.state)
 
 
 def groups(rewrites: Rewrites, chain: Chain) -> list[set[int]]:
@@ -194,10 +239,10 @@ def groups(rewrites: Rewrites, chain: Chain) -> list[set[int]]:
     """
     alike: dict[tuple, set[int]] = {}
     gains: dict[tuple, int] = {}
-    for step, before, after in zip(chain.steps, chain.states, chain.states[1:], strict=False):
+    for step, before, after in zip(chain.steps, chain.objectives, chain.objectives[1:], strict=False):
         key = rewrites.classes[step]
         alike.setdefault(key, set()).add(step)
-        gains[key] = gains.get(key, 0) + before.objective - after.objective
+        gains[key] = gains.get(key, 0) + before - after
     return [alike[key] for key in sorted(alike, key=gains.__getitem__)]
 
 
@@ -215,16 +260,19 @@ def _gains_nothing(task: Task, rest: Chain, beside: Chain, until: float) -> bool
 
 
 MAX_GROUPS = 25  # largest number of groups in `shares`; the groups of the lowest gain are joined into one
-ESTIMATE_SECONDS = 5.0  # time limit of the estimates of all groups together
+ESTIMATE_SECONDS = 5.0
 OTHERS = "all others"
 
 
-def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
-    """Estimate the gain of each group of rewrites of the delivered candidate, within ESTIMATE_SECONDS.
+def shares(
+    task: Task, delivered: Candidate, seconds: float = ESTIMATE_SECONDS
+) -> list[tuple[dict, RewriteState]]:
+    """Estimate the gain of each group of rewrites of the delivered candidate.
 
     Args:
       task: the rewriting task.
       delivered: the delivered candidate.
+      seconds: the time limit of the estimates of all groups together.
 
     Returns:
       (share, state without the group) pairs, highest gain first. A share is a dictionary: `rule` (its name, or OTHERS
@@ -232,17 +280,15 @@ def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
       the group minus objective with it, in picoseconds), `off_ps` (the uncertainty of this gain) and `measured` (None;
       see `measure_shares`).
     """
-    rewrites, state, result = Rewrites(task, delivered.actions), delivered.state, []
-    few = groups(rewrites, rewrites.without(()))[::-1]
-    if len(few) > MAX_GROUPS:
-        few = [*few[: MAX_GROUPS - 1], set().union(*few[MAX_GROUPS - 1 :])]
-    end = time.monotonic() + ESTIMATE_SECONDS
+    end, state, result = time.monotonic() + seconds, delivered.state, []
     with suppress(TimeIsUp), timing_until(task.cost, end):
+        rewrites = Rewrites(task, delivered.actions, end)
+        few = groups(rewrites, rewrites.without(()))[::-1]
+        if len(few) > MAX_GROUPS:
+            few = [*few[: MAX_GROUPS - 1], set().union(*few[MAX_GROUPS - 1 :])]
         spread = graph_spread(task.cost, state.graph)
         for group in few:
-            if time.monotonic() >= end:
-                break
-            rest = rewrites.without(group).states[-1]
+            rest = rewrites.without(group).state
             rules = {rewrites.actions[step][0] for step in group}
             rule = task.rules[rules.pop()] if len(rules) == 1 else None
             share = {

@@ -14,6 +14,7 @@ options, or with more seconds if its time limit ended it. An interrupted search 
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
@@ -28,7 +29,7 @@ from rlflow.optimisation.budget import Budget, Stop
 from rlflow.optimisation.candidates import Candidate, follow, improvement, measurement_seconds
 from rlflow.optimisation.choice import is_faster
 from rlflow.search import SEARCHES
-from rlflow.search.base import Limits, Search, numbered, run_search
+from rlflow.search.base import Limits, Search, run_search
 
 BEST_SO_FAR_FILE = "best-so-far.json"  # the name of the file of `BestSoFar` in a run folder
 
@@ -57,13 +58,15 @@ class BestSoFar:
         self.task, self.file = task, file
         self.records: dict[str, dict] = read_json(file) if file.exists() else {}
         try:
-            self.recount()
+            self._candidates = {name: self._read(name, record) for name, record in self.records.items()}
         except (KeyError, TypeError, ValueError, AttributeError, RLFlowError) as error:
             raise RLFlowError(f"{file} is damaged ({error}). Delete it to repeat its searches") from error
 
     def recount(self) -> None:
-        """Repeat the actions of all records, so that the states have the current costs of the task."""
-        self._candidates = {name: self._read(name, record) for name, record in self.records.items()}
+        """Compute the costs of all states with the current timings."""
+        self._candidates = {
+            name: replace(one, state=self.task.with_current_cost(one.state)) for name, one in self._candidates.items()
+        }
 
     def _read(self, name: str, record: dict) -> Candidate:
         actions = [(int(xfer_id), int(location)) for xfer_id, location in record["actions"]]
@@ -153,7 +156,7 @@ class Watch:
         began = self.search.seconds
         if self.search.best.objective < self.kept:
             self.kept = self.search.best.objective
-            state, actions = numbered(self.search.start, self.search.best_path)
+            state, actions = self.search.numbered()
             self.best.offer(Candidate(self.name, state, actions, self.search.interactions, began))
         self.bar.set_postfix_str(f"{self.best}, {max(self.left(), 0):.0f} s left", refresh=False)
         self.next_look = self.search.seconds + max(LOOK_EVERY, SPARE * (self.search.seconds - began))
@@ -250,14 +253,15 @@ def _search(
 def until_faster(budget: Budget) -> Callable[[dict], bool]:
     """Return a `go_on` function for `rlflow.optimisation.delivery.deliver` that ends at the first faster candidate.
 
-    The function returns True until one candidate is equal to the original. Afterwards it returns True while no
-    candidate is measured faster and the remaining time of the budget is at least the mean duration of a check.
+    The function returns True while time is left, until one candidate is equal to the original. Afterwards it returns
+    True while no candidate is measured faster and the remaining time of the budget is at least the mean duration of a
+    check.
     """
     began = time.monotonic()
 
     def go_on(result: dict) -> bool:
         if not any(one["equal"] for one in result.values()):
-            return True
+            return budget.left > 0
         checks = sum(one["same_as"] is None for one in result.values())
         one_check = (time.monotonic() - began) / max(checks, 1)
         faster = any(one["measured"] is not None and is_faster(one["measured"]) for one in result.values())

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rlflow.common.system import ALARM, alarm
 
+GRACE = 1 / 10  # time that reports may take after the command's seconds, as a share of these seconds
 SEARCHES = 1 / 2  # share of the command's seconds for the searches if no controller is trained
 
 
@@ -20,11 +21,13 @@ class Budget(NamedTuple):
       stop_seconds: the number of seconds after which `stoppable` stops searching and learning; None if no controller
         is trained.
       end: the value of time.monotonic() at the end of the command.
+      grace: the value of time.monotonic() until which work may go on that the user would miss, such as a report.
     """
 
     search_seconds: float
     stop_seconds: float | None
     end: float
+    grace: float
 
     @classmethod
     def of(cls, seconds: float | None, learn: bool, started: float) -> "Budget":
@@ -36,8 +39,8 @@ class Budget(NamedTuple):
           started: the value of time.monotonic() at the start of the command.
         """
         seconds = seconds or (900.0 if learn else 120.0)
-        end = started + seconds
-        return cls(seconds / 30, 0.9 * seconds, end) if learn else cls(seconds * SEARCHES, None, end)
+        end, grace = started + seconds, started + (1 + GRACE) * seconds
+        return cls(seconds / 30, 0.9 * seconds, end, grace) if learn else cls(seconds * SEARCHES, None, end, grace)
 
     @property
     def left(self) -> float:

@@ -71,7 +71,10 @@ def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[State]:
 
 def follow(task: Task, actions: Sequence[tuple[int, int]]) -> State:
     """Return the state after the last of the actions; the arguments are as for `states_along`."""
-    return states_along(task, actions)[-1]
+    state = task.initial
+    for xfer_id, location in actions:
+        state = state.apply(int(xfer_id), int(location))
+    return state
 
 
 def improvement(before: float, after: float) -> float:

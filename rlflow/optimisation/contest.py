@@ -14,9 +14,11 @@ If the winner is not equal or not faster, the next contender is tried. The measu
 with the timings of this machine. They order the variants of later contests and never decide what is delivered.
 """
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +27,7 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
-from rlflow.costs import graph_cost
+from rlflow.costs import TimeIsUp, graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import at_sizes
 from rlflow.costs.measured import TOGETHER, Ratio, ratio_of, ratios_in_turns
@@ -66,24 +68,21 @@ def pruned_candidates(best: BestSoFar, seconds: float) -> list[Candidate]:
       seconds: the time limit of pruning.
     """
     task, end = best.task, time.monotonic() + seconds
-    apart = different(best.candidates())
-    actions = [candidate.actions for candidate in apart]
-    for number, candidate in enumerate(apart[:MAX_PRUNED]):
-        share = (end - time.monotonic()) / (min(len(apart), MAX_PRUNED) - number)
-        actions[number] = pruned(task, candidate.actions, share)
-    if target_of(task.cost) is None:
+    result = different(best.candidates())
+    several = min(len(result), MAX_PRUNED)
+    for number in range(several):
+        result[number] = pruned(task, result[number], (end - time.monotonic()) / (several - number))
+    if target_of(task.cost) is None and hasattr(task.cost, "time_again"):
         task.forget_costs()
         best.recount()
-    result = [
-        replace(candidate, actions=kept, state=follow(task, kept))
-        for candidate, kept in zip(apart, actions, strict=True)
-    ]
+        result = [replace(one, state=task.with_current_cost(one.state)) for one in result]
     return sorted(result, key=lambda candidate: candidate.state.objective)
 
 
 def contenders(
-    task: Task, candidates: Sequence[Candidate], whole: Sequence[Candidate], measured: Mapping[str, float]
-) -> list[Contender]:
+    task: Task, candidates: Sequence[Candidate], whole: Sequence[Candidate], measured: Mapping[str, float],
+    end: float = math.inf,
+) -> list[Contender]:  # fmt: skip
     """Return the contenders: candidates with different graphs and an estimated gain, most promising first.
 
     The order is: the first candidate, the cheapest one by the roofline, the first one before pruning, the variants of
@@ -94,23 +93,25 @@ def contenders(
       candidates: the candidates after pruning, lowest objective first.
       whole: the same candidates before pruning.
       measured: rule family → the mean latency ratio with / without its rewrites that contests measured on this machine.
+      end: the value of time.monotonic() after which no variant is made.
     """
     first, second = candidates[0], _cheapest_by_roofline(task, candidates)
     before = next(candidate for candidate in whole if candidate.name == first.name)
-    rewrites = Rewrites(task, first.actions)
-    rules = [task.rules[xfer_id] for xfer_id, _ in rewrites.actions]
+    rules = [task.rules[xfer_id] for xfer_id, _ in first.actions]
 
     def variant(steps: set[int], name: str, family: str | None = None) -> Contender:
         rest = rewrites.without(steps)
-        named = replace(first, name=f"{first.name}-{name}", actions=rest.actions, state=rest.states[-1])
+        named = replace(first, name=f"{first.name}-{name}", actions=rest.actions, state=rest.state)
         return Contender(named, family)
 
     left_out = []
-    for family in dict.fromkeys(rule.family for rule in rules):
-        steps = {step for step, rule in enumerate(rules) if rule.family == family}
-        left_out.append(variant(steps, f"{WITHOUT}-{family}", family))
-    fused = {step for step, rule in enumerate(rules) if any(op.domain for op in rule.target_ops)}
-    left_out.append(variant(fused, STANDARD))
+    with suppress(TimeIsUp):
+        rewrites = Rewrites(task, first.actions, end)
+        for family in dict.fromkeys(rule.family for rule in rules):
+            steps = {step for step, rule in enumerate(rules) if rule.family == family}
+            left_out.append(variant(steps, f"{WITHOUT}-{family}", family))
+        fused = {step for step, rule in enumerate(rules) if any(op.domain for op in rule.target_ops)}
+        left_out.append(variant(fused, STANDARD))
     left_out.sort(key=lambda one: (-measured.get(one.without, 1.0), one.candidate.state.objective))
     others = [replace(before, name=f"{first.name}-{WHOLE}"), *candidates[1:]]
     every = [Contender(first), Contender(second), Contender(others[0]), *left_out, *map(Contender, others[1:])]
@@ -139,8 +140,7 @@ def pruned_winner(task: Task, winner: Candidate, seconds: float) -> Candidate:
     """
     if winner.name.endswith(f"-{WHOLE}"):
         return winner
-    actions = pruned(task, winner.actions, seconds, again=False)
-    return replace(winner, actions=actions, state=follow(task, actions))
+    return pruned(task, winner, seconds, again=False)
 
 
 def different(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -224,6 +224,8 @@ def compete(
       end: the value of time.monotonic() at the end of the contest.
       feeds: the inputs of the original.
     """
+    if len(contenders) < 2 or time.monotonic() >= end:
+        return Contest([contender.candidate for contender in contenders], {}, [], [])
     inputs = list(feeds.at(sizes, seed).values())
     competing = list(contenders)[: _affordable_contenders(source, inputs, threads, end)] if len(contenders) > 1 else []
     order, ratios = list(range(len(competing))), [[] for _ in competing]

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import copy_model, save_graph
 from rlflow.graph.typical import inputs_at
-from rlflow.optimisation.ablation import measure_shares, shares
-from rlflow.optimisation.candidates import Candidate, improvement, states_along
+from rlflow.optimisation.ablation import ESTIMATE_SECONDS, measure_shares, shares
+from rlflow.optimisation.candidates import Candidate, improvement
 from rlflow.optimisation.choice import FAULT_REPORT, EvalOptions, choose
 from rlflow.optimisation.receipt import make_receipt, versions
 from rlflow.optimisation.repair import LeftOut, repaired, write_fault_report
@@ -28,6 +28,7 @@ from rlflow.optimisation.validate import Comparison, Findings
 from rlflow.optimisation.validate.findings import Finding
 
 ONE_THREAD = 1 / 3  # share of `measure_seconds` for the measurement with one thread, which is only reported
+SESSIONS_AND_RUNS = 3  # time of a measurement with the making of its sessions, relative to the seconds of its runs
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
 ABLATION_SESSIONS = SESSION_PAIR * MIN_SESSION_PAIRS
 # Runs of each file at each size in one measurement of a share, warm-up included; making a session counts as one run.
@@ -58,7 +59,7 @@ class DeliveryOptions:
 def deliver(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
     shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda result: True,
-    ablation_until: float = -math.inf,
+    end: float = math.inf, grace: float = math.inf,
 ) -> dict:  # fmt: skip
     """Check and measure the candidates, and write the best one with its receipt into the folder.
 
@@ -76,7 +77,9 @@ def deliver(
       families: the rule families of the task for the receipt; an empty list stands for all families.
       go_on: a function that is called before every candidate but the first, with the results so far by name. If it
         returns False, no further candidate is checked.
-      ablation_until: the value of time.monotonic() until which the gain of each group of rewrites may be measured.
+      end: the value of time.monotonic() after which no search for rewrites at fault begins, and the gains of groups of
+        rewrites are not measured.
+      grace: the value of time.monotonic() after which nothing is computed that only reports show.
 
     Returns:
       A JSON-able dictionary.
@@ -95,7 +98,7 @@ def deliver(
     target = target_of(task.cost)
     if target is not None:
         options = replace(options, measure_seconds=0.0)  # latencies of this machine do not hold on the target
-    checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on)
+    checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on, end)
     report = folder / FAULT_REPORT if any(one["left_out"] for one in result.values()) else None
     if report is not None:
         write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
@@ -115,7 +118,9 @@ def deliver(
             one_thread = measure(
                 source, path, 1, seconds, options.sessions, options.seed, sizes, False, feeds=options.feeds
             )
-        groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, ablation_until)
+        groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, end, grace)
+    for one in checked.values():
+        result[one.name]["path_ms"] = list(_runtimes_along(task, one, grace))
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
         "target": target and target.machine, "shares": groups,
@@ -127,7 +132,7 @@ def deliver(
 
 def _check_all(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions, shapes: dict,
-    go_on: Callable[[dict], bool],
+    go_on: Callable[[dict], bool], end: float,
 ) -> tuple[dict[str, Candidate], dict[str, dict]]:  # fmt: skip
     """Check candidates until `go_on` returns False; return name → repaired candidate and name → results of its checks.
 
@@ -147,8 +152,10 @@ def _check_all(
                 checks = {key: result[same][key] for key in CHECKS}
                 candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
             else:
-                comparison = comparison or _comparison(source, options, shapes)
-                candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
+                if comparison is None:
+                    _say_time_of_check(task)
+                    comparison = _comparison(source, options, shapes)
+                candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes, end)
             checked[candidate.name] = candidate
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
             bar.update(1)
@@ -157,13 +164,14 @@ def _check_all(
 
 def _shares(
     task: Task, delivered: Candidate, measured: dict | None, path: Path, options: DeliveryOptions, shapes: dict,
-    until: float,
+    end: float, grace: float,
 ) -> list[dict]:  # fmt: skip
     """Return the gain of each group of rewrites in the delivered file, as `rlflow.optimisation.ablation.shares` does.
 
     The gains are also measured if the file itself was measured and time is left.
     """
-    known, without, sizes = shares(task, delivered), path.with_name("without.onnx"), sizes_to_measure(task, shapes)
+    known = shares(task, delivered, min(ESTIMATE_SECONDS, grace - time.monotonic()))
+    without, sizes = path.with_name("without.onnx"), sizes_to_measure(task, shapes)
 
     def ablation(state: RewriteState, seconds: float) -> dict:
         save_graph(state.graph, without)
@@ -176,9 +184,9 @@ def _shares(
         finally:
             _remove(without)
 
-    if measured is not None and time.monotonic() < until:
+    if measured is not None and time.monotonic() < end < math.inf:
         needed = ABLATION_RUNS * len(sizes) * (measured["original_ms"] + measured["candidate_ms"]) / 1e3
-        measure_shares(known, ablation, needed, until)
+        measure_shares(known, ablation, needed, end)
     return [share for share, _ in known]
 
 
@@ -229,7 +237,7 @@ def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Compari
 
 def _check(
     task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path,
-    options: DeliveryOptions, shapes: dict,
+    options: DeliveryOptions, shapes: dict, end: float,
 ) -> tuple[Candidate, dict]:  # fmt: skip
     """Compare one candidate with the original, repair it if necessary, and measure it.
 
@@ -242,7 +250,7 @@ def _check(
         return comparison.against(path)
 
     try:
-        actions, state, findings, left_out = repaired(task, candidate.actions, compare)
+        actions, state, findings, left_out = repaired(task, candidate.actions, compare, end)
         if left_out:
             candidate = replace(candidate, actions=actions, state=state)
             _say_left_out(candidate.name, left_out)
@@ -251,8 +259,9 @@ def _check(
             try:
                 sizes, seconds = sizes_to_measure(task, shapes), options.measure_seconds
                 measured = measure(
-                    source, path, options.threads, seconds, options.sessions, options.seed, sizes, feeds=options.feeds
-                )
+                    source, path, options.threads, seconds, options.sessions, options.seed, sizes,
+                    feeds=options.feeds, whole_seconds=SESSIONS_AND_RUNS * seconds,
+                )  # fmt: skip
             except RLFlowError as error:  # --exact does not check the model with ONNX Runtime's optimisations
                 findings.findings.append(Finding("structure", False, f"cannot be measured: {error}", optimised=True))
     finally:
@@ -287,6 +296,35 @@ def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:
         say(f"{name}: rewrite {each.step}, {each.rule}{more}, was left out; {whose}: {each.message}")
 
 
+SECONDS_OF_CHECK = 600e-6  # of one check, for each node of the original; ONNX Runtime makes four sessions
+SLOW_CHECK = 2.0  # seconds of a check from which on its expected time is stated
+
+
+def _say_time_of_check(task: Task) -> None:
+    """State the expected time of a long check, because a check that has begun is finished after the time is up."""
+    nodes = len(task.original.nodes)
+    seconds = SECONDS_OF_CHECK * nodes
+    if seconds >= SLOW_CHECK:
+        say(f"the check of {nodes:,} nodes takes about {seconds:.0f} s")
+
+
+def _runtimes_along(task: Task, candidate: Candidate, until: float) -> Iterator[float]:
+    """Yield the estimated runtime of the initial state, and of the state after each action while time is left, in ms.
+
+    Args:
+      task: the rewriting task.
+      candidate: the candidate.
+      until: the value of time.monotonic() until which the actions are repeated; the last state always follows.
+    """
+    state = task.initial
+    for xfer_id, location in candidate.actions:
+        yield state.runtime_ms
+        if time.monotonic() >= until:
+            break
+        state = state.apply(int(xfer_id), int(location))
+    yield candidate.state.runtime_ms
+
+
 def _describe(task: Task, candidate: Candidate) -> dict:
     state, actions = candidate.state, (*task.preparation, *candidate.actions)
     rules: dict[str, int] = {}
@@ -300,7 +338,6 @@ def _describe(task: Task, candidate: Candidate) -> dict:
         "interactions": candidate.interactions,
         "seconds": candidate.seconds,
         "measurement_seconds": candidate.measurement_seconds,
-        "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
     }
 
 

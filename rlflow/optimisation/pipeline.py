@@ -180,19 +180,22 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     """Run the stage `eval` of a run without learning: prune the candidates, hold a contest, deliver the best one."""
     candidates = pruned_candidates(best, PRUNING * budget.left)
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
-        return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget))
+        return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget), end=budget.end, grace=budget.grace)
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
     known = database.families(threads)
-    entered = contenders(run.task, candidates, best.candidates(), known)
-    sizes, end = sizes_to_measure(run.task, dict(run.spec.shapes)), time.monotonic() + CONTEST * budget.left
+    end = time.monotonic() + CONTEST * budget.left
+    entered = contenders(run.task, candidates, best.candidates(), known, end)
+    sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
     contest = compete(run.source, entered, sizes, threads, run.config.seed, end, run.spec.feeds)
     measurements = Measurements(database, threads)
     for candidate, ratio in contest.measured:
         measurements.keep(run.task.original, candidate.state.graph, run.task.sizes, ratio)
     winner, *others = contest.ranked or candidates
-    ranked = different([pruned_winner(run.task, winner, TIDYING), *others, *candidates])[:MAX_CHECKED]
-    seconds, go_on = max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), anytime.until_faster(budget)
-    outcome = _deliver(run, ranked, seconds, go_on=go_on, ablation_until=budget.end)
+    tidying = min(TIDYING, budget.left)
+    ranked = different([pruned_winner(run.task, winner, tidying), *others, *candidates])[:MAX_CHECKED]
+    shortest = min(anytime.SHORT_MEASUREMENT, 2 * (budget.grace - budget.end))
+    seconds, go_on = max(budget.left * 3 / 4, shortest), anytime.until_faster(budget)
+    outcome = _deliver(run, ranked, seconds, go_on=go_on, end=budget.end, grace=budget.grace)
     for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
         database.keep_family(family, threads, *ratio)
     used = {one.without: known[one.without] for one in entered if one.without in known}

@@ -9,6 +9,8 @@ ONNX Runtime is at fault if outputs differ only with its own optimisations. Othe
 rare because rules are proved. `write_fault_report` lists the rewrites at fault, with the error after each.
 """
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +65,10 @@ class Repaired(NamedTuple):
     left_out: list[LeftOut]
 
 
-def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[RewriteState], Findings]) -> Repaired:
+def repaired(
+    task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[RewriteState], Findings],
+    end: float = math.inf,
+) -> Repaired:  # fmt: skip
     """Leave out the rewrites after which the outputs of a candidate differ from the original's.
 
     If reading and writing the original already changes its outputs, all rewrites are left out.
@@ -72,10 +77,14 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
       task: the rewriting task of the original.
       actions: the candidate's rewrites as (xfer_id, location) pairs, valid from the initial state.
       compare: a function that compares the model of a state with the original.
+      end: the value of time.monotonic() after which no comparison begins but the first. If the rewrite at fault is not
+        found until then, the result has the findings of the last comparison of all rewrites.
     """
     repair = _Repair(task, actions)
     chain = repair.without_known_faults()
-    findings = compare(chain.states[-1])
+    findings = compare(chain.state)
+    if not findings.ok and time.monotonic() >= end:
+        return repair.result(findings)
     if chain.steps and not findings.ok and not (as_read := compare(task.initial)).ok:
         repair.keep(0, chain, f"reading and writing the original already changes it: {as_read.failures()[0].message}")
         return repair.result(as_read)
@@ -84,8 +93,10 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
             return repair.result(findings)
         equal, wrong = 0, len(chain.steps)
         while wrong - equal > 1:
+            if time.monotonic() >= end:
+                return repair.result(findings)
             middle = (equal + wrong) // 2
-            result = compare(chain.states[middle])
+            result = compare(chain.state_after(middle))
             equal, wrong, findings = (middle, wrong, findings) if result.ok else (equal, middle, result)
         repair.blame(
             chain.steps[wrong - 1],
@@ -93,10 +104,10 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
             findings.failures()[0].message,
         )
         before, chain = chain, repair.without_known_faults()
-        findings = compare(chain.states[-1])
+        findings = compare(chain.state)
     if not findings.ok:
         repair.keep(equal, before, f"{MAX_FAULTS} rewrites before it were to blame already")
-        findings = compare(repair.chain().states[-1])
+        findings = compare(repair.chain().state)
     return repair.result(findings)
 
 
@@ -117,11 +128,11 @@ class _Repair:
         while True:
             chain = self.chain()
             step = len(chain.steps)
-            while self._known_fault(chain.states[step]):
+            while self._known_fault(chain.state_after(step)):
                 step -= 1  # ends at the original, which has no additional fault
             if step == len(chain.steps):
                 return chain
-            self._leave_out(chain.steps[step], "onnxruntime", self._known_fault(chain.states[step + 1]))
+            self._leave_out(chain.steps[step], "onnxruntime", self._known_fault(chain.state_after(step + 1)))
 
     def _known_fault(self, state: RewriteState) -> str:
         new = known_faults(state.graph, self.task.sizes) - self.known
@@ -159,7 +170,7 @@ class _Repair:
         for step in range(len(self.rewrites.actions)):
             if step not in chain.steps and step not in self.out:
                 self._leave_out(step, "needed", "it needed a rewrite that was left out")
-        return Repaired(chain.actions, chain.states[-1], findings, [self.out[step] for step in sorted(self.out)])
+        return Repaired(chain.actions, chain.state, findings, [self.out[step] for step in sorted(self.out)])
 
 
 def write_fault_report(

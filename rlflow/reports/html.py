@@ -5,6 +5,7 @@ changed. The page is one file without scripts, and needs no network.
 """
 
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -146,6 +147,7 @@ def _rule_item(group: RuleGain) -> Safe:
 
 
 MOODS = {"ok": "good", "FAILED": "bad", "not compared": "faint"}
+TRACE_SECONDS = 3.0  # time for replaying the rewrites of all candidates, which are thousands in the deepest graphs
 STEPS = 1000  # maximum number of rows in a table of steps
 NOTE = (
     "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are "
@@ -164,13 +166,17 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
       task: the task in which these actions are replayed.
     """
     outcome, model = results["eval"], Path(results["model"]).name
-    traces = {name: trace(task, actions) for name, actions in outcome["actions"].items()}
-    best = shown_candidate(outcome)
+    best, end = shown_candidate(outcome), time.monotonic() + TRACE_SECONDS
+    names = sorted(outcome["actions"], key=lambda name: name != best)  # the shown candidate comes first
+    traces = {name: trace(task, outcome["actions"][name], end) for name in names}
     what = change(task.initial, *traces[best])
     others = [_folded_steps(name, steps) for name, (_, steps) in traces.items() if name != best and steps]
     sections = [
         answer(model, outcome, best), at_a_glance(what),
-        _section("Where the gains come from", shares_table(outcome), _gains(best, what.steps)),
+        _section(
+            "Where the gains come from", shares_table(outcome), _gains(best, what.steps),
+            _left_out(len(outcome["actions"][best]), len(what.steps)),
+        ),
         _section("The graph before and after", *pictures(what)) if what.kinds else None,
         _section("How each candidate did", *_candidates(outcome), contest_table(outcome), others),
         _training(results["curves"], outcome),
@@ -181,6 +187,18 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     path = folder / "report.html"
     write_text(path, page(f"RLFlow: {model}", *sections))
     return path
+
+
+def _left_out(rewrites: int, shown: int) -> Safe | None:
+    """Return a sentence for a page that shows only the first rewrites; None if it shows all of them.
+
+    Args:
+      rewrites: number of the candidate's rewrites.
+      shown: number of rewrites that were replayed in time.
+    """
+    if shown == rewrites:
+        return None
+    return tag("p", f"This page shows the first {shown:,} of {rewrites:,} rewrites. The receipt lists all of them.")
 
 
 def shown_candidate(outcome: dict) -> str:

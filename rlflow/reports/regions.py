@@ -6,6 +6,8 @@ the surrounding operators. Each step belongs to exactly one region, so the gains
 gain. Constant operators are folded at export, cost nothing, and are not shown.
 """
 
+import math
+import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -40,20 +42,25 @@ class Step(NamedTuple):
         return self.before_ps - self.after_ps
 
 
-def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState, list[Step]]:
+def trace(
+    task: Task, actions: Iterable[tuple[int, int]], end: float = math.inf
+) -> tuple[RewriteState, list[Step]]:
     """Replay actions from the initial state of a task, and record the effect of each.
 
     Args:
       task: the rewriting task.
       actions: valid (xfer_id, location) pairs, without NO-OP.
+      end: the value of time.monotonic() after which no further action is replayed.
 
     Returns:
-      (the final state, one Step per action).
+      (the state after the last replayed action, one Step per replayed action).
     """
     state, steps = task.initial, []
     makers: dict[int, int] = {}  # node → step that added it
     openers: dict[tuple, int] = {}  # match → step after which it first appeared
     for number, (xfer_id, location) in enumerate(actions):
+        if time.monotonic() >= end:
+            break
         match = state.table.location(int(xfer_id), int(location))
         after = state.follow(match)
         removed = frozenset(n for n in after.graph.changed if n in state.graph.nodes and n not in after.graph.nodes)
@@ -105,12 +112,21 @@ def groups(steps: Sequence[Step]) -> list[list[int]]:
     Returns:
       For each group the numbers of its steps, ascending; the groups are ordered by their first steps.
     """
-    group = list(range(len(steps)))  # step → first step of its group
+    parent = list(range(len(steps)))  # step → an earlier step of its group, or itself
+
+    def first_of(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = number = parent[parent[number]]
+        return number
+
     for number, step in enumerate(steps):
         for need in step.needs:
-            old, new = sorted((group[number], group[need]), reverse=True)
-            group = [new if g == old else g for g in group]
-    return [[n for n, g in enumerate(group) if g == first] for first in sorted(set(group))]
+            new, old = sorted((first_of(number), first_of(need)))
+            parent[old] = new
+    result: dict[int, list[int]] = {}
+    for number in range(len(steps)):
+        result.setdefault(first_of(number), []).append(number)
+    return [result[first] for first in sorted(result)]
 
 
 class RuleGain(NamedTuple):

@@ -16,7 +16,7 @@ table stores for every node the non-local matches that contain the node, to dele
 shape_arithmetic, in one fixed order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -380,9 +380,7 @@ class MatchTable:
             result = at[node_id]
             if rule.symmetric:
                 result = [match for match in result if not is_symmetric_match(self.graph, rule, match.nodes)]
-            if len(result) > 1:
-                result = sorted(result, key=lambda match: [rank[n] for n in match.nodes])
-            yield from result
+            yield from self._in_order(result)
 
     def location(self, xfer_id: int, number: int) -> Match:
         """Return the match of a rule at location `number`."""
@@ -393,10 +391,19 @@ class MatchTable:
 
         The match may come from another graph that rewrites of the same model produced.
         """
-        of_root = self._at[match.xfer_id].get(match.nodes[0], ())
-        if match not in of_root or is_symmetric_match(self.graph, self.rules[match.xfer_id], match.nodes):
+        rule, at, root = self.rules[match.xfer_id], self._at[match.xfer_id], match.nodes[0]
+        if match not in at.get(root, ()) or is_symmetric_match(self.graph, rule, match.nodes):
             return None
-        return list(self.of_rule(match.xfer_id)).index(match)
+        if rule.symmetric:
+            return list(self.of_rule(match.xfer_id)).index(match)
+        moment = self.graph.rank[root]
+        earlier = sum([len(at[node_id]) for node_id in at if self.graph.rank[node_id] < moment])
+        return earlier + self._in_order(at[root]).index(match)
+
+    def _in_order(self, matches: Sequence[Match]) -> Sequence[Match]:
+        """Sort matches with the same first node by the ranks of their other nodes."""
+        rank = self.graph.rank
+        return matches if len(matches) < 2 else sorted(matches, key=lambda match: [rank[n] for n in match.nodes])
 
     def all_matches(self) -> Iterator[Match]:
         """Yield all matches, rule by rule, including the mirror images of matches with symmetric roots."""

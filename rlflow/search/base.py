@@ -9,18 +9,20 @@ is always the cost of its state.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from rlflow.common.system import resident_memory
-from rlflow.common.task import CompoundState, LocalState, Match, StrainedState, single_steps
+from rlflow.common.task import CompoundState, LocalState, Match, StrainedState
 from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
 
 MEMORY_EVERY = 256  # number of rewrites between two readings of the memory in use
+NUMBERING = 0.1  # time after the end of a search for the numbers of its path, relative to the seconds of the search
 Path = tuple[Match, "Path | None"]  # the matches that led to a state, as a linked list with the last match first
 
 
@@ -91,6 +93,8 @@ class Search:
         self.best, self.best_path, self.interactions = start, None, 0
         self.compound = isinstance(start, CompoundState)
         self._clock, self._began, self._progress = clock, clock(), progress
+        self._best_choices = 0  # number of single choices on the best path
+        self._followed = 0  # number of calls of `follow`
         # Not the peak, which would count memory that was freed before the search as available.
         self._memory_at_start = resident_memory()
         self._next_memory_look = 0
@@ -99,6 +103,11 @@ class Search:
     @property
     def seconds(self) -> float:
         return self._clock() - self._began
+
+    def numbered(self) -> tuple[LocalState, list[tuple[int, int]]]:
+        """Return `numbered` of the best path, with at most a little more time than the limit of the search."""
+        until = (1 + NUMBERING) * self.limits.seconds
+        return numbered(self.start, self.best_path, lambda: self.seconds >= until)
 
     def follow(self, state: LocalState, match: Match) -> LocalState:
         """Apply a match, count its rewrites, and return the state that the match leads to.
@@ -111,6 +120,7 @@ class Search:
           LimitReached: a limit is reached.
         """
         self._check()
+        self._followed += 1
         after = state.follow(match)
         rewrites = len(after.made) if hasattr(after, "made") else 1
         self.interactions += rewrites
@@ -137,7 +147,8 @@ class Search:
     def _check(self) -> None:
         if self.interactions >= self.limits.interactions:
             raise LimitReached("interactions")
-        if self.seconds >= self.limits.seconds:
+        # `numbered` repeats the best path choice by choice, which takes long if moves stand for many choices.
+        if self.seconds * (1 + self._best_choices / max(self._followed, 1)) >= self.limits.seconds:
             raise LimitReached("seconds")
         if self.interactions >= self._next_memory_look:
             self._next_memory_look += MEMORY_EVERY
@@ -153,6 +164,11 @@ class Search:
         """
         if state.objective >= self.best.objective:
             return False
+        new, made = 0, path
+        while made is not None and made is not self.best_path:
+            match, made = made
+            new += len(getattr(match, "members", (match,)))
+        self._best_choices = new if made is None else self._best_choices + new
         self.best, self.best_path = state, path
         self.trace.append((self.seconds, self.interactions, state.objective))
         if self._progress is not None:
@@ -190,7 +206,7 @@ def run_search(
     except KeyboardInterrupt:
         stop = "interrupted"
     seconds = search.seconds
-    state, actions = numbered(start, search.best_path)
+    state, actions = search.numbered()
     return SearchResult(state, actions, search.interactions, stop, seconds, search.trace)
 
 
@@ -204,32 +220,70 @@ def uninterrupted(result: SearchResult) -> SearchResult:
     return result
 
 
-def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[tuple[int, int]]]:
+def numbered(
+    start: LocalState, path: "Path | None", time_is_up: Callable[[], bool] = lambda: False
+) -> tuple[LocalState, list[tuple[int, int]]]:
     """Return the single state at the end of a path, and the actions that lead to it.
 
-    If the path returns to an earlier graph of the path, the actions between the two visits are left out.
+    If the path returns to an earlier graph of the path, the actions between the two visits are left out. If the time is
+    up before the end of the path, the result is the cheapest state so far on the path.
 
     Args:
       start: the state at which the path begins.
       path: the matches of the path.
+      time_is_up: a function that is asked after each single choice.
 
     Returns:
       (single state, the (xfer_id, location) pairs that lead from the start to this state).
     """
     first = start.single if isinstance(start, CompoundState) else start
-    state, actions, hashes, detours = first, [], [start.hash], False
+    state, actions, objectives = first, [], [first.objective]
     for action, state in _single_steps_of(start, path):
         actions.append(action)
-        if state.hash in hashes:  # Equal graphs have equal locations, so the later actions stay valid.
-            kept, detours = hashes.index(state.hash), True
-            del actions[kept:], hashes[kept + 1 :]
-        else:
-            hashes.append(state.hash)
-    if detours:  # Tensor names depend on the path, so the state is made again without the detours.
-        state = first
-        for xfer_id, location in actions:
-            state = state.follow(state.match(xfer_id, location))
+        objectives.append(state.objective)
+        if time_is_up():
+            cheapest = min(range(len(objectives)), key=objectives.__getitem__)
+            if cheapest < len(actions):
+                state = _follow(first, actions[:cheapest])
+            return state, actions[:cheapest]
+    shorter = _without_detours(first, actions, objectives)
+    if len(shorter) < len(actions):  # Tensor names depend on the path, so the state is made again without the detours.
+        state, actions = _follow(first, shorter), shorter
     return state, actions
+
+
+def _follow(state: LocalState, actions: Iterable[tuple[int, int]]) -> LocalState:
+    for xfer_id, location in actions:
+        state = state.follow(state.match(xfer_id, location))
+    return state
+
+
+def _without_detours(
+    state: LocalState, actions: Sequence[tuple[int, int]], objectives: Sequence[int]
+) -> Sequence[tuple[int, int]]:
+    """Leave out the actions between two visits of the same graph.
+
+    Args:
+      state: the single state at which the actions begin.
+      actions: (xfer_id, location) pairs.
+      objectives: the objective of this state and of the state after each action. Only states with equal objectives are
+        compared, since hashes take time.
+    """
+    repeated = {objective for objective, times in Counter(objectives).items() if times > 1}
+    if not repeated:
+        return actions
+    kept: list[tuple[int, int]] = []
+    hashes = [state.hash if objectives[0] in repeated else None]
+    for action, objective in zip(actions, objectives[1:], strict=True):
+        state = _follow(state, [action])
+        kept.append(action)
+        visited = state.hash if objective in repeated else None
+        if visited is not None and visited in hashes:  # Equal graphs have equal locations: later actions stay valid.
+            place = hashes.index(visited)
+            del kept[place:], hashes[place + 1 :]
+        else:
+            hashes.append(visited)
+    return kept
 
 
 def matches_of(path: "Path | None") -> list[Match]:
@@ -247,7 +301,7 @@ def _single_steps_of(start: LocalState, path: "Path | None") -> Iterator[tuple[t
     for match in matches_of(path):
         before, state = state, state.follow(match)
         if compound:
-            yield from single_steps(before, state)
+            yield from state.steps()
         else:
             yield (match.xfer_id, before.index_of(match)), state
 

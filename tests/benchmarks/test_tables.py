@@ -79,10 +79,15 @@ def test_an_order_is_proved_if_its_peak_is_the_bound():
 
 
 def test_growth_is_an_exponent():
-    sizes = {str(n): {"nodes": n, **dict.fromkeys(("step", "arrays"), {"median": n / 100})} for n in (100, 1000)}
+    times = {"load": 1, "first": 2, "step": 3, "arrays": 4, "session": 5}
+    sizes = {
+        f"chain-{n}": {"shape": "chain", "nodes": n, "check": None} | {what: k * n / 100 for what, k in times.items()}
+        for n in (100, 1000, 10000)
+    }
     dreams = {"edits": {"rates": {"64": 1e4, "256": 2e4, "1024": 3e4}, "single": {"median": 1, "p99": 2}}}
     tables = speed.tables({}, sizes, dreams)
-    assert rows_of(tables, "growth")[0] == ["step", "1.00", "10.00", "1.00"]
+    assert rows_of(tables, "growth")[1] == ["chain", "first", "2.0", "–", "20.0", "–", "200", "–", "1.00"]
+    assert rows_of(tables, "growth")[4] == ["chain", "check", *"–––––––"]
     assert rows_of(tables, "dreams") == [["edits", "10,000", "20,000", "30,000", "1.00", "2.00"]]
 
 
