@@ -23,7 +23,7 @@ from rlflow.common.messages import say, say_lines, silence
 from rlflow.common.options import plain_number, plain_shapes, setting
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.state import Task
-from rlflow.graph.custom_ops import restored
+from rlflow.graph import custom_ops as custom_operators
 from rlflow.graph.onnx_writer import check_apart, serialised
 from rlflow.optimisation.delivery import copy_with_receipt
 from rlflow.optimisation.pipeline import search_and_deliver
@@ -219,7 +219,8 @@ def optimise(
     try:
         if given := _paths(inputs, folder):
             overrides.append(setting("inputs", given))
-        with restored(), silence() if quiet else nullcontext():
+        with custom_operators.restored(), silence() if quiet else nullcontext():
+            custom_operators.load(custom_ops)
             opened = RunFolder.open(
                 folder, _name(model, folder), (), overrides, plain_shapes(shapes),
                 plain_number(seed), check_names,

@@ -159,7 +159,10 @@ EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onn
 
 
 # Commands that open a model and take --custom-ops.
-OPENING_MODELS = ("optimise", "search", "collect", "validate", "measure", "memory", "bound", "replay", "rules")
+OPENING_MODELS = (
+    "optimise", "search", "collect", "train-wm", "train-controller", "eval", "validate", "measure", "memory", "bound",
+    "replay", "rules", "sweep",
+)  # fmt: skip
 
 
 def ending(lines: Mapping[str, object], *following: object, is_piped: bool = False) -> None:

@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.command import add_command, ending
+from rlflow.cli.command import add_command, add_custom_ops, ending
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable
 from rlflow.common.messages import ROOT, counted
@@ -41,11 +41,13 @@ def add(commands) -> None:
     command = add_command(commands, "sweep", run, TEXT, PAGE, resumes=True)
     command.add_argument("file", metavar="SWEEP.yaml", help="a sweep file, for example one in configs/sweeps/")
     command.add_argument("--run", required=True, metavar="DIR", help="folder of the sweep, for all its files")
+    add_custom_ops(command)
 
 
 def run(parsed) -> dict:
     """Run all trials of a sweep, and write the tables and pages again after every block of trials."""
     from controllers.stages.parts import check_names
+    from rlflow.graph import custom_ops
     from rlflow.runs.sweeps.definition import load_sweep
     from rlflow.runs.sweeps.tables import best, write_tables
     from rlflow.runs.sweeps.trials import run_sweep
@@ -60,7 +62,8 @@ def run(parsed) -> dict:
         results.update(write_tables(folder, options, trials, Path(parsed.file).stem))
         write_parameters(folder / "tensorboard", options, results["rows"])
 
-    run_sweep(options, folder, this_program(), write)
+    libraries = [word for path in custom_ops.loaded() for word in ("--custom-ops", path)]
+    run_sweep(options, folder, this_program(), write, libraries)
     winner = best(options, results["summary"])
     end_with(results["rows"], winner, folder, parsed.file)
     return {"ok": winner is not None and not any(row["state"] == "failed" for row in results["rows"]), **results}

@@ -385,6 +385,18 @@ class TaskSpec(Protocol):
         """Return all files of the problem. A run folder stores their hash and refuses to continue if they change."""
 
     @classmethod
+    def settled(cls, config: Mapping, source: Path) -> Mapping:
+        """Return the config of a new run, with the options that the files of the user determine.
+
+        Args:
+          config: the config.
+          source: the file that `fetch` returned.
+
+        Raises:
+          RLFlowError: the files do not fit the problem.
+        """
+
+    @classmethod
     def of(cls, config: Mapping, source: Path) -> Self:
         """Create the description from the resolved config of a run and the file that `fetch` returned."""
 

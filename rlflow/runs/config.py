@@ -73,7 +73,8 @@ class RunOptions:
     fix: bool = option(False, "freeze these sizes, so that the model accepts no others; also --fix")
     custom_ops: tuple[str, ...] = option(
         (),
-        "libraries of custom operators that the model uses: native code, which every command runs; also --custom-ops",
+        "libraries of custom operators that the model uses: native code, which a command loads only if --custom-ops "
+        "names it",
     )
     seed: int = option(0, "decides every random choice of every stage", at_least=0, at_most=2**31 - 1)
     workers: int = option(2, "number of environment processes of `collect`")

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ from rlflow.common.files import file_hash, read_json, remove_abandoned, write_by
 from rlflow.common.messages import ROOT, command, say
 from rlflow.common.system import lock, usable_cores
 from rlflow.common.task import ONE_SHOT, Observes, Task, TaskSpec
-from rlflow.graph.feeds import Feeds
+from rlflow.graph import custom_ops
 from rlflow.runs.config import kind_of, load_config, other_groups
 from rlflow.runs.effects import given_options, without_effect
 from rlflow.tasks import TASKS
@@ -79,6 +79,7 @@ class RunFolder:
         config = load_config(files, overrides, held if held.exists() else None, changes)
         if config.cost.threads is None:  # the run stores the number, because its costs depend on it
             config = OmegaConf.merge(config, {"cost": {"threads": usable_cores()}})
+        _check_libraries(config.custom_ops)
         if not config.model:
             raise RLFlowError("no model: pass --model with a zoo name or the path of an ONNX file")
         if check is not None:
@@ -92,7 +93,7 @@ class RunFolder:
         else:
             with _nothing_left_of(path):
                 source = specs.fetch(config.model, config.seed, path)
-                config = _with_given_sizes(config, source)
+                config = specs.settled(config, source)
                 task, spec = task_of(config), specs.of(config, source)
                 spec.check()
                 digest = file_hash(*specs.files(source))
@@ -322,22 +323,19 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
     return source
 
 
-def _with_given_sizes(config: DictConfig, source: Path) -> DictConfig:
-    """Return the config with the sizes of the first given set of inputs, for the symbols that `shapes` does not name.
+def _check_libraries(named: Sequence[str]) -> None:
+    """Raise RLFlowError if a config names a library of custom operators that this command was not told to load.
+
+    A library is native code, and the config may come from someone else.
 
     Args:
-      config: the config of a new run.
-      source: the file of the model.
-
-    Raises:
-      RLFlowError: the inputs do not fit the model, or the task has no use for them.
+      named: the option `custom_ops`.
     """
-    if not config.inputs:
-        return config
-    if config.task.name != "rewriting":
-        raise RLFlowError(f"the task {config.task.name} runs no model; leave out --inputs")
-    sizes = Feeds.of(source, config.inputs).named_sizes(OmegaConf.to_container(config.shapes))
-    return OmegaConf.merge(config, {"shapes": sizes})
+    if missing := [library for library in named if str(Path(library).absolute()) not in custom_ops.loaded()]:
+        raise RLFlowError(
+            f"the options name the library {missing[0]}, which is native code. If you trust it, pass it to each "
+            f"command: --custom-ops {missing[0]}"
+        )
 
 
 def _relative(source: Path, folder: Path) -> str:

@@ -154,6 +154,12 @@ class PlainSpec:
         return [source]
 
     @classmethod
+    def settled(cls, config: Mapping, source: Path) -> Mapping:
+        if config.inputs:
+            raise RLFlowError(f"the task {config.task.name} runs no model; leave out --inputs")
+        return config
+
+    @classmethod
     def of(cls, config: Mapping, source: Path) -> Self:
         return cls(str(source), config.env.max_steps)
 

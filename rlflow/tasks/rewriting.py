@@ -14,6 +14,7 @@ from rlflow.costs.measurements import Measurements
 from rlflow.env import EnvOptions
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
+from rlflow.graph.feeds import Feeds
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_model
 from rlflow.optimisation.contest import keep_delivery
@@ -58,6 +59,15 @@ class RewritingSpec(EnvSpec):
     @classmethod
     def files(cls, source: Path) -> Sequence[Path]:
         return model_files(source)
+
+    @classmethod
+    def settled(cls, config: Mapping, source: Path) -> Mapping:
+        """Return the config with the sizes of the first given set of inputs, for symbols that `shapes` does not name.
+        """
+        if not config.inputs:
+            return config
+        sizes = Feeds.of(source, config.inputs).named_sizes(OmegaConf.to_container(config.shapes))
+        return OmegaConf.merge(config, {"shapes": sizes})
 
     @classmethod
     def of(cls, config: Mapping, source: Path) -> Self:

@@ -72,7 +72,8 @@ def test_custom_operators_stay_as_they_are_and_a_run_keeps_its_libraries(capsys,
     assert sorted(named) == ["first", "of_a_weight", "second"]
 
     with custom_ops.restored():
-        assert RunFolder.open(run_folder).task.initial and custom_ops.loaded() == (LIBRARY,)
+        custom_ops.load([LIBRARY])
+        assert RunFolder.open(run_folder).task.initial
         old, new = (run(session(path, 1), INPUTS)[0] for path in (file, result.path))
     np.testing.assert_allclose(old, new, rtol=1e-6)
     assert "NegPos" in in_process(capsys, "validate", file, result.path).error
@@ -89,6 +90,19 @@ def test_a_missing_or_wrong_library_is_refused_before_anything_is_written(capsys
     for wrong, words in ((tmp_path / "none.so", "no such file"), (file, "is not a library of custom operators")):
         done = in_process(capsys, "optimise", file, "--out", tmp_path / "out.onnx", "--custom-ops", wrong, *QUICK)
         assert str(wrong) in done.error and words in done.error, done
-        setting = f"custom_ops=[{wrong}]"
-        assert words in in_process(capsys, "optimise", file, "--out", tmp_path / "out.onnx", setting, *QUICK).error
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_library_that_only_a_config_names_is_not_loaded(capsys, file, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(f"custom_ops: [{LIBRARY}]\n")
+    before = sorted(tmp_path.iterdir())
+    for options in ([f"custom_ops=[{LIBRARY}]"], ["--config", config]):
+        done = in_process(capsys, "optimise", file, "--out", tmp_path / "out.onnx", *options, *QUICK)
+        assert done.error.endswith(f"native code. If you trust it, pass it to each command: --custom-ops {LIBRARY}")
+    assert sorted(tmp_path.iterdir()) == before and custom_ops.loaded() == ()
+    run_folder = tmp_path / "run"
+    first = in_process(capsys, "optimise", file, "--out", tmp_path / "out.onnx", "--run", run_folder, *WITH, *QUICK)
+    assert first.code == 0
+    again = ("optimise", file, "--out", tmp_path / "out.onnx", "--run", run_folder)
+    assert "native code" in in_process(capsys, *again).error and in_process(capsys, *again, *WITH).code == 0

@@ -88,7 +88,7 @@ def plan(folder: Path, options: dict) -> Run:
     return Run(folder / "trials" / name, STAGES[-2:], options, run)
 
 
-def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
+def run_stages(run: Run, command: Sequence[str], cwd: str, arguments: Sequence[str] = ()) -> str | None:
     """Run the unfinished stages of a run, each as a command in its own process, and then delete the files in BULKY.
 
     A lock lets only one sweep at a time work in the folder. If a sweep is killed, its stages end with it. Each stage
@@ -98,6 +98,7 @@ def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
       run: the run.
       command: the words that start the program, without the name of the stage.
       cwd: the working directory of the stages.
+      arguments: further words for each stage, after its name.
 
     Returns:
       None, or the error in one line.
@@ -108,15 +109,15 @@ def run_stages(run: Run, command: Sequence[str], cwd: str) -> str | None:
     with locked(run.folder / "lock") as lock:
         for stage in run.stages:
             options, log = run.folder / "options.yaml", run.folder / LOG
-            arguments = [*command, stage, "--run", str(run.folder), "--config", str(options)]
-            wait_for_orphans(arguments)
+            words = [*command, stage, *arguments, "--run", str(run.folder), "--config", str(options)]
+            wait_for_orphans(words)
             if (run.folder / f"{stage}.json").exists():
                 continue
             if run.parent is not None:
                 _take_over(run.parent.folder, run.folder)
             write_text(options, OmegaConf.to_yaml(OmegaConf.create(run.options)))
             with open(log, "ab") as output:
-                status = run_child(arguments, output, cwd, **inherited_lock(lock))
+                status = run_child(words, output, cwd, **inherited_lock(lock))
             if status and not (run.folder / f"{stage}.json").exists():
                 return _error(log, stage, status)
         for name in BULKY:

@@ -53,7 +53,10 @@ class Trial:
         return "diverged" if self.diverged else "pruned" if self.pruned else "finished"
 
 
-def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callable[[list[Trial]], None]) -> list[Trial]:
+def run_sweep(
+    sweep: Sweep, folder: Path, command: Sequence[str], report: Callable[[list[Trial]], None],
+    arguments: Sequence[str] = (),
+) -> list[Trial]:  # fmt: skip
     """Run all trials of a sweep; stages that are already finished are not repeated.
 
     Args:
@@ -61,6 +64,7 @@ def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callab
       folder: the folder of the sweep.
       command: the words that start the program, e.g. ("python", "run.py").
       report: called after every block with all trials that have been run so far.
+      arguments: further words for each stage, after its name.
 
     Returns:
       All trials.
@@ -75,16 +79,20 @@ def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callab
             study.save(folder / "optuna.db")
             report(trials)
 
-        return play(sweep, folder, partial(run_all, workers, sweep.workers, tuple(command), bar), after_block)
+        run_block = partial(run_all, workers, sweep.workers, tuple(command), tuple(arguments), bar)
+        return play(sweep, folder, run_block, after_block)
 
 
-def run_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Sequence[Run]) -> dict[Path, str | None]:
+def run_all(
+    workers: Workers, ahead: int, command: tuple[str, ...], arguments: tuple[str, ...], bar, runs: Sequence[Run]
+) -> dict[Path, str | None]:
     """Execute runs, each after the runs in its `chain`. A run that several runs share is executed once.
 
     Args:
       workers: the pool of workers.
       ahead: number of runs that are started before earlier results are needed.
       command: the words that start the program.
+      arguments: further words for each stage, after its name.
       bar: progress bar that counts the given runs.
       runs: the runs.
 
@@ -95,7 +103,7 @@ def run_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: S
     depth = max((len(run.chain) for run in runs), default=0)
     for level in range(depth):
         unique = {run.chain[level].folder: run.chain[level] for run in runs if level < len(run.chain)}
-        jobs = [Job(folder.name, run_stages, (run, command, os.getcwd())) for folder, run in unique.items()]
+        jobs = [Job(folder.name, run_stages, (run, command, os.getcwd(), arguments)) for folder, run in unique.items()]
         for folder, error in zip(unique, workers.results(jobs, ahead), strict=True):
             errors[folder] = error
             bar.update(sum(run.folder == folder for run in runs))
