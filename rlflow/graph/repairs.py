@@ -43,7 +43,8 @@ def check_model(model: onnx.ModelProto, path: Path | str | None = None) -> tuple
     Raises:
       RLFlowError: the checker refuses the model even after the repairs.
     """
-    if not _has_two_opsets(model) and refusal(model, path, lenient=False) is None:
+    unseen = _has_two_opsets(model) or any(_negative_sizes(model.graph))  # by the checker
+    if not unseen and refusal(model, path, lenient=False) is None:
         return model, []
     repaired = onnx.ModelProto()
     repaired.CopyFrom(model)
@@ -74,6 +75,14 @@ def _has_two_opsets(model: onnx.ModelProto) -> bool:
     return len({_domain(opset.domain) for opset in model.opset_import}) < len(model.opset_import)
 
 
+def _negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorShapeProto.Dimension]]:
+    """Yield (name of a tensor, dimension) for each declared dimension with a negative size."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:
+                yield value.name, dim
+
+
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
@@ -84,6 +93,12 @@ def _repairs(model: onnx.ModelProto) -> Iterator[str]:
     if not graph.name:
         graph.name = NAME
         yield "the graph has no name"
+    negative: dict[str, None] = {}
+    for name, dim in _negative_sizes(graph):
+        dim.Clear()
+        negative[name] = None
+    if negative:
+        yield f"sizes of {', '.join(list(negative)[:3])} are negative (unknown sizes, as in ONNX Runtime)"
     if _has_two_opsets(model):
         last = {_domain(opset.domain): opset.version for opset in model.opset_import}
         del model.opset_import[:]

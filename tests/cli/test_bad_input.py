@@ -44,11 +44,14 @@ def full_disk(*_):
 # -- models ----------------------------------------------------------------------------------------
 
 
-def matmul(folder: Path, shape=(2, 8), op="MatMul", **save) -> Path:
+def matmul(folder: Path, shape=(2, 8), op="MatMul", after=(), **save) -> Path:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [shape[0], 4])
     w = onnx.numpy_helper.from_array(np.ones((8, 4), np.float32), "w")
-    graph = helper.make_graph([helper.make_node(op, ["x", "w"], ["y"])], "g", [x], [y], [w])
+    names = ["y", *map(str, range(len(after)))][::-1]
+    nodes = [helper.make_node(op, ["x", "w"], names[:1])]
+    nodes += [helper.make_node(name, [names[k]], [names[k + 1]]) for k, name in enumerate(after)]
+    graph = helper.make_graph(nodes, "g", [x], [y], [w])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, folder / "m.onnx", **save)
     return folder / "m.onnx"
@@ -107,7 +110,7 @@ def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kin
 
 
 def test_wrong_sizes_leave_the_folder_free(tmp_path, capsys):
-    model = matmul(tmp_path, ("batch", 8))
+    model = matmul(tmp_path, ("batch", 8), after=("Identity",))
     base = ["collect", "--run", tmp_path / "run", "--model", model, *TINY, "collect.episodes=1"]
     assert "--shape batch=1" in in_process(capsys, *base, "--fix").error
     assert "--shape batch=SIZE, not batch=1,2" in in_process(capsys, *base, "--fix", "--shape", "batch=1,2").error

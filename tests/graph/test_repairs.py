@@ -67,6 +67,13 @@ def test_a_function_has_the_opset_of_the_model_as_in_onnx_runtime():
     np.testing.assert_array_equal(*in_onnxruntime(called, given), *in_onnxruntime(after, given))
 
 
+def test_a_negative_size_is_an_unknown_size_as_in_onnx_runtime():
+    model = symbols.chain((-1, 16), (-1, 16))
+    assert check_model(model)[1] == ["sizes of x, y are negative (unknown sizes, as in ONNX Runtime)"]
+    after = to_model(load_graph(model))
+    np.testing.assert_array_equal(*in_onnxruntime(model), *in_onnxruntime(after))
+
+
 def test_an_output_that_is_named_twice_stays_so():
     model = odd_outputs.model([odd_outputs.Z, odd_outputs.R, odd_outputs.Z])
     assert [value.name for value in to_model(load_graph(model)).graph.output] == ["z", "r1", "z"]
