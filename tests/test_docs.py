@@ -88,7 +88,7 @@ def missing_names(page: str) -> list[str]:
 
 def missing_options(page: str) -> list[str]:
     """Return the names in backquotes, such as dream.max_step, that begin with a group of options but are no option."""
-    known, missing = {"env.step", *all_options()}, []
+    known, missing = {"env.step", "env.unwrapped", *all_options()}, []
     groups = {name[: end.start()] for name in known for end in re.finditer(r"\.", name)}
     for name in [name.partition("=")[0].rstrip(".*") for line in prose(page) for name in quoted(line)]:
         if name.partition(".")[0] in GROUPS and "." in name and "/" not in name and not name.endswith(SUFFIXES):
