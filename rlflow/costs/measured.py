@@ -129,7 +129,8 @@ def measure(
       memory: also measure `run_memory` of both models at the largest size, which takes about a second for each.
       setups: session options of the original and of the candidate.
       feeds: the inputs of the original; None to draw them.
-      whole_seconds: time after which no further session is made but for the first two pairs; the interval is then wide.
+      whole_seconds: time, with the making of sessions, after which no further pair of sessions is made. One pair is
+        always made; the interval of so few sessions is wide.
 
     Returns:
       a JSON-able mapping:
@@ -157,21 +158,20 @@ def measure(
     within = seconds / (SESSION_PAIR * session_pairs * len(inputs))
     times: list[list[np.ndarray]] = []  # for each session and each size, run times in seconds, [pairs, 2]
     calm: list[bool | None] = []
-    stopped, end = "all sessions measured", time.monotonic() + whole_seconds
+    stopped, end = "all sessions measured", time.perf_counter() + whole_seconds
     for done in range(1, session_pairs + 1):
         for first in range(SESSION_PAIR):
             made = runs_of(sides, list(inputs.values()), threads, within, first)
             times.append([_pairs(runs) for runs in made])
             calm += [run.calm for runs in made for side in runs for run in side]
-        if done >= min(MIN_SESSION_PAIRS, session_pairs):
+        late = time.perf_counter() >= end
+        if late or done >= min(MIN_SESSION_PAIRS, session_pairs):
             ratio, there = _ratios(times, seed)
-            if all(each.is_clear for each in (ratio, *there)) and done < session_pairs:
-                stopped = "the interval is clear"
+            if done == session_pairs:
                 break
-        elif time.monotonic() >= end:
-            ratio, there = _ratios(times, seed)
-            stopped = "making sessions takes too long"
-            break
+            if late or all(each.is_clear for each in (ratio, *there)):
+                stopped = "making sessions takes too long" if late else "the interval is clear"
+                break
     at = {}
     for name, one_size, here in zip(inputs, zip(*times, strict=True), there, strict=True):
         at[name] = _figures(1e3 * np.median(np.concatenate(one_size), axis=0), here)

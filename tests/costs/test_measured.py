@@ -144,12 +144,12 @@ def planted(monkeypatch) -> Planted:
     return result
 
 
-def at_two_lengths(short: float, long: float, planted: Planted) -> dict:
+def at_two_lengths(short: float, long: float, planted: Planted, **options) -> dict:
     """What is measured where the candidate takes so much of the original's time at 8 and at 64 elements."""
     planted.seconds |= {("old", 8): 0.1, ("new", 8): 0.1 * short, ("old", 64): 0.4, ("new", 64): 0.4 * long}
     old, new = (model(f"{name} (float[N] x) => (float[N] y) {{y = Neg(x)}}") for name in ("old", "new"))
     sizes = {f"N = {n}": {"x": (n,)} for n in (8, 64)}
-    return measure(old, new, seconds=60.0, sizes=sizes, memory=False)
+    return measure(old, new, seconds=60.0, sizes=sizes, memory=False, **options)
 
 
 @pytest.mark.parametrize("together", [0, measured.TOGETHER])
@@ -177,6 +177,11 @@ def test_sizes_share_the_sessions_and_the_time(planted):
     result = at_two_lengths(0.5, 0.5, planted)
     assert result["stopped"] == "the interval is clear" and planted.sessions == 2 * result["sessions"] == 12
     assert planted.clock == pytest.approx(60 * 6 / 10, rel=0.15)  # a pair that has begun is finished
+
+
+def test_after_the_whole_time_no_further_pair_of_sessions_is_made(planted):
+    result = at_two_lengths(0.5, 0.5, planted, whole_seconds=1.0)
+    assert result["stopped"] == "making sessions takes too long" and result["sessions"] == 2
 
 
 def test_larger_activations_need_more_memory():
