@@ -18,8 +18,8 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.graph.ir import RANDOM_OPS
 from rlflow.graph.onnx_runtime import run, session
+from rlflow.graph.random_numbers import RANDOM_OPS
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 ONNX_FOLDER = Path(onnx.__file__).parent.parent
