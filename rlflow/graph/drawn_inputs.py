@@ -17,7 +17,8 @@ import numpy as np
 import onnx
 
 from rlflow.common.errors import RLFlowError
-from rlflow.graph.input_values import Values, allowed_values
+from rlflow.graph.input_values import allowed_values
+from rlflow.graph.input_walk import Values
 from rlflow.graph.ir import TensorType
 from rlflow.graph.limits import check_types
 from rlflow.graph.symbols import bind_shapes

@@ -19,7 +19,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.graph.drawn_inputs import FLOATS, MANNERS, OWN, drawn, inputs_of
 from rlflow.graph.given_inputs import GivenSet, read_inputs, sizes_beside
-from rlflow.graph.input_values import Values, allowed_values, bodies, light
+from rlflow.graph.input_values import allowed_values
+from rlflow.graph.input_walk import Values, bodies, light
 from rlflow.graph.ir import Interface
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.symbols import Symbols, bind_shapes, with_ranks

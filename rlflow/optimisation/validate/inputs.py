@@ -24,7 +24,7 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.feeds import Feeds
-from rlflow.graph.input_values import Values
+from rlflow.graph.input_walk import Values
 from rlflow.graph.typical import sizes_text
 
 SHIFTS = (0, 1, -1)  # added to random inputs: an average over noise of mean 0 would hide a wrong weight
