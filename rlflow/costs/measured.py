@@ -16,6 +16,7 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -179,6 +180,7 @@ def measure(
     latencies = [(figures["original_ms"], figures["candidate_ms"]) for figures in at.values()]
     result = _figures(np.exp(np.mean(np.log(latencies), axis=0)), ratio)
     largest = max(inputs.values(), key=size_in_bytes)
+    memories = _memories(sides, largest, threads, side_by_side) if memory else (None, None)
     return result | {
         "verdict": "slower" if slower_at else ratio.verdict,
         "at": at,
@@ -189,8 +191,8 @@ def measure(
         "session_ratios": [_session_ratio(session_times) for session_times in times],
         "side_by_side": side_by_side,
         "stopped": stopped,
-        "original_memory_bytes": _memory_beside(original, largest, threads, setups[0]) if memory else None,
-        "candidate_memory_bytes": _memory_beside(candidate, largest, threads, setups[1]) if memory else None,
+        "original_memory_bytes": memories[0],
+        "candidate_memory_bytes": memories[1],
         "threads": threads,
         "seed": seed,
         "machine": machine(),
@@ -321,6 +323,22 @@ def run_memory(
                 return process.submit(_added_memory, path, inputs, threads, setup).result()
         except BrokenProcessPool as error:
             raise RLFlowError("the process that measured a model's memory died, probably out of memory") from error
+
+
+def _memories(
+    sides: Sequence[tuple[onnx.ModelProto | Path | str, Setup]], inputs: dict[str, np.ndarray], threads: int,
+    side_by_side: bool,
+) -> list[int | None]:  # fmt: skip
+    """Return the result of `_memory_beside` for each (model, setup) pair.
+
+    Args:
+      sides: the pairs.
+      inputs: the inputs.
+      threads: the number of threads inside one operator.
+      side_by_side: True to measure all of them at the same time, each in its own process.
+    """
+    with ThreadPoolExecutor(len(sides) if side_by_side else 1) as pool:
+        return list(pool.map(lambda side: _memory_beside(side[0], inputs, threads, side[1]), sides))
 
 
 def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from rlflow.common.system import ALARM, alarm
 
 GRACE = 1 / 10  # time that reports may take after the command's seconds, as a share of these seconds
+# Seconds at the end of the command for the memory of both files and the report; at most a quarter of a short command.
+ENDING, ENDING_SHARE = 3.0, 1 / 4
 SEARCHES = 1 / 2  # share of the command's seconds for the searches if no controller is trained
 
 
@@ -20,7 +22,7 @@ class Budget(NamedTuple):
       search_seconds: the number of seconds for all searches together.
       stop_seconds: the number of seconds after which `stoppable` stops searching and learning; None if no controller
         is trained.
-      end: the value of time.monotonic() at the end of the command.
+      end: the value of time.monotonic() at which searches, contests and measurements of latency end.
       grace: the value of time.monotonic() until which work may go on that the user would miss, such as a report.
     """
 
@@ -39,7 +41,8 @@ class Budget(NamedTuple):
           started: the value of time.monotonic() at the start of the command.
         """
         seconds = seconds or (900.0 if learn else 120.0)
-        end, grace = started + seconds, started + (1 + GRACE) * seconds
+        end = started + seconds - min(ENDING, ENDING_SHARE * seconds)
+        grace = started + (1 + GRACE) * seconds
         return cls(seconds / 30, 0.9 * seconds, end, grace) if learn else cls(seconds * SEARCHES, None, end, grace)
 
     @property

@@ -60,7 +60,8 @@ def faults(case: Case, folder: Path, seconds: float) -> tuple[list[str], float]:
     if case.status and (out.exists() or out.with_suffix(".run").exists()):
         found.append("was refused and left files behind")
     if not status:
-        status, output, _ = run("validate", model, out, *given)
+        sizes = case.options if "--shape" in case.options else ()
+        status, output, _ = run("validate", model, out, *given, *sizes)
         if status:
             found.append(f"validate ends with {status}: {output.strip().splitlines()[-1]}")
     return found, taken
