@@ -120,6 +120,8 @@ class Learner:
       sizes: {name: value} of all sizes that the shapes of the learned arrays depend on.
       seed: the seed of the initial weights and of `rng`.
       training_seed: the seed of the training; None before a training.
+      world_model: the digest of the world model that encodes the observations (`worldmodel.base.WorldModel.digest`);
+        None without a world model. A training in another world model is not resumed; it begins anew.
     """
 
     name: str  # as registered in controllers/__init__.py
@@ -130,6 +132,7 @@ class Learner:
         self.config, self.sizes, self.seed = config, sizes, seed
         self.rng = np.random.default_rng(seed)  # used by `act` if the caller passes no generator
         self.training_seed: int | None = None
+        self.world_model: str | None = None
 
     def players(self) -> list["Learner"]:
         """Return the controllers that take turns in playing evaluation episodes; by default only this controller."""
@@ -166,9 +169,10 @@ class Learner:
         raise NotImplementedError("restore({name: array}) -> None")
 
     def save(self, folder: Path | str) -> None:
-        """Write controller.npz (the arrays), then controller.json (name, shapes, options and seed of the training).
+        """Write controller.npz (the arrays), then controller.json.
 
-        controller.json comes last, so a folder with this file holds a complete checkpoint.
+        controller.json contains the name, the shapes, the options, the seed of the training and the digest of the world
+        model. It comes last, so a folder with this file holds a complete checkpoint.
         """
         files.write_arrays(Path(folder) / "controller.npz", self.arrays())
         description = {
@@ -176,6 +180,7 @@ class Learner:
             "shapes": self.sizes,
             "config": asdict(self.config),
             "training_seed": self.training_seed,
+            "world_model": self.world_model,
         }
         files.write_json(Path(folder) / "controller.json", description)
 
@@ -195,8 +200,23 @@ class Learner:
             )
         return files.read_arrays(Path(folder) / "controller.npz")
 
+    def is_outdated(self, folder: Path | str) -> bool:
+        """Return True if the folder holds a checkpoint of a training in another world model."""
+        if self.world_model is None or not (Path(folder) / "controller.json").exists():
+            return False
+        description = read_description(folder)
+        if "world_model" not in description:  # written by RLFlow 0.2
+            return description["controller"] == self.name and description["shapes"] != self.sizes
+        return description["world_model"] != self.world_model
+
+    def has_checkpoint(self, folder: Path | str) -> bool:
+        """Return True if the folder holds a checkpoint from which the training of this controller can go on."""
+        return (Path(folder) / "controller.json").exists() and not self.is_outdated(folder)
+
     def resume(self, folder: Path | str, seed: int) -> None:
         """Restore the checkpoint in a folder, if there is one, and set `training_seed`.
+
+        A checkpoint of a training in another world model is left as it is; the new training replaces it.
 
         Args:
           folder: the folder of the checkpoint; it may be empty or missing.
@@ -206,16 +226,13 @@ class Learner:
           RLFlowError: the checkpoint belongs to another controller, or to a training with another seed or other
             options. The options in `BUDGET` may differ.
         """
-        if (Path(folder) / "controller.json").exists():
+        if self.has_checkpoint(folder):
             description = read_description(folder)
             before = {**description.get("config", {}), "seed": description.get("training_seed")}
             now = {**json.loads(json.dumps(asdict(self.config))), "seed": seed}  # tuples become lists, as in the file
             before |= {key: now[key] for key in self.BUDGET}
             if description.get("controller") == self.name and before != now:
-                raise RLFlowError(
-                    f"{folder} holds a training with other options ({differences(before, now)}); "
-                    "use the same ones to go on, or an empty folder"
-                )
+                raise RLFlowError(other_options(folder, before, now))
             self.load(folder)
         self.training_seed = seed
 
@@ -351,6 +368,20 @@ def read_description(folder: Path | str) -> dict:
     if not isinstance(description, dict) or not keys <= description.keys():
         raise RLFlowError(f"{folder}/controller.json does not describe a controller")
     return description
+
+
+def other_options(folder: Path | str, before: Mapping, now: Mapping) -> str:
+    """Return the error message for a training whose folder holds a training with other options.
+
+    Args:
+      folder: the folder.
+      before: name → value of the options of the training in the folder.
+      now: name → value of the options of the new training.
+    """
+    return (
+        f"{folder} holds a training with other options ({differences(before, now)}). Use the same ones to go on, or "
+        "controller.tag=NAME for another experiment in this run"
+    )
 
 
 def differences(result: Mapping, expected: Mapping) -> str:

@@ -58,6 +58,12 @@ class ControllerOptions:
         "planner",
         "planner, ppo, cma-es, random or xrlflow; for one-shot tasks linear-scores, for orders topoformer",
     )
+    seed: int | None = option(
+        None, "seed of the controller's training; null: that of the run", at_least=0, at_most=2**31 - 1
+    )
+    tag: str | None = option(
+        None, "further name of an experiment, so that one run holds several: letters, digits, '-', '_' and '.'"
+    )
     max_steps: int = option(500, "steps after which an episode on the real graph is truncated")
     train_on: str = option(
         "dream", "environment of the training: dream, or real (the real graph: the model-free baseline)",

@@ -199,7 +199,7 @@ def train_for_real(
         results = controller.train(make_env, seed, folder, log, progress)
         return results | {"env_steps": interactions.used}
     except LimitReached as reached:
-        if (Path(folder) / "controller.json").exists():
+        if controller.has_checkpoint(folder):
             controller.load(folder)
         if not _has_learned_checkpoint(controller, folder):
             needed = controller.first_checkpoint()
@@ -217,6 +217,6 @@ def _has_learned_checkpoint(controller: Learner, folder: Path) -> bool:
       controller: the controller, which has loaded the checkpoint if there is one.
       folder: the folder of the checkpoint.
     """
-    if not (Path(folder) / "controller.json").exists():
+    if not controller.has_checkpoint(folder):
         return False
     return controller.first_checkpoint() == 0 or controller.iterations > 0

@@ -146,6 +146,9 @@ class WorldModel(Protocol):
         large losses. If a step's reward contains the gains of earlier steps, a model may use the gain of the step
         alone. A class without data has a predicted reward (edits/class_rewards.py). `mdn-rnn` uses the mean reward of
         the rule.
+      files: the names of the files with everything that was learned.
+      digest: the SHA-256 digest of these files, which `worldmodel.train_and_load.load` sets; None for a model that was
+        not loaded. Controllers store the digest of the world model in which they were trained.
     """
 
     spec: EncodingSpec
@@ -154,6 +157,8 @@ class WorldModel(Protocol):
     hidden: int
     match_classes: np.ndarray
     usual_rewards: np.ndarray
+    files: tuple[str, ...]
+    digest: str | None
 
     def observer(self) -> Observer: ...
 

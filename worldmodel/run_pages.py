@@ -50,18 +50,18 @@ def draw_iterations(run, iterations: Sequence[Mapping]) -> None:
         _draw(run, f"iterations-{name}", "iterations", {"world_model_error": curve})
 
 
-def draw_dream_and_reality(run, temperature: float, dreamt: Sequence[float], real: Sequence[float]) -> None:
+def draw_dream_and_reality(run, training: str, dreamt: Sequence[float], real: Sequence[float]) -> None:
     """Write the dreamt and the real return of one controller's greedy episode, step by step, to TensorBoard.
 
     Args:
       run: the run folder.
-      temperature: τ of the dream in which the controller was trained.
+      training: the name of the controller's folder, such as "ppo-1".
       dreamt: the predicted reward of each step.
       real: the real reward of each step.
     """
     for name, rewards in (("dream", dreamt), ("real", real)):
         returns = np.cumsum([0.0, *rewards]).tolist()
-        _draw(run, f"eval-{name}-{temperature:g}", "eval", {"return": list(enumerate(returns))})
+        _draw(run, f"eval-{name}-{training}", "eval", {"return": list(enumerate(returns))})
 
 
 def _draw(run, folder: str, stage: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_json, write_json
+from rlflow.common.files import file_hash, read_json, write_json
 from rlflow.common.task import EncodingSpec
 from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.base import WorldModel
@@ -168,7 +168,9 @@ def load(folder: Path | str, spec: EncodingSpec | None = None) -> WorldModel:
       RLFlowError: a file is damaged, or the model's encoding differs from `spec`.
     """
     config, _ = read_description(folder, spec)
-    return WORLD_MODELS.get(config.name).load(folder, spec)
+    model = WORLD_MODELS.get(config.name).load(folder, spec)
+    model.digest = file_hash(*(Path(folder) / name for name in model.files))
+    return model
 
 
 def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tuple[list[Episode], list[Episode]]:

@@ -5,33 +5,32 @@ other ONNX models, for `optimise --controller`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
-from controllers.evaluation import best_of, rollout
+from controllers.evaluation import BestOf, best_of, rollout
 from controllers.recording import recorded
 from controllers.stages import one_shot
+from controllers.stages.experiments import Training, playable_trainings
 from controllers.stages.parts import (
     as_seen,
-    controller_folder,
     controller_from,
     controllers_environment,
     dream_options,
     load_world_model,
     make_controller,
     sees_candidates,
-    trained_controller,
     with_candidates,
-    world_model_of,
 )
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
-from rlflow.common.errors import first_line
+from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import write_json
-from rlflow.common.messages import say
+from rlflow.common.messages import command, say
 from rlflow.common.task import ONE_SHOT, EpisodeReward, LocalState
 from rlflow.optimisation.candidates import Candidate, follow, states_along
 from rlflow.search.descents import greedy
@@ -63,29 +62,41 @@ def acted(run, folder: str, seconds: float) -> Candidate:
     )
 
 
-def evaluate(run, result=None) -> dict:
+class Played(NamedTuple):
+    """A trained controller and its episodes on the real graph."""
+
+    training: Training
+    controller: object
+    tried: BestOf
+
+
+def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
     """Run the stage `eval`: compare the controllers with controls on the real graph and deliver the best candidate.
 
     Args:
-      run: the run folder, with trained controllers.
+      run: the run folder, with trained controllers. All of them act, and the best one is the candidate "controller".
       result: a `rlflow.optimisation.anytime.BestSoFar` of earlier searches, or None. Its candidates are compared as
         well, and the controller's candidate is offered to it.
+      only: names of the experiments whose controllers act; () for all of them.
 
     Returns:
-      The outcome of `TaskSpec.deliver`. In a step-by-step task it also has the entries "dreamt" (see
-      `_dream_and_reality`) and "compared_returns" (see `_compared_returns`).
+      The outcome of `TaskSpec.deliver` with the entry "experiments", one row for each trained controller. In a
+      step-by-step task the rows are those of `_row`, and there is an entry "compared_returns" (see
+      `_compared_returns`).
     """
     if run.spec.shape == ONE_SHOT:
-        return one_shot.evaluate(run)
-    trained, config = run.require("train-controller"), run.config
-    model, actors, tries = world_model_of(run), [], []
+        return one_shot.evaluate(run, only)
+    config, played = run.config, []
+    trainings, model = playable_trainings(run, only)
+    if not trainings:
+        again = command("train-controller", "--run", run.path)
+        raise RLFlowError(f"the world model has changed since all controllers were trained; run `{again}` first")
 
     def work() -> dict:
-        environment, started = as_seen(run, controllers_environment(run), model), time.monotonic()
-        actors[:] = [trained_controller(run, model, temperature) for temperature in config.dream.temperatures]
-        tries[:] = [best_of(actor.players(), environment, config.eval.samples, config.seed) for actor in actors]
-        controller = _cheapest_reached(run, trained, tries, started)
-        candidates = [controller, *_fastest_measured(run, trained, controller)]
+        started = time.monotonic()
+        played[:] = _play(run, model, trainings)
+        controller = _cheapest_reached(run, played, started)
+        candidates = [controller, *_fastest_measured(run, played, controller)]
         if isinstance(run.task.initial, LocalState):
             candidates.append(_greedy_control(run))
         candidates.append(_random_control(run, controller.interactions))
@@ -93,15 +104,13 @@ def evaluate(run, result=None) -> dict:
             candidates = _merged(candidates, result.candidates())
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
-        outcome["dreamt"] = _dream_and_reality(run, trained, tries) if model is not None else []
-        outcome["compared_returns"] = _compared_returns(run, model, environment, candidates)
+        outcome["experiments"] = [_row(one) for one in played]
+        outcome["compared_returns"] = _compared_returns(run, model, _best(played), candidates)
         return outcome
 
     outcome = run.stage("eval", work)
-    if model is None:
-        return outcome
     try:
-        _draw(run, model, actors, tries)
+        _draw(run, model, played)
     except (Exception, KeyboardInterrupt) as error:  # the stage is complete without the pictures
         say(f"the stage is complete, but its plot of dreamt and real rewards failed: {first_line(error)}")
     return outcome
@@ -119,61 +128,85 @@ def _merged(candidates: list[Candidate], others: list[Candidate]) -> list[Candid
     return list(result.values())
 
 
-def _draw(run, model, actors: list, tries: list) -> None:
+def _play(run, model, trainings: Sequence[Training]) -> list[Played]:
+    """Play the episodes of trained controllers on the real graph.
+
+    Args:
+      run: the run folder.
+      model: the world model that encodes observations, or None if all controllers observe successor graphs.
+      trainings: the trainings of the controllers.
+    """
+    played, environments = [], {}
+    for training in trainings:
+        own = None if sees_candidates(training.run) else model
+        key = training.name if own is None else ""  # successor graphs are seen with the options of their controller
+        if key not in environments:
+            environments[key] = as_seen(training.run, controllers_environment(run), own)
+        controller = training.controller(own)
+        tried = best_of(controller.players(), environments[key], run.config.eval.samples, run.config.seed)
+        played.append(Played(training, controller, tried))
+    return played
+
+
+def _best(played: Sequence[Played]) -> Played:
+    return min(played, key=lambda one: one.tried.cost)
+
+
+def _draw(run, model, played: Sequence[Played]) -> None:
     """Draw the returns of each controller's greedy episode in the dream and of its greedy episode on the real graph.
 
     Args:
       run: the run folder.
-      model: the world model that dreams.
-      actors: the trained controllers, one per temperature.
-      tries: a `BestOf` of real episodes per controller.
+      model: the world model that dreams, or None.
+      played: the controllers; those that observe successor graphs are left out, because they cannot dream.
     """
-    for temperature, actor, tried in zip(run.config.dream.temperatures, actors, tries, strict=True):
-        dream = DreamEnv(model, run.task.initial, **dream_options(run, temperature))
-        dreamt = rollout(actor, dream, greedy=True, seed=run.config.seed)
-        draw_dream_and_reality(run, temperature, dreamt.rewards, tried.trajectories[0].rewards)
+    for training, controller, tried in played:
+        if sees_candidates(training.run):
+            continue
+        dream = DreamEnv(model, run.task.initial, **dream_options(training.run, training.temperature))
+        dreamt = rollout(controller, dream, greedy=True, seed=run.config.seed)
+        draw_dream_and_reality(run, training.name, dreamt.rewards, tried.trajectories[0].rewards)
 
 
-def _cheapest_reached(run, trained: dict, tries: list, started: float) -> Candidate:
+def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidate:
     """Return the cheapest state that any controller reached, as a candidate.
 
-    The candidate's interactions and measurement seconds include data collection, training and acting.
+    The candidate's interactions and measurement seconds include data collection, and the training and acting of all
+    these controllers.
 
     Args:
       run: the run folder.
-      trained: the results of the stage `train-controller`.
-      tries: a `BestOf` of real episodes per controller.
+      played: the controllers and their episodes.
       started: the value of time.monotonic() from which the candidate's seconds count.
     """
-    best = min(tries, key=lambda tried: tried.cost)
-    interactions, measured = 0, 0.0
-    if not sees_candidates(run):
+    best, interactions, measured, acting = _best(played).tried, 0, 0.0, {}
+    if not all(sees_candidates(one.training.run) for one in played):
         interactions = run.require("train-wm")["interactions"]
         measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # none if the training is online
-    if run.config.controller.train_on == "real":
-        interactions += trained["trainings"][0]["env_steps"]
-        measured += trained["trainings"][0]["measurement_seconds"]
-    acting = 0.0
-    for tried in tries:
+    for training, _, tried in played:
+        if training.is_on_real_graph:
+            interactions += training.results["env_steps"]
+            measured += training.results["measurement_seconds"]
         interactions += sum(len(trajectory.actions) for trajectory in tried.trajectories)
+        environment = training.name if sees_candidates(training.run) else ""  # as in `_play`
         for info in tried.trajectories[-1].infos[-1:]:
-            acting = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
-    state = follow(run.task, best.actions)
-    return Candidate("controller", state, best.actions, interactions, time.monotonic() - started, measured + acting)
+            acting[environment] = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
+    state, measured = follow(run.task, best.actions), measured + sum(acting.values())
+    return Candidate("controller", state, best.actions, interactions, time.monotonic() - started, measured)
 
 
-def _fastest_measured(run, trained: dict, controller: Candidate) -> Iterator[Candidate]:
-    """Yield the fastest graph that was measured while each controller trained on the real graph, as a candidate.
+def _fastest_measured(run, played: Sequence[Played], controller: Candidate) -> Iterator[Candidate]:
+    """Yield the fastest graph that was measured while any controller trained on the real graph, as a candidate.
 
-    A training without measurements yields nothing. The other entries are copied from the candidate `controller`.
+    Trainings without measurements yield nothing. The other entries are copied from the candidate `controller`.
     """
-    for training in trained["trainings"]:
-        best = training.get("measured")
-        if best and (actions := best["actions"]):
-            yield replace(
-                controller, name="measured", state=follow(run.task, actions), actions=actions,
-                seconds=trained["seconds"],
-            )  # fmt: skip
+    measured = [one.training.results for one in played if (one.training.results.get("measured") or {}).get("actions")]
+    if measured:
+        best = min(measured, key=lambda results: results["measured"]["latency"])
+        actions = best["measured"]["actions"]
+        yield replace(
+            controller, name="measured", state=follow(run.task, actions), actions=actions, seconds=best["seconds"]
+        )
 
 
 def _greedy_control(run) -> Candidate:
@@ -190,36 +223,48 @@ def _random_control(run, interactions: int) -> Candidate:
     return Candidate("random", follow(run.task, actions), actions, played, time.monotonic() - started)
 
 
-def _dream_and_reality(run, trained: dict, tries: list) -> list[dict]:
-    """Return one entry per temperature, with the returns of the controller in the dream and on the real graph.
+def _row(played: Played) -> dict:
+    """Return the row of a controller in the table of all experiments.
 
-    "real_return" sums the rewards of the greedy real episode over at most as many steps as the dream has.
+    Returns:
+      {"experiment", "training": name of the folder, "temperature": τ, or None for a training on the real graph,
+      "trained_return": best mean return in the environment of the training, "real_return": return of the greedy real
+      episode over at most as many steps as the dream has, "cost": objective of the best state of all real episodes,
+      "acting_seconds": seconds of the greedy episode}.
     """
-    result = []
-    for training, tried in zip(trained["trainings"], tries, strict=True):
-        episode, steps = tried.trajectories[0], training.get("dreamt_steps", run.config.dream.max_steps)
-        result.append(
-            {
-                "temperature": training["temperature"],
-                "dreamt_return": training["best_return"],
-                "real_return": sum(episode.rewards[:steps]),
-                "acting_seconds": episode.seconds,
-            }
-        )
-    return result
+    training, _, tried = played
+    episode = tried.trajectories[0]
+    steps = training.results.get("dreamt_steps", training.run.config.dream.max_steps)
+    return {
+        "experiment": training.experiment,
+        "training": training.name,
+        "temperature": None if training.is_on_real_graph else training.temperature,
+        "trained_return": training.results["best_return"],
+        "real_return": sum(episode.rewards[:steps]),
+        "cost": tried.cost,
+        "acting_seconds": episode.seconds,
+    }
 
 
-def _compared_returns(run, model, environment, candidates: list[Candidate]) -> dict[str, float]:
-    """Return real returns with which the return of a trained controller is compared, by name.
+def _compared_returns(run, model, best: Played, candidates: list[Candidate]) -> dict[str, float]:
+    """Return real returns with which the return of the best trained controller is compared, by name.
 
     "untrained" is the return of the greedy episode of the same controller with the same seed before any training.
-    "greedy" and "random" are the returns of the paths of the controls. The dictionary is empty if there is no world
-    model, or if the reward depends on whole episodes (`EpisodeReward`), which may need measurements.
+    "greedy" and "random" are the returns of the paths of the controls. The dictionary is empty if the controller
+    observes successor graphs, or if the reward depends on whole episodes (`EpisodeReward`), which may need
+    measurements.
+
+    Args:
+      run: the run folder.
+      model: the world model, or None.
+      best: the best trained controller.
+      candidates: the candidates, among them the controls.
     """
-    reward = run.spec.make_reward()
-    if model is None or isinstance(reward, EpisodeReward):
+    reward, own = run.spec.make_reward(), best.training.run
+    if sees_candidates(own) or isinstance(reward, EpisodeReward):
         return {}
-    untrained = rollout(make_controller(run, model), environment, greedy=True, seed=run.config.seed)
+    environment = as_seen(own, controllers_environment(run), model)
+    untrained = rollout(make_controller(own, model), environment, greedy=True, seed=run.config.seed)
     returns = {"untrained": float(sum(untrained.rewards))}
     for candidate in candidates:
         if candidate.name in ("greedy", "random"):
@@ -229,25 +274,31 @@ def _compared_returns(run, model, environment, candidates: list[Candidate]) -> d
     return returns
 
 
-def evaluate_world_model(run) -> dict:
+def evaluate_world_model(run, only: Sequence[str] = ()) -> dict:
     """Measure the errors of the world model on held-out random episodes and on episodes of trained controllers.
+
+    Args:
+      run: the run folder.
+      only: names of the experiments whose controllers play; () for all of them.
 
     Returns:
       The results of `worldmodel.fidelity.fidelity` by the name of the episodes: "held-out random", or the name of the
       controller's folder. The entry of a controller also has "improvement".
     """
     run.require("train-wm")
-    config, model, folder = run.config, load_world_model(run), run.path / "eval"
+    config, folder = run.config, run.path / "eval"
+    trainings, model = playable_trainings(run, only) if run.results("train-controller") else ([], None)
+    model = model or load_world_model(run)
     options = {"uncertainty_limit": config.dream.uncertainty_limit or 0.0, "seed": config.seed}
     training, held_out = _random_episodes(run)
     result = {"held-out random": fidelity(model, held_out, training, **options)}
-    if run.results("train-controller") and not sees_candidates(run):
-        environment = controllers_environment(run)
-        for temperature in config.dream.temperatures:
-            controller = trained_controller(run, model, temperature)
-            episodes = list(islice(recorded(controller, environment, model, config.seed), 1 + config.eval.samples))
-            figures = fidelity(model, episodes, training, **options)
-            result[controller_folder(run, temperature).name] = figures | {"improvement": improvement(model, episodes)}
+    for one in trainings:
+        if sees_candidates(one.run):
+            continue
+        playing = recorded(one.controller(model), controllers_environment(run), model, config.seed)
+        episodes = list(islice(playing, 1 + config.eval.samples))
+        figures = fidelity(model, episodes, training, **options)
+        result[one.name] = figures | {"improvement": improvement(model, episodes)}
     write_json(folder / "world-model.json", result)
     write_fidelity(folder, result)
     return result

@@ -6,6 +6,7 @@ iterations (controllers/iterations.py); iterations/K/ in the run folder holds th
 `*_lines` return the lines that a command prints after a stage.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,17 @@ from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from controllers.recording import Player, play_iteration
 from controllers.stages import one_shot
 from controllers.stages.acting import evaluate
+from controllers.stages.experiments import check_same_dream, store_training
 from controllers.stages.parts import (
     as_seen,
     check_has_rewrites,
     check_single_moves,
     check_temperatures,
     controller_folder,
+    controller_seed,
     controllers_environment,
     dream_options,
+    experiment_name,
     load_world_model,
     make_controller,
     sees_candidates,
@@ -71,7 +75,7 @@ def controller_lines(run, results: Mapping) -> dict[str, object]:
     if run.spec.shape == ONE_SHOT:
         (training,) = results["trainings"]
         text = f"{name} is {training['best_return']:.2f} % below the control, after {training['env_steps']} evaluations"
-        return {"result": text, "folder": run.path / "controller" / name}
+        return {"result": text, "folder": run.path / "controller" / experiment_name(run.config)}
     returns = []
     for training in results["trainings"]:
         ended = f"stopped by {training['stop_reason']}"
@@ -136,8 +140,6 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
     def make_dream(n):
         return DreamVectorEnv(model, run.task.initial, n, **dream_options(run, temperature))
 
-    measurements = Measurements(folder / "measurements.json", options.measurement_seconds)
-
     def make_real():
         own, *others = [run.spec.make_env(task, run.spec.max_steps) for task in (run.task, *other_tasks)]
         charged = [ChargedEnv(own, measurements), *(ChargedEnv(env, measurements, own=False) for env in others)]
@@ -148,13 +150,18 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         writer.scalars(step, scalars | ({"measurement_seconds": measurements.seconds} if measurements.seconds else {}))
 
     controller = make_controller(run, model)
+    is_outdated = controller.is_outdated(folder)
+    if is_outdated:
+        say(f"the world model has changed since the training of {folder.name}; the controller is trained anew")
+        (folder / "measurements.json").unlink(missing_ok=True)
+    measurements = Measurements(folder / "measurements.json", options.measurement_seconds)
     also = controller.config.also if sees_candidates(run) else ()
     other_tasks = [run.spec.open(zoo_or_path(name)) for name in also]
     with (
         progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar,
-        events(run, name, "train-controller") as writer,
+        events(run, name, "train-controller", anew=is_outdated) as writer,
     ):
-        common = run.config.seed, folder, log, bar_updater(bar)
+        common = controller_seed(run.config), folder, log, bar_updater(bar)
         if options.train_on == "real":
             results = train_for_real(controller, make_real, options.interactions, *common)
             results |= {"measurement_seconds": measurements.seconds, "measured": measurements.best}
@@ -271,11 +278,15 @@ def train_world_model(run) -> dict:
         )  # fmt: skip
 
     def work() -> dict:
-        episodes = stream if config.world_model.mode == "online" else run.random_episodes()[1]
+        if config.world_model.mode == "online":
+            episodes, known = stream, {}
+        else:
+            own, episodes = run.random_episodes()
+            known = {"episodes": len(own)}
         if options.count == 1:
-            return learn_world_model(run, episodes, run.path / "world-model")
+            return known | learn_world_model(run, episodes, run.path / "world-model")
         steps = RunIterations(run)
-        return learn_in_iterations(
+        return known | learn_in_iterations(
             steps, episodes, options.count, options.interactions, config.controller.max_steps, config.seed, steps.report
         )
 
@@ -289,7 +300,8 @@ def train_controller(run) -> dict:
     """Run the stage `train-controller`.
 
     The stage trains one controller for each temperature of the dream, or on the real graph if `controller.train_on` is
-    "real". In a one-shot task it trains one controller on instances.
+    "real". In a one-shot task it trains one controller on instances. The trainings of other experiments stay
+    (controllers/stages/experiments.py). A controller that was trained in another world model is trained anew.
 
     Returns:
       {"controller": its name, "trainings": the results of each training, "ok": False if a training diverged}.
@@ -304,9 +316,11 @@ def train_controller(run) -> dict:
     def work() -> dict:
         trainings = []
         for temperature in config.dream.temperatures:
-            folder = controller_folder(run, temperature)
+            folder, started = controller_folder(run, temperature), time.monotonic()
+            check_same_dream(run, model, folder)
             _, results = learn_to_act(run, model, temperature, folder, folder.name)
-            trainings.append({"temperature": temperature, **results})
+            results |= {"temperature": temperature, "seconds": time.monotonic() - started}
+            trainings.append(store_training(run, folder, results))
         diverged = any(training["stop_reason"] == StopReason.DIVERGED for training in trainings)
         ended = {"ok": False} if diverged else {}
         return {"controller": config.controller.name, "trainings": trainings, **ended}

@@ -5,10 +5,12 @@ task's instance. There are no random episodes and no world model.
 """
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
-from controllers.stages.parts import controller_and_config
+from controllers.stages.experiments import finished_trainings, store_training
+from controllers.stages.parts import controller_and_config, controller_seed, experiment_name
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import bar_updater, progress_bar
 from rlflow.common.task import ONE_SHOT, Instance, Observes
@@ -26,45 +28,61 @@ def refuse(run, stage: str) -> None:
 
 def train_controller(run) -> dict:
     """Train the run's controller on the instance and return the results of the stage."""
-    config, name = run.config, run.config.controller.name
+    name, seed = experiment_name(run.config), controller_seed(run.config)
 
     def work() -> dict:
-        controller, instance = _controller(run), run.task.initial
+        controller, instance, started = _controller(run), run.task.initial, time.monotonic()
         with progress_bar(1, "train-controller", "iteration") as bar, events(run, name, "train-controller") as writer:
             folder = run.path / "controller" / name
-            results = controller.train(instance, config.seed, folder, writer.scalars, bar_updater(bar))
-        return {"controller": name, "trainings": [results]}
+            results = controller.train(instance, seed, folder, writer.scalars, bar_updater(bar))
+        training = store_training(run, folder, results | {"seconds": time.monotonic() - started})
+        return {"controller": run.config.controller.name, "trainings": [training]}
 
     return run.stage("train-controller", work)
 
 
-def evaluate(run) -> dict:
-    """Run the stage `eval`: compare the controller with controls, and deliver the best decision (`TaskSpec.deliver`).
+def evaluate(run, only: Sequence[str] = ()) -> dict:
+    """Run the stage `eval`: compare the controllers with controls, and deliver the best decision (`TaskSpec.deliver`).
 
     The controls are `Instance.control` and the best of random decisions. The number of random decisions equals the
-    number of decisions that the controller evaluated in training and acting.
+    number of decisions that the controllers evaluated in training and acting.
+
+    Args:
+      run: the run folder.
+      only: names of the experiments whose controllers act; () for all of them.
+
+    Returns:
+      The outcome of `TaskSpec.deliver` with the entry "experiments", one row for each controller.
     """
-    trained, config, instance = run.require("train-controller"), run.config, run.task.initial
+    config, instance, trainings = run.config, run.task.initial, finished_trainings(run, only)
 
     def work() -> dict:
-        controller, started = _controller(run), time.monotonic()
-        controller.load(run.path / "controller" / config.controller.name)
-        decided = controller.act(instance, config.eval.samples, np.random.default_rng(config.seed))
-        evaluations = trained["trainings"][0]["env_steps"] + len(decided)
-        decisions = [_best("controller", instance, decided, evaluations, started)]
+        evaluations, started, decided, rows = 0, time.monotonic(), [], []
+        for training in trainings:
+            controller = _controller(training.run)
+            controller.load(training.folder)
+            own = controller.act(instance, config.eval.samples, np.random.default_rng(config.seed))
+            evaluations += training.results["env_steps"] + len(own)
+            decided.append(own)
+            rows.append({
+                "experiment": training.experiment, "training": training.name, "temperature": None,
+                "trained_return": training.results["best_return"], "real_return": None,
+                "cost": int(instance.evaluate(own).objectives.min()),
+            })  # fmt: skip
+        decisions = [_best("controller", instance, np.concatenate(decided), evaluations, started)]
         started = time.monotonic()
         decisions.append(_best("control", instance, instance.control()[None], 1, started))
         started, rng = time.monotonic(), np.random.default_rng(config.seed)
         drawn = rng.integers(instance.space.nvec, size=(evaluations, len(instance.space.nvec)))
         decisions.append(_best("random", instance, drawn, evaluations, started))
-        return run.spec.deliver(run.task, decisions, run.path / "eval", config)
+        return run.spec.deliver(run.task, decisions, run.path / "eval", config) | {"experiments": rows}
 
     return run.stage("eval", work)
 
 
 def _controller(run):
     kind, config = controller_and_config(run, Observes.GRAPH, ONE_SHOT)
-    return kind(config, run.task.initial, run.config.seed)
+    return kind(config, run.task.initial, controller_seed(run.config))
 
 
 def _best(name: str, instance: Instance, decisions: np.ndarray, evaluations: int, started: float) -> Decision:

@@ -3,11 +3,13 @@
 Functions import heavy packages when they are called, so that `check_names` and short commands start fast.
 """
 
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.messages import command, say
 
 
 def check_names(config) -> None:
@@ -37,6 +39,9 @@ def check_names(config) -> None:
     check_installed(f"the world model '{config.world_model.name}'", world_model_config(config.world_model).needs)
     kind = CONTROLLER_CONFIGS.get(config.controller.name)
     check_installed(f"the controller '{config.controller.name}'", kind.needs)
+    tag = config.controller.tag or ""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", tag):
+        raise RLFlowError(f"controller.tag has at most 100 letters, digits, '-', '_' and '.', not '{tag}'")
     temperatures = config.dream.temperatures
     if twice := [f"{value:g}" for k, value in enumerate(temperatures) if value in temperatures[:k]]:
         raise RLFlowError(f"dream.temperatures holds {twice[0]} twice; one controller is trained for each temperature")
@@ -198,12 +203,12 @@ def controller_and_config(run, observes, shape: str) -> tuple:
     check_observes(kind, observes, shape)
     config = controller_config(run.config)
     if "tensorflow" in config.needs:
-        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+        prepare_tensorflow(controller_seed(run.config), run.config.world_model.threads)
     return kind, config
 
 
 def make_controller(run, model):
-    """Return a new, untrained controller with the options of the run.
+    """Return a new, untrained controller with the options and the seed of the run's experiment.
 
     Args:
       run: the run folder.
@@ -213,26 +218,37 @@ def make_controller(run, model):
     from worldmodel import spaces
 
     kind, config = controller_and_config(run, Observes.CANDIDATES if model is None else Observes.LATENT, "step by step")
+    seed = controller_seed(run.config)
     if model is None:
-        return kind(config, run.config.seed)
-    return kind(config, spaces.observation_space(model), spaces.action_space(model.spec), run.config.seed)
+        return kind(config, seed)
+    controller = kind(config, spaces.observation_space(model), spaces.action_space(model.spec), seed)
+    controller.world_model = model.digest
+    return controller
+
+
+def controller_seed(config) -> int:
+    """Return the seed of the controller's training: `controller.seed`, or by default the seed of the run."""
+    return config.seed if config.controller.seed is None else config.controller.seed
+
+
+def experiment_name(config) -> str:
+    """Return the name of the experiment that a config describes.
+
+    The name consists of the controller's name, its seed if this is not the seed of the run, and `controller.tag`.
+    """
+    name, seed, tag = config.controller.name, controller_seed(config), config.controller.tag
+    return "-".join([name, *([str(seed)] if seed != config.seed else []), *([tag] if tag else [])])
 
 
 def controller_folder(run, temperature: float) -> Path:
-    """Return controller/NAME-TEMPERATURE in the run folder, or controller/NAME-real if `controller.train_on` is "real".
+    """Return controller/EXPERIMENT-TEMPERATURE in the run folder.
+
+    If `controller.train_on` is "real", the folder is controller/EXPERIMENT-real.
     """
-    options = run.config.controller
     short = format(temperature, "g")
     exact = short if float(short) == temperature else repr(temperature)
-    where = "real" if options.train_on == "real" else exact
-    return run.path / "controller" / f"{options.name}-{where}"
-
-
-def trained_controller(run, model, temperature: float):
-    """Load the run's controller that was trained at a temperature of the dream (see `controller_folder`)."""
-    controller = make_controller(run, model)
-    controller.load(controller_folder(run, temperature))
-    return controller
+    where = "real" if run.config.controller.train_on == "real" else exact
+    return run.path / "controller" / f"{experiment_name(run.config)}-{where}"
 
 
 def controller_from(folder: Path | str, seed: int):
@@ -266,7 +282,11 @@ def world_model_of(run):
     """Return the run's trained world model, or None if the run's controller observes successor graphs."""
     if sees_candidates(run):
         return None
-    run.require("train-wm")
+    learnt = run.require("train-wm").get("episodes")  # None if the world model plays its own episodes
+    collected = (run.results("collect") or {}).get("episodes")
+    if learnt and collected and learnt < collected:
+        again = command("train-wm", "--run", run.path)
+        say(f"the world model learnt from {learnt} episodes, the run has {collected} now; `{again}` learns from all")
     return load_world_model(run)
 
 

@@ -209,7 +209,7 @@ def _deliver(run: Run, candidates: list[Candidate], measure_seconds: float, **op
     """
     seconds = min(run.config.eval.measure_seconds, measure_seconds)
     outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config, seconds, **options)
-    return outcome | {"dreamt": []}
+    return outcome | {"experiments": []}
 
 
 def _original(run: Run, reason: str) -> dict:

@@ -18,12 +18,12 @@ from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text,
 from rlflow.reports import charts
 from rlflow.reports.changes import Change, change, first_drawing, operators_text, pictures
 from rlflow.reports.markdown import (
-    DREAM_HEAD,
+    EXPERIMENTS_HEAD,
     SAME,
     at_sizes_text,
     compared_returns,
     contest_table,
-    dream_rows,
+    experiment_rows,
     left_out_text,
     one_thread_text,
     path_figure,
@@ -327,20 +327,20 @@ def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str,
 
 
 def _training(curves: dict, outcome: dict) -> Safe | None:
-    dreamt = outcome["dreamt"]
+    trained = outcome["experiments"]
     named: dict[str, dict[str, list]] = {}
     for name, title, curve in learning_curves(curves):
         named.setdefault(title, {})[name] = curve
     drawn = []
     for number, (title, of) in enumerate(named.items()):
         drawn.append(tag("figure", tag("h3", title), charts.svg(charts.curve(of, title), f"curve-{number}", title)))
-    dream = table(DREAM_HEAD, dream_rows(outcome), numbers=(0, 1, 2)) if dreamt else None
-    if dreamt:
+    experiments = table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4)) if trained else None
+    if trained:
         about = "return of one episode: dreamt, real, and of the controls"
         picture = charts.svg(charts.bars(compared_returns(outcome), "return of one episode"), "returns", about)
         drawn.insert(0, tag("figure", tag("h3", "Dreamt and real returns"), picture))
-    content = [tag("div", drawn, class_="charts") if drawn else None, dream]
-    return _section("Training: dream and reality", *content) if drawn or dreamt else None
+    content = [tag("div", drawn, class_="charts") if drawn else None, experiments]
+    return _section("Training: dream and reality", *content) if drawn or trained else None
 
 
 def _times(stages: dict, outcome: dict) -> Safe:

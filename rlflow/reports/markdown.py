@@ -122,9 +122,9 @@ def write_report(folder: Path, results: dict) -> Path:
     rules = rule_figure(outcome["candidates"])
     if rules is not None:
         charts.save(rules, folder / "rules.png")
-    if outcome["dreamt"]:
+    learned = outcome["experiments"]
+    if learned:
         charts.save(charts.bars(compared_returns(outcome), "return of one episode"), folder / RETURNS_PICTURE)
-    learned = outcome["dreamt"]
     sections = [
         f"# {results['model']}",
         _summary(outcome),
@@ -294,31 +294,39 @@ def _controls_note(outcome: dict) -> str:
 def compared_returns(outcome: dict) -> dict[str, float]:
     """Return the bars of the chart of returns: name of a bar → return of one episode.
 
-    The bars show the trained controller, in the dream and on the real graph at each temperature, and its controls.
+    The bars show each trained controller, in its training and on the real graph, and the controls.
     """
     names = {"untrained": "untrained policy", "greedy": "greedy search", "random": "random play"}
     returns = {}
-    for dreamt in outcome["dreamt"]:
-        temperature = f"τ = {dreamt['temperature']:g}"
-        returns[f"trained, dreamt ({temperature})"] = dreamt["dreamt_return"]
-        returns[f"trained, real ({temperature})"] = dreamt["real_return"]
+    for row in outcome["experiments"]:
+        where = "trained" if row["temperature"] is None else "dreamt"
+        returns[f"{row['training']}, {where}"] = row["trained_return"]
+        returns[f"{row['training']}, real"] = row["real_return"]
     return returns | {names[name]: value for name, value in outcome.get("compared_returns", {}).items()}
 
 
-DREAM_HEAD = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
+EXPERIMENTS_HEAD = (
+    "experiment", "temperature of the dream", "return in training", "real return of the greedy episode, over as many "
+    "steps", "lowest cost reached",
+)  # fmt: skip
 
 
-def dream_rows(outcome: dict) -> list[tuple[str, str, str]]:
-    """Return the cells for DREAM_HEAD as texts, one row for each temperature."""
+def experiment_rows(outcome: dict) -> list[tuple[str, ...]]:
+    """Return the cells for EXPERIMENTS_HEAD as texts, one row for each trained controller; "–" marks a missing value.
+    """
     return [
-        (f"{dreamt['temperature']:g}", f"{dreamt['dreamt_return']:.3f}", f"{dreamt['real_return']:.3f}")
-        for dreamt in outcome["dreamt"]
-    ]
+        (
+            row["experiment"], "none" if row["temperature"] is None else f"{row['temperature']:g}",
+            *("–" if row[key] is None else f"{row[key]:.3f}" for key in ("trained_return", "real_return")),
+            f"{row['cost']:.6g}",
+        )
+        for row in outcome["experiments"]
+    ]  # fmt: skip
 
 
 def _dream(outcome: dict) -> str:
-    """Return a table of the controller's dreamt and real returns, and a link to the chart that shows them."""
-    drawn = markdown_table(DREAM_HEAD, dream_rows(outcome), numbers=(0, 1, 2))
+    """Return a table of the trained controllers, and a link to the chart that shows their returns."""
+    drawn = markdown_table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4))
     return f"{drawn}\n\n![dreamt and real returns beside the controls]({RETURNS_PICTURE})"
 
 

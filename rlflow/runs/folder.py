@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,6 +111,12 @@ class RunFolder:
     @cached_property
     def task(self) -> Task:
         return self.spec.make_task()
+
+    def with_options(self, options: Mapping) -> "RunFolder":
+        """Return this run with changed options of learning, nested as in a config; its task stays the same."""
+        run = RunFolder(self.path, OmegaConf.merge(self.config, options), self.source)
+        vars(run).update(spec=self.spec, task=self.task)
+        return run
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
         """Read the episodes of the stage `collect` of this run, and of the runs that the option collect.also names.
@@ -296,7 +302,7 @@ def iteration_options(config: DictConfig) -> dict:
         options |= {
             f"{group}.{key}": v
             for key, v in section.items()
-            if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")
+            if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds", "tag")
         }
         options |= {f"{group}.{section['name']}.{key}": v for key, v in section[section["name"]].items()}
         for other in other_groups(group, section["name"]):

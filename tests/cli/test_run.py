@@ -213,7 +213,8 @@ def test_other_controllers_in_the_same_folder(by_hand, tmp_path, capsys, kind):
     assert trainings["controller"] == kind and [t["temperature"] for t in trainings["trainings"]] == [0.5, 1.5]
     assert in_process(capsys, "eval", "--run", folder).code == 0
     outcome = json.loads((folder / "eval.json").read_text())
-    assert [d["temperature"] for d in outcome["dreamt"]] == [0.5, 1.5]
+    rows = [(row["experiment"], row["temperature"]) for row in outcome["experiments"]]
+    assert sorted(rows) == sorted([("ppo", 1.0), (kind, 0.5), (kind, 1.5)])
     assert {path.name for path in (folder / "controller").iterdir()} == {"ppo-1", f"{kind}-0.5", f"{kind}-1.5"}
 
 
@@ -252,7 +253,7 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     assert controller["episodes"] == len(controller["improvement"]["real"]) == 1 + config.eval.samples
     outcome = json.loads((folder / "eval.json").read_text())
     assert controller["improvement"]["real"][0] == pytest.approx(
-        outcome["dreamt"][0]["real_return"]
+        outcome["experiments"][0]["real_return"]
     )  # the same greedy episode
     assert "## ppo-1: 3 episodes" in (folder / "eval" / "world-model.md").read_text()
     assert (folder / "eval" / "world-model.png").exists()

@@ -84,7 +84,10 @@ def results_of(task: Task, result: dict[str, list[tuple[int, int]]], model: str 
     outcome = {
         "original": {"estimated_ms": task.initial.runtime_ms}, "candidates": candidates, "delivered": best,
         "reason": "lowest estimate", "actions": result,
-        "optimised": "optimised.onnx", "dreamt": [{"temperature": 1.0, "dreamt_return": 9.876, "real_return": 5.432}],
+        "optimised": "optimised.onnx", "experiments": [{
+            "experiment": "ppo", "training": "ppo-1", "temperature": 1.0, "trained_return": 9.876, "real_return": 5.432,
+            "cost": 1.0,
+        }],
     }  # fmt: skip
     stages = {"collect": {"seconds": 6.7}, "eval": {"seconds": 8.9}}
     curves = {"ppo-1": {"mean_return": [(0, 1.0), (10, 2.0), (20, float("nan"))]}}

@@ -71,11 +71,12 @@ class Fake:
 
 def write_results(run: Run, score: float) -> None:
     run.folder.mkdir(parents=True)
+    (run.folder / "train-wm.json").write_text(json.dumps({"seconds": 0.0}))
     (run.folder / "train-controller.json").write_text(json.dumps({"seconds": 2.0}))
     candidate = {"objective": 200 - score, "interactions": 7, "seconds": 0.5}
     results = {
         "original": {"objective": 200},
-        "dreamt": [{"dreamt_return": 2 * score, "real_return": score}],
+        "experiments": [{"trained_return": 2 * score, "real_return": score}],
         "candidates": {"controller": candidate},
         "seconds": 1.0,
     }
@@ -481,7 +482,7 @@ def test_a_table_holds_commas_and_nothing():
 def test_damaged_results_are_refused(tmp_path):
     run = Run(tmp_path / "run", ("train-controller", "eval"), {}, None)
     write_results(run, 1.0)
-    (run.folder / "eval.json").write_text('{"dreamt": []}')
+    (run.folder / "eval.json").write_text('{"experiments": []}')
     with pytest.raises(RLFlowError, match="damaged"):
         figures(run)
 
@@ -542,8 +543,8 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
     assert list(folder.glob("shared/*/model.onnx")) and not list(folder.glob("trials/*/eval/*.onnx*"))
     for row in results["rows"]:
         evaluated = json.loads((folder / row["folder"] / "eval.json").read_text())
-        (result,) = evaluated["dreamt"]
-        assert (result["temperature"], result["dreamt_return"], result["real_return"]) == (
+        (result,) = evaluated["experiments"]
+        assert (result["temperature"], result["trained_return"], result["real_return"]) == (
             row["dream.temperatures"],
             row["dreamt"],
             row["real"],

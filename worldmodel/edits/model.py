@@ -49,6 +49,7 @@ class EditsWorldModel:
 
     hidden = 0  # size of the recurrent state, which is not needed because an imagined state is a complete graph
     arrays_file = "tables.npz"  # the file of the saved arrays
+    digest = None
 
     def __init__(
         self, spec: EncodingSpec, config: EditsConfig, rules: LearnedRules, costs: CostModel, latents: Latents,
@@ -141,6 +142,10 @@ class EditsWorldModel:
         return np.clip(sums, -Z_BOUND, Z_BOUND).astype(np.float32)
 
     # -- files -------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return "learnt.json", self.arrays_file
 
     def save(self, folder: Path | str) -> None:
         """Write model.json, learnt.json and tables.npz. Equal models give equal bytes."""

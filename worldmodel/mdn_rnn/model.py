@@ -64,6 +64,9 @@ class MDNRNNWorldModel(snt.Module):
       others: the other members of the ensemble, which only contribute to the uncertainty.
     """
 
+    files = ("weights.npz",)
+    digest = None
+
     def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
         super().__init__(name="world_model")
         self.spec, self.config = spec, config

@@ -147,10 +147,11 @@ def figures(run: Run) -> dict[str, float | None]:
     stages = {stage: read_json(path) for stage in STAGES if (path := run.folder / f"{stage}.json").exists()}
     try:
         outcome, controller = stages["eval"], stages["eval"]["candidates"]["controller"]
-        (dream,) = outcome.get("dreamt") or [dict.fromkeys(("dreamt_return", "real_return"))]
+        (row,) = outcome["experiments"]
+        dreams = "train-wm" in stages
         return {
-            "dreamt": dream["dreamt_return"],
-            "real": dream["real_return"],
+            "dreamt": row["trained_return"] if dreams else None,
+            "real": row["real_return"] if dreams else None,
             "improvement": improvement(outcome["original"]["objective"], controller["objective"]),
             "interactions": controller["interactions"],
             "measurement_seconds": measurement_seconds(controller),

@@ -1,0 +1,213 @@
+"""The experiments of a run: several controllers that share its episodes and its world model.
+
+An experiment is a controller with its options, its seed and a tag. It trains once for each temperature of the dream, or
+once on the real graph. Each training has a folder controller/EXPERIMENT-TEMPERATURE with its checkpoint. When the
+training ends, the file training.json is added, with the results and with the options that determine them:
+
+    {"experiment": "ppo-3-slow", "temperature": 1.0, "world_model": DIGEST, "options": {"controller": …, "dream": …}, …}
+
+The stage `eval` plays the controllers of all these files.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from omegaconf import OmegaConf
+
+from controllers.base import other_options
+from controllers.stages.parts import controller_seed, experiment_name, make_controller, sees_candidates, world_model_of
+from rlflow.common.errors import RLFlowError, nearest
+from rlflow.common.files import read_json, write_json
+from rlflow.common.messages import command, say
+from rlflow.common.options import setting
+from rlflow.common.task import ONE_SHOT
+from rlflow.runs.config import load_config, other_groups
+from rlflow.runs.folder import RunFolder
+
+FILE = "training.json"  # in the folder of a finished training
+
+
+class Training(NamedTuple):
+    """A finished training.
+
+    Attributes:
+      run: the run folder with the options of the training.
+      folder: the folder of the checkpoint.
+      results: the content of training.json.
+    """
+
+    run: RunFolder
+    folder: Path
+    results: dict
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def experiment(self) -> str:
+        return self.results["experiment"]
+
+    @property
+    def temperature(self) -> float:
+        return self.results["temperature"]
+
+    @property
+    def is_on_real_graph(self) -> bool:
+        return self.run.config.controller.train_on == "real"
+
+    def controller(self, model):
+        """Load the trained controller.
+
+        Args:
+          model: the world model of the run, or None for a controller that observes successor graphs.
+        """
+        controller = make_controller(self.run, model)
+        controller.load(self.folder)
+        return controller
+
+
+def training_options(config) -> dict:
+    """Return the options that determine a training besides its temperature, nested as in a config."""
+    chosen = OmegaConf.to_container(config)
+    name = chosen["controller"]["name"]
+    own = {key: value for key, value in chosen["controller"].items() if key == name or not isinstance(value, dict)}
+    del own["max_steps"]  # of the evaluation
+    options = {"controller": own | {"seed": controller_seed(config)}, "dream": chosen["dream"]}
+    del options["dream"]["temperatures"]
+    for group in other_groups("controller", name):
+        section, _, key = group.partition(".")
+        options.setdefault(section, {})[key] = chosen[section][key]
+    return options
+
+
+def check_same_dream(run, model, folder: Path) -> None:
+    """Check that a finished training in a folder learnt in dreams with the options of the run.
+
+    The controller itself compares its own options (`controllers.base.Learner.resume`).
+
+    Args:
+      run: the run folder.
+      model: its world model, or None. A training in another world model is not checked, since it begins anew.
+      folder: the folder of the training.
+
+    Raises:
+      RLFlowError: an option of the dream differs.
+    """
+    if not (folder / FILE).exists() or run.config.controller.train_on == "real":
+        return
+    finished = _read(run, folder / FILE).results
+    before, now = finished["options"]["dream"], training_options(run.config)["dream"]
+    if before != now and finished["world_model"] == model.digest:
+        raise RLFlowError(other_options(folder, _dotted("dream", before), _dotted("dream", now)))
+
+
+def store_training(run, folder: Path, results: Mapping) -> dict:
+    """Write training.json after a training and return the entry of the training in train-controller.json.
+
+    Args:
+      run: the run folder.
+      folder: the folder of the checkpoint.
+      results: the results of the training, with its temperature.
+    """
+    described = read_json(folder / "controller.json")
+    entry = {"experiment": experiment_name(run.config), **results}
+    options = training_options(run.config)
+    write_json(folder / FILE, {**entry, "world_model": described["world_model"], "options": options})
+    return entry
+
+
+def finished_trainings(run, only: Sequence[str] = ()) -> list[Training]:
+    """Return the finished trainings of a run, in the order of their names.
+
+    Args:
+      run: the run folder.
+      only: names of experiments; () for all of them.
+
+    Raises:
+      RLFlowError: there is no finished training, an experiment is unknown, or a file is damaged.
+    """
+    run.require("train-controller")
+    trainings = [_read(run, file) for file in sorted((run.path / "controller").glob(f"*/{FILE}"))]
+    if not trainings:
+        first = command("train-controller", "--run", run.path)
+        raise RLFlowError(f"{run.path} has no finished controller; run `{first}` first")
+    names = list(dict.fromkeys(training.experiment for training in trainings))
+    for name in only:
+        if name not in names:
+            raise RLFlowError(
+                f"{run.path} has no finished experiment '{name}'{nearest(name, names)}; finished: {', '.join(names)}"
+            )
+    if not only and (chosen := experiment_name(run.config)) not in names:
+        say(f"note: the training of {chosen} has not finished; evaluated are {', '.join(names)}")
+    return [training for training in trainings if not only or training.experiment in only]
+
+
+def playable_trainings(run, only: Sequence[str] = ()) -> tuple[list[Training], object | None]:
+    """Return the finished trainings in the present world model of a run, and this world model.
+
+    Trainings in an earlier world model are left out, and one line about each says how it is trained anew.
+
+    Args:
+      run: the run folder of a step-by-step task.
+      only: names of experiments; () for all of them.
+
+    Returns:
+      (the trainings, the world model). The world model is None if no controller needs it.
+
+    Raises:
+      RLFlowError: there is no finished training, or an experiment in `only` is unknown or outdated.
+    """
+    trainings = finished_trainings(run, only)
+    latent = [training for training in trainings if not sees_candidates(training.run)]
+    if not latent:
+        return trainings, None
+    model = world_model_of(latent[0].run)
+    outdated = [training for training in latent if training.results["world_model"] != model.digest]
+    for training in outdated:
+        again = command("train-controller", "--run", run.path, *_changed_settings(run, training))
+        line = f"the controller {training.name} was trained in another world model; train it anew with `{again}`"
+        if only:
+            raise RLFlowError(line)
+        say(f"left out: {line}")
+    return [training for training in trainings if training not in outdated], model
+
+
+def _changed_settings(run, training: Training) -> list[str]:
+    """Return the options of a training that differ from the options of its run, as KEY=VALUE."""
+    own = OmegaConf.to_container(run.config)
+    own["controller"]["seed"] = controller_seed(run.config)
+    changed = list(_differing(training.results["options"], own))
+    if not training.is_on_real_graph and training.temperature not in own["dream"]["temperatures"]:
+        changed.append(setting("dream.temperatures", [training.temperature]))
+    return changed
+
+
+def _differing(options: Mapping, others: Mapping, prefix: str = "") -> Iterator[str]:
+    for key, value in options.items():
+        if isinstance(value, dict):
+            yield from _differing(value, others[key], f"{prefix}{key}.")
+        elif value != others[key]:
+            yield setting(f"{prefix}{key}", value)
+
+
+def _read(run, file: Path) -> Training:
+    results = read_json(file)
+    try:
+        load_config(changes=results["options"])  # checks names and values
+        found = Training(run.with_options(results["options"]), file.parent, results)
+        numbers = [results[key] for key in ("best_return", "env_steps", "seconds")]
+        if run.spec.shape != ONE_SHOT:
+            numbers += [found.temperature, found.run.config.dream.max_steps, results["world_model"] is None]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise TypeError(f"one of {numbers} is no number")
+        if not isinstance(found.experiment, str):
+            raise TypeError(f"the experiment is {found.experiment!r}")
+    except (KeyError, TypeError, ValueError, RLFlowError) as error:
+        raise RLFlowError(f"{file} is damaged: {error}") from error
+    return found
+
+
+def _dotted(group: str, values: Mapping) -> dict:
+    return {f"{group}.{key}": value for key, value in values.items()}
