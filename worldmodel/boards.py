@@ -209,8 +209,8 @@ BOARDS = {
     "eval": Board(
         "1 dream and reality",
         "The greedy episode of one controller, twice: `eval-dream-NAME` is the dreamt return of the controller NAME, "
-        "`eval-real-NAME` its return on the real graph. **Good:** both lines rise and stay close together. **Bad:** the "
-        "dreamt return exceeds the real one: the world model predicts rewards that do not exist. Look at its "
+        "`eval-real-NAME` its return on the real graph. **Good:** both lines rise and stay close together. **Bad:** "
+        "the dreamt return exceeds the real one: the world model predicts rewards that do not exist. Look at its "
         "errors by horizon, collect more episodes, or learn in iterations. Both flat: the controller has learnt "
         "nothing. `eval-controller`, `eval-greedy`, `eval-random` … show the estimated runtime of the candidates.",
         {

@@ -81,8 +81,7 @@ def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
 
     Returns:
       The outcome of `TaskSpec.deliver` with the entry "experiments", one row for each trained controller. In a
-      step-by-step task the rows are those of `_row`, and there is an entry "compared_returns" (see
-      `_compared_returns`).
+      step-by-step task `_row` describes the rows, and the entry "compared_returns" is added (see `_compared_returns`).
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run, only)
@@ -158,7 +157,7 @@ def _draw(run, model, played: Sequence[Played]) -> None:
     Args:
       run: the run folder.
       model: the world model that dreams, or None.
-      played: the controllers; those that observe successor graphs are left out, because they cannot dream.
+      played: the controllers. A controller that observes successor graphs is left out, because it cannot dream.
     """
     for training, controller, tried in played:
         if sees_candidates(training.run):

@@ -1,8 +1,8 @@
 """The experiments of a run: several controllers that share its episodes and its world model.
 
 An experiment is a controller with its options, its seed and a tag. It trains once for each temperature of the dream, or
-once on the real graph. Each training has a folder controller/EXPERIMENT-TEMPERATURE with its checkpoint. When the
-training ends, the file training.json is added, with the results and with the options that determine them:
+once on the real graph. Each training has a folder controller/EXPERIMENT-TEMPERATURE with its checkpoint. The file
+training.json is added when the training ends. It contains the results and the options that determine them:
 
     {"experiment": "ppo-3-slow", "temperature": 1.0, "world_model": DIGEST, "options": {"controller": …, "dream": …}, …}
 
@@ -154,7 +154,7 @@ def playable_trainings(run, only: Sequence[str] = ()) -> tuple[list[Training], o
       only: names of experiments; () for all of them.
 
     Returns:
-      (the trainings, the world model). The world model is None if no controller needs it.
+      (the trainings, the world model, or None if no controller needs a world model).
 
     Raises:
       RLFlowError: there is no finished training, or an experiment in `only` is unknown or outdated.

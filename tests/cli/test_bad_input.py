@@ -252,7 +252,8 @@ def test_a_model_that_changed_or_went_away(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["config.yaml", "model.json", "collect.json", "world-model/model.json",
                                   "world-model/weights.npz", "train-wm.json", "controller/ppo-1/controller.json",
-                                  "controller/ppo-1/controller.npz", "train-controller.json"])  # fmt: skip
+                                  "controller/ppo-1/controller.npz", "controller/ppo-1/training.json",
+                                  "train-controller.json"])  # fmt: skip
 @pytest.mark.parametrize("damage", ["half", *slow("garbage")])
 def test_a_damaged_file_is_named(folder, capsys, name, damage):
     path = folder / name
@@ -300,16 +301,18 @@ def test_a_controller_for_another_latent(folder, capsys):
         == 0
     )
     before = contents(folder / "controller")
-    for stage in ("train-controller", "eval"):
-        assert "is of another shape: z 4, not 6" in in_process(capsys, stage, "--run", folder).error
+    assert "the world model has changed since" in in_process(capsys, "eval", "--run", folder).error
     assert contents(folder / "controller") == before
+    done = in_process(capsys, "train-controller", "--run", folder)
+    assert done.code == 0 and "the controller is trained anew" in done.err
+    assert in_process(capsys, "eval", "--run", folder).code == 0
 
 
 def test_a_controller_of_other_options(folder, capsys):
     message = in_process(capsys, "train-controller", "--run", folder, "controller.ppo.gamma=0.5").error
     assert "holds a training with other options (gamma 0.995, not 0.5)" in message
-    message = in_process(capsys, "eval", "--run", folder, "controller.name=random", "controller.ppo.gamma=0.99").error
-    assert "cannot read" in message and "random-1" in message
+    message = in_process(capsys, "eval", "--run", folder, "--only", "random").error
+    assert "has no finished experiment 'random'; finished: ppo" in message
 
 
 def test_more_episodes_than_the_world_model_was_trained_on(folder, capsys):

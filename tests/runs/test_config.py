@@ -240,7 +240,7 @@ def test_an_unknown_key_in_a_file_names_the_file(tmp_path):
         ("env.rules=[1]", "'env.rules' is a list of str"),
         ("dream.temperatures=[hot]", "'dream.temperatures' is a list of float"),
         ("eval.seeds=[0.5]", "'eval.seeds' is a list of int"),
-        ("controller=ppo", "'controller' is a group of options: name, max_steps, train_on"),
+        ("controller=ppo", "'controller' is a group of options: name, seed, tag, max_steps, train_on"),
         ("controller.name=3", "'controller.name' is a str, not 3"),
         ("model=3", "'model' is a str, not 3"), ("model=[a]", "'model' is a str"),
         ("dream.max_steps=long", "'dream.max_steps' is a int, not 'long'"),
