@@ -100,7 +100,7 @@ def test_every_stage_of_a_run_shows_first_what_matters(optimised):
     folder = optimised / "run" / "tensorboard"
     assert tags_of(folder) >= always()
     curves = read_curves(folder)
-    dreamt, real = (curves[f"eval-{name}-1"]["1 dream and reality/return"] for name in ("dream", "real"))
+    dreamt, real = (curves[f"eval-{name}-ppo-1"]["1 dream and reality/return"] for name in ("dream", "real"))
     assert dreamt[0] == real[0] == (0, 0.0) and min(len(dreamt), len(real)) > 1
     model, nothing = (curves[f"fidelity-{name}"]["2 world model/error_by_horizon"] for name in ("model", "no-change"))
     assert [horizon for horizon, _ in model] == [horizon for horizon, _ in nothing] and model[0][0] == 1
