@@ -27,6 +27,7 @@ import ast
 import copyreg
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -161,9 +162,9 @@ def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> R
             raise RLFlowError(f"unknown rule family '{name}'; known: {', '.join(known)}")
     chosen = [name for name in known if (name in names if names else name not in ONLY_BY_NAME)]
     rules = [rule for name in chosen for rule in _parsed((folder / f"{name}.rules").read_text(encoding="utf-8"), name)]
-    twice = {rule.name for rule in rules if sum(other.name == rule.name for other in rules) > 1}
+    twice = sorted(name for name, count in Counter(rule.name for rule in rules).items() if count > 1)
     if twice:
-        raise RLFlowError(f"two rules are named '{sorted(twice)[0]}'")
+        raise RLFlowError(f"two rules are named '{twice[0]}'")
     digest = hashlib.sha256("\n".join(rule.text for rule in rules).encode()).hexdigest()
     return RuleSet(tuple(rules), digest)
 
