@@ -70,8 +70,8 @@ def optimised(shared_folder) -> Path:
 
 
 LEARNER = MDNRNNConfig(
-    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=300, steps=600,
-    learning_rate=5e-3, batch_graphs=32, max_sequence=64,
+    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=at_night(300, 100),
+    steps=at_night(600, 300), learning_rate=5e-3, batch_graphs=32, max_sequence=64,
 )
 
 

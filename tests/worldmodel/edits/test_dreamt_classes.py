@@ -75,13 +75,14 @@ def test_a_class_that_dreams_came_to_earns_what_the_model_says(model, task):
     assert len(np.unique(model.usual_rewards[compared].round(5))) > 2
 
 
-def test_classes_that_were_there_keep_their_usual_reward(model, task, episodes):
+def test_classes_that_were_there_keep_their_usual_reward(model, tmp_path):
     table, before = model.groundings.match_classes.table, dict.fromkeys([])
     for of_class, usual in zip(table, model.usual_rewards.tolist(), strict=True):
         before[of_class] = usual
     pattern = next(k for k, of in enumerate(model.groundings.rules.patterns) if of.effects)
     signature = (-1,) * len(next(iter(model.groundings.rules.patterns[pattern].effects)))
-    other = fitted(episodes, task)
+    model.save(tmp_path)
+    other = EditsWorldModel.load(tmp_path)
     other.add_classes({(pattern, signature): 7.0})
     after = dict(zip(other.groundings.match_classes.table, other.usual_rewards.tolist(), strict=True))
     (added,) = set(after) - set(before)

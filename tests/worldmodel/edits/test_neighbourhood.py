@@ -106,13 +106,13 @@ def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
 def test_rewards_that_depend_on_neighbourhoods_are_learnt_exactly():
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     model = fitted(random_episodes(task, 300, 6), task)
-    predicted = said(model, random_episodes(task, 40, 6, seed=1), 1)
+    held_out = random_episodes(task, 40, 6, seed=1)
+    predicted = said(model, held_out, 1)
     sure = predicted.uncertainty == 0
     scale = np.abs(predicted.real_rewards).max()
     assert sure.mean() > 0.8 and np.abs(predicted.rewards - predicted.real_rewards)[sure].max() < 1e-6 * scale
-    single = fitted(random_episodes(task, 300, 6), task)
-    single.costs.neighbourhoods = []
-    assert said(single, random_episodes(task, 40, 6, seed=1), 1).reward_error > 0.1 * scale
+    model.costs.neighbourhoods = []
+    assert said(model, held_out, 1).reward_error > 0.1 * scale
 
 
 def test_what_is_done_undone_and_done_again_gains_as_much_as_it_did():

@@ -10,7 +10,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import REWARDS, incremental, make_reward, new_runtime, relative
 from tests.commands import EDITS, in_process
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.latencies import planted_reward
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
@@ -40,7 +40,7 @@ def shipped(name):
 def learnt(name):
     """From so many episodes that next to nothing is new."""
     task = tiny_task("tiny_squeezenet1_1")
-    return fitted(episodes_of(task, shipped(name), 120), task)
+    return fitted(episodes_of(task, shipped(name), at_night(120, 60)), task)
 
 
 def walked(task, reward, start, steps, seed=0):
@@ -90,7 +90,7 @@ def test_every_reward_that_is_shipped_is_predicted_or_refused(task, name):
     assert model.calibration(episodes) == {"coverage_50": 1.0, "coverage_90": 1.0}
 
 
-@pytest.mark.parametrize("every", [1, 5, None])
+@pytest.mark.parametrize("every", [5, *slow(1, None)])
 def test_measured_rewards_are_refused(task, tmp_path, every):
     reward, _ = planted_reward(tmp_path, every)
     with pytest.raises(UnpredictableRewardError, match="mdn-rnn"):
@@ -105,7 +105,7 @@ def test_a_reward_that_pays_no_op_is_refused_whatever_the_other_steps_earn(task,
         RewardScales.learn(stopped, task.no_op)
 
 
-@pytest.mark.parametrize("name", PREDICTED)
+@pytest.mark.parametrize("name", ["incremental", "new-runtime", *slow("relative")])
 @pytest.mark.parametrize("before", [0, *slow(4)])
 def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name, before):
     model, start = learnt(name), task.initial
@@ -125,7 +125,7 @@ def test_noise_is_in_a_runtime_and_stays_there():
     """With noise too, what all steps gained is the sum of what each gained."""
     task, paid = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused()), []
     for reward in (incremental, new_runtime):
-        model = fitted(episodes_of(task, reward, 80), task)
+        model = fitted(episodes_of(task, reward, at_night(80, 40)), task)
         for means in model.costs.neighbourhoods:
             means.spread = np.full_like(means.mean, 1e6)  # ps
         actions, real, states = walked(task, reward, task.initial, 6)
@@ -155,7 +155,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", ["launches", "step and level", *slow("bytes", "root", "a little of the bytes")])
 def test_a_reward_of_ones_own_that_is_no_multiple_of_a_gain_is_refused(task, name):
     with pytest.raises(UnpredictableRewardError):
         fitted(episodes_of(task, OWN[name]), task)

@@ -29,7 +29,8 @@ from worldmodel.graph_mdn.training_batches import REWRITTEN, Examples, MatchBatc
 from worldmodel.train_and_load import load
 from worldmodel.world_model_options import GraphMDNConfig
 
-CONFIG = GraphMDNConfig(width=32, latent=8, match_steps=40, node_steps=400, holdout=0.0)
+CONFIG = GraphMDNConfig(width=32, latent=8, match_steps=40, node_steps=at_night(400, 250), holdout=0.0)
+SMALL = GraphMDNConfig(width=8, latent=4, match_steps=2, node_steps=2, holdout=0.0, checkpoint_seconds=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,16 @@ def trained(tmp_path_factory):
     """(model, folder) of signs and products; nobody writes into the folder."""
     task, folder = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), tmp_path_factory.mktemp("trained")
     return train(CONFIG, task.encoding_spec, random_episodes(task, 60, 8), folder, 0).model, folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """(episodes, their specification, folder of a small training, its results, the names of its curves)."""
+    task, folder, names = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), tmp_path_factory.mktemp("small"), set()
+    episodes = random_episodes(task, *at_night((12, 6), (6, 4)))
+    with eager():
+        trained = train(SMALL, task.encoding_spec, episodes, folder, 3, lambda step, row: names.update(row))
+    return episodes, task.encoding_spec, folder, trained.results, names
 
 
 @pytest.fixture(scope="module")
@@ -171,12 +182,9 @@ def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_pat
 
 
 @eager()
-def test_a_training_that_was_killed_ends_as_one_that_was_not(tmp_path, monkeypatch):
+def test_a_training_that_was_killed_ends_as_one_that_was_not(undisturbed, tmp_path, monkeypatch):
     """Killed in the middle of each of the three networks (by day of the second one), at its last checkpoint."""
-    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
-    episodes, spec = random_episodes(task, 12, 6), task.encoding_spec
-    config = GraphMDNConfig(width=8, latent=4, match_steps=2, node_steps=2, holdout=0.0, checkpoint_seconds=1e-9)
-    whole = train(config, spec, episodes, tmp_path / "whole", 3).results
+    episodes, spec, folder, whole, _ = undisturbed
     assert whole["match"] and whole["node"]
 
     def killed_at(last):
@@ -189,12 +197,12 @@ def test_a_training_that_was_killed_ends_as_one_that_was_not(tmp_path, monkeypat
     monkeypatch.setattr("worldmodel.graph_mdn.training.LOG_EVERY", 1)
     for last in at_night((1, 3, 5), (3,)):
         with pytest.raises(KeyboardInterrupt):
-            train(config, spec, episodes, tmp_path / "killed", 3, killed_at(last))
-    assert train(config, spec, episodes, tmp_path / "killed", 3).results == whole
+            train(SMALL, spec, episodes, tmp_path / "killed", 3, killed_at(last))
+    assert train(SMALL, spec, episodes, tmp_path / "killed", 3).results == whole
     for name in ("learnt.json", "weights.npz"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+        assert (folder / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
     with pytest.raises(RLFlowError, match="another set of episodes"):
-        train(config, spec, episodes[:-1], tmp_path / "killed", 3)
+        train(SMALL, spec, episodes[:-1], tmp_path / "killed", 3)
 
 
 def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
@@ -203,11 +211,8 @@ def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
         train(CONFIG, task.encoding_spec, [played(task, []), played(task, [])], tmp_path, 0)
 
 
-@eager()
-def test_its_curves_have_a_place_on_the_board(tmp_path):
-    task, names = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), set()
-    config = GraphMDNConfig(width=8, latent=4, match_steps=2, node_steps=2, holdout=0.0)
-    train(config, task.encoding_spec, random_episodes(task, 12, 6), tmp_path, 3, lambda step, row: names.update(row))
+def test_its_curves_have_a_place_on_the_board(undisturbed):
+    names = undisturbed[-1]
     assert {name.partition("/")[0] for name in names} == {"match", "node"}
     for name in names:
         assert tag_of("train-wm", name).endswith(name)
@@ -284,6 +289,7 @@ def test_what_happened_is_always_among_the_choices(learnt):
         assert all(len(set(named)) == len(named) for _, named in menu.named)
 
 
+@eager()
 def test_a_verdict_does_not_depend_on_who_is_judged_beside(trained):
     model, _ = trained
     several = model.examples.rewritten
@@ -307,6 +313,8 @@ def test_what_networks_do_not_agree_on_is_not_sure(learnt):
     both, *each = (Judge(some, vocabulary, table) for some in (networks, networks[:1], networks[1:]))
     agreed, differed = 0, 0
     for asked in examples.rewritten[:20]:
+        if at_night(False, agreed and differed):
+            break
         said, (one, other) = both(asked), (judge(asked) for judge in each)
         assert said.applies == pytest.approx((one.applies + other.applies) / 2, abs=1e-6)
         if one.effect == other.effect:

@@ -3,18 +3,20 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import pytest
+import tensorflow as tf
 
 from rlflow.common.errors import RLFlowError
 from tests.suite import at_night, eager, slow
 from tests.toys import letters as toy
 from worldmodel.mdn_rnn import training
+from worldmodel.mdn_rnn.batching import batch_graphs, compiled, graph_signature
 from worldmodel.mdn_rnn.training import learning_rate
 from worldmodel.train_and_load import split_episodes, train
 from worldmodel.world_model_options import MDNRNNConfig
 
 TINY = MDNRNNConfig(
-    latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder_steps=6, steps=8,
-    batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
+    latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder_steps=at_night(6, 3),
+    steps=at_night(8, 3), batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0, checkpoint_seconds=1e-9,
 )
 
 
@@ -66,7 +68,7 @@ class Watched(training.Updates):
 
 
 class Run(NamedTuple):
-    """An undisturbed run. Each costs seconds, for TensorFlow traces its updates anew, so that tests share it."""
+    """An undisturbed run, which several tests share."""
 
     config: MDNRNNConfig
     folder: Path
@@ -80,7 +82,8 @@ def run(request, tmp_path_factory) -> Run:
     folder, progress = tmp_path_factory.mktemp("run"), Progress()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "Updates", Watched)
-        train(config, toy.SPEC, source(config), folder, seed=3, progress=progress)
+        with eager():
+            train(config, toy.SPEC, source(config), folder, seed=3, progress=progress)
     return Run(config, folder, progress, Watched.made.pop())
 
 
@@ -89,13 +92,8 @@ def test_the_progress_counts_every_step(run):
 
 
 @eager()
-@pytest.mark.parametrize("mode", ["offline", *slow("online")])
-def test_the_same_seed_gives_the_same_bytes_in_a_run_that_is_killed_and_resumed(mode, tmp_path):
-    config = dataclasses.replace(TINY, mode=mode, encoder_steps=3, steps=3, checkpoint_seconds=1e-9)
-    for seed in (3, 4):
-        train(config, toy.SPEC, source(config), tmp_path / str(seed), seed)
-    assert weights(tmp_path / "3") != weights(tmp_path / "4")
-    steps = config.total_steps
+def test_the_same_seed_gives_the_same_bytes_in_a_run_that_is_killed_and_resumed(run, tmp_path):
+    config, steps = run.config, run.config.total_steps
     # At night also in the first phase, which trains the encoder.
     for kill_at in at_night((2, steps - 1), (steps - 1,)):
         with pytest.raises(Killed):
@@ -104,19 +102,33 @@ def test_the_same_seed_gives_the_same_bytes_in_a_run_that_is_killed_and_resumed(
     results = train(config, toy.SPEC, source(config), tmp_path / "killed", seed=3, progress=progress)
     assert results["resumed_from"] == steps - 1
     assert progress.n == steps
-    assert weights(tmp_path / "killed") == weights(tmp_path / "3")
+    assert weights(tmp_path / "killed") == weights(run.folder)
+
+
+@eager()
+def test_another_seed_gives_other_weights(run, tmp_path):
+    train(run.config, toy.SPEC, source(run.config), tmp_path, seed=4)
+    assert weights(tmp_path) != weights(run.folder)
 
 
 @pytest.mark.parametrize("run", ["offline"], indirect=True)
 def test_another_run_is_not_resumed(run):
     for other, episodes, seed, named in (
         (TINY, toy.episodes(12), 4, "seed"), (TINY, toy.episodes(13), 3, "set of episodes"),
-        (dataclasses.replace(TINY, steps=9), toy.episodes(12), 3, "configuration"),
+        (dataclasses.replace(TINY, steps=TINY.steps + 1), toy.episodes(12), 3, "configuration"),
     ):
         with pytest.raises(RLFlowError, match=f"by a training with another {named}"):
             train(other, toy.SPEC, episodes, run.folder, seed=seed)
 
 
+def test_a_function_of_graphs_is_traced_once_for_all_sizes():
+    sums = compiled(lambda batch: tf.reduce_sum(batch.nodes), graph_signature(toy.SPEC))
+    for episode in toy.episodes(3):
+        sums(batch_graphs(episode.graphs))
+    assert sums.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.nightly
 def test_sizes_that_vary_are_traced_once(run):
     assert run.trainer.update_encoder.experimental_get_tracing_count() == 1
     assert run.trainer.update_members[0].experimental_get_tracing_count() == 1
@@ -139,12 +151,13 @@ def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
 
 
 @eager()
-def test_what_is_logged(tmp_path):
+def test_what_is_logged(tmp_path, monkeypatch):
     """Every loss and its parts, the learning rate and the gradient's norm, of encoder and dynamics."""
-    logged = {}
-    config = dataclasses.replace(TINY, holdout=0.2, encoder_steps=10, steps=10)
+    logged, every = {}, at_night(10, 2)
+    monkeypatch.setattr(training, "LOG_EVERY", every)
+    config = dataclasses.replace(TINY, holdout=0.2, encoder_steps=every, steps=every)
     results = training.train(config, toy.SPEC, toy.episodes(12), tmp_path, seed=0, log=logged.__setitem__).results
-    assert list(logged) == [10, 20]
+    assert list(logged) == [every, 2 * every]
     parts = {
         "encoder": ("encoder/loss", "costs", "counts", "operators"),
         "dynamics": ("loss", "z", "reward", "termination", "counts", "xfer_mask"),
