@@ -12,6 +12,7 @@ from rlflow.common.files import read_json
 from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.receipt import replay
 from rlflow.zoo import load
+from tests.suite import at_night, slow
 from tests.toys.weights import with_other_weights
 
 QUICK = {"cost.name": "analytic", "eval.measure_seconds": 0, "eval.seeds": [0], "search.interactions": 300}
@@ -92,7 +93,7 @@ def test_a_model_in_memory_stays_as_it_is_and_so_do_its_symbols():
     before = model.SerializeToString()
     given = ({"batch": np.int64(2)}, {"x": (2, np.int32(4))}, {"x": np.array([2, 4])}, {"batch": (2, 8)}, {})
     wanted = ([{"batch": 2}],) * 3 + ([{"batch": 2}, {"batch": 8}], [{"batch": 1}])
-    for shapes, sizes in zip(given, wanted, strict=True):
+    for shapes, sizes in list(zip(given, wanted, strict=True))[:: at_night(1, 3)]:
         result = quick(model, shapes=shapes)
         assert len(result.model.graph.node) < 3 and model.SerializeToString() == before
         assert result.model.graph.input == model.graph.input and result.model.graph.output == model.graph.output
@@ -218,7 +219,7 @@ def test_files_are_named_only_where_they_stay(tmp_path, capfd):
     assert f"report:  {tmp_path / 'run' / 'eval' / 'report.html'}" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), *slow(OSError("no space left"))])
 def test_a_report_that_fails_takes_nothing_from_the_result(monkeypatch, capfd, error):
     def fail(*_):
         raise error

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
+from rlflow.cli.main import main
 from rlflow.collect.episodes import read_episodes
 from rlflow.costs.database import TimingDatabase
 from tests.commands import EDITS, ROOT, in_process
@@ -28,6 +29,14 @@ def options(folder: Path, *more: str) -> tuple[str, ...]:
 
 def shards(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(run.glob("episodes/shard-*.npz"))}
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory) -> Path:
+    """A folder with a database and a run whose episodes are collected."""
+    folder = tmp_path_factory.mktemp("collected")
+    assert main(["collect", "--run", str(folder / "run"), *options(folder), "collect.episodes=4"]) == 0
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -62,19 +71,15 @@ def test_a_killed_collection_keeps_what_it_has_and_goes_on_to_the_same_end(kille
     assert results[0]["measurement_seconds"] == results[1]["measurement_seconds"] > 0
 
 
-def test_the_seconds_are_those_of_the_graphs_in_the_database(killed, capsys):
-    folder, _ = killed
-    assert in_process(capsys, "collect", "--run", folder / "run", *options(folder)).code == 0
-    episodes = read_episodes(folder / "run" / "episodes", 8)
-    with TimingDatabase(folder / "costs.sqlite").connected() as connection:
+def test_the_seconds_are_those_of_the_graphs_in_the_database(collected):
+    episodes = read_episodes(collected / "run" / "episodes", 4)
+    with TimingDatabase(collected / "costs.sqlite").connected() as connection:
         stored = dict(connection.execute("SELECT graph, seconds FROM latencies").fetchall())
     measured = {graph: seconds for episode in episodes for graph, seconds in episode.measurements.items()}
     assert measured == stored
     assert any(np.any(episode.rewards) for episode in episodes)
 
 
-def test_a_world_model_of_estimates_refuses_what_was_measured(killed, capsys):
-    folder, _ = killed
-    assert in_process(capsys, "collect", "--run", folder / "run", *options(folder)).code == 0
-    error = in_process(capsys, "train-wm", "--run", folder / "run").error
+def test_a_world_model_of_estimates_refuses_what_was_measured(collected, capsys):
+    error = in_process(capsys, "train-wm", "--run", collected / "run").error
     assert "env.reward=measured" in error and "world_model.name=mdn-rnn" in error

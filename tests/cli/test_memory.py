@@ -13,6 +13,7 @@ from rlflow.memory import pipeline
 from tests.commands import in_process
 from tests.memory.irregular import irregular, peaks
 from tests.memory.test_cost import ONE, chain
+from tests.suite import at_night
 
 WIDTH = 4096  # with which options move megabytes
 
@@ -22,7 +23,7 @@ def short(monkeypatch):
     """Two setups, and little measuring: each takes three processes."""
     bare = Setup(pattern=False, arena=False, reuse=False)
     monkeypatch.setattr(pipeline, "SETUPS", {"defaults": Setup(), "bare": bare})
-    monkeypatch.setattr(pipeline, "SESSION_PAIRS", 2)
+    monkeypatch.setattr(pipeline, "SESSION_PAIRS", at_night(2, 1))
 
 
 @pytest.fixture

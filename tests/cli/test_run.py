@@ -16,7 +16,7 @@ from rlflow.optimisation.validate import validate
 from rlflow.runs.folder import RunFolder
 from rlflow.zoo import load
 from tests.commands import TINY, in_its_own, in_process
-from tests.suite import slow
+from tests.suite import at_night, slow
 from worldmodel.train_and_load import split_episodes
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -170,6 +170,7 @@ def by_hand(tmp_path_factory):
     return folder, results
 
 
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_episodes_weights_and_actions(optimised, by_hand):
     """`optimise` in one process and the four stages in another one."""
     left, (right, results) = optimised / "run", by_hand
@@ -203,19 +204,20 @@ def test_a_finished_stage_can_be_run_again_and_changes_nothing(by_hand, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["random", *slow("cma-es")])
-def test_other_controllers_in_the_same_folder(by_hand, tmp_path, capsys, kind):
-    folder = shutil.copytree(by_hand[0], tmp_path / "run")
+def test_other_controllers_in_the_same_folder(optimised, tmp_path, capsys, kind):
+    folder = shutil.copytree(optimised / "run", tmp_path / "run")
     done = in_process(
         capsys, "train-controller", "--run", folder, f"controller.name={kind}", "dream.temperatures=[0.5,1.5]"
     )
     assert done.code == 0, done.err
     trainings = json.loads((folder / "train-controller.json").read_text())
     assert trainings["controller"] == kind and [t["temperature"] for t in trainings["trainings"]] == [0.5, 1.5]
-    assert in_process(capsys, "eval", "--run", folder).code == 0
-    outcome = json.loads((folder / "eval.json").read_text())
-    rows = [(row["experiment"], row["temperature"]) for row in outcome["experiments"]]
-    assert sorted(rows) == sorted([("ppo", 1.0), (kind, 0.5), (kind, 1.5)])
     assert {path.name for path in (folder / "controller").iterdir()} == {"ppo-1", f"{kind}-0.5", f"{kind}-1.5"}
+    if at_night(True, False):
+        assert in_process(capsys, "eval", "--run", folder).code == 0
+        outcome = json.loads((folder / "eval.json").read_text())
+        rows = [(row["experiment"], row["temperature"]) for row in outcome["experiments"]]
+        assert sorted(rows) == sorted([("ppo", 1.0), (kind, 0.5), (kind, 1.5)])
 
 
 # -- online, no gain, external weights ------------------------------------------------------------
