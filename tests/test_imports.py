@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ FORBIDDEN = {  # package → modules that none of its files may import, at the t
 }
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Return the full names of all modules and attributes that a file imports, also inside functions."""
     names = set()

@@ -17,6 +17,7 @@ import rlflow
 from rlflow.zoo import load
 from tests.conftest import once
 from tests.installation import ROOT, build_wheel, install
+from tests.suite import slow
 
 PACKAGES = {  # folder of the checkout → its folder in site-packages
     "rlflow": "rlflow", "worldmodel": "worldmodel", "controllers": "controllers", "configs": "rlflow/configs",
@@ -136,9 +137,11 @@ def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
     "arguments, needs",
     [
         (("optimise", "tiny_resnet18", "--out", "x", "controller.name=ppo"), "the controller 'ppo' needs tensorflow"),
-        ((*COLLECT, "world_model.name=mdn-rnn"), "the world model 'mdn-rnn' needs tensorflow"),
         ((*COLLECT, "controller.name=linear-scores"), "the controller 'linear-scores' needs cma"),
-        (("sweep", "configs/sweeps/temperature.yaml", "--run", "s"), "needs tensorflow"),
+        *slow(
+            ((*COLLECT, "world_model.name=mdn-rnn"), "the world model 'mdn-rnn' needs tensorflow"),
+            (("sweep", "configs/sweeps/temperature.yaml", "--run", "s"), "needs tensorflow"),
+        ),
     ],
 )
 def test_who_asks_for_what_learns_is_told_in_one_line_what_to_install(installed, tmp_path, arguments, needs):

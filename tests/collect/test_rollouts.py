@@ -91,9 +91,10 @@ def test_random_play_is_uniform_over_valid_actions_or_over_rules(by_rule):
 # -- collecting ------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(collected, tmp_path):
+@pytest.mark.parametrize("workers", [1, *slow(2)])  # of two workers see also below, where each dies once
+def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(collected, tmp_path, workers):
     spec, folder, results = collected
-    again = collect(spec, tmp_path, 6, 2, seed=3)
+    again = collect(spec, tmp_path, 6, workers, seed=3)
     assert again == results and shards(tmp_path) == shards(folder) and len(shards(folder)) == 2
     collect(spec, tmp_path / "other", 6, 1, seed=4)
     assert shards(tmp_path / "other") != shards(folder)

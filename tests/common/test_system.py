@@ -35,6 +35,8 @@ def sources() -> list[Path]:
 def of_some_systems(text: str) -> list[str]:
     """What a source uses that only some systems have: modules, attributes of theirs, paths under /proc."""
     used = []
+    if not any(name in text for name in ("/proc", *SOME_SYSTEMS, *THEIRS)):
+        return used
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             used += [alias.name for alias in node.names if alias.name in SOME_SYSTEMS]

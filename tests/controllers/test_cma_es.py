@@ -22,6 +22,7 @@ def same_arrays(one, other):
         np.testing.assert_array_equal(one[key], other[key], key)
 
 
+@pytest.mark.nightly
 def test_it_learns_the_identity_task(tmp_path):
     """Of at most 8, random actions get 1; the mean individual improves on the way, and what is kept gets no worse."""
     logged, folder = [], tmp_path / "cma-es"

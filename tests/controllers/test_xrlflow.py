@@ -249,7 +249,8 @@ def test_beside_what_learnt_from_gains_plays_what_it_was_before(tmp_path):
     assert ignorant.players() == [ignorant]
 
 
-def test_a_search_that_exceeds_the_interactions_is_refused_before_anything_is_learnt(tmp_path):
+def test_a_search_that_exceeds_the_interactions_is_refused_before_anything_is_learnt(tmp_path, monkeypatch):
+    monkeypatch.setattr(agents, "SEARCH_INTERACTIONS", 20)
     with pytest.raises(RLFlowError, match="do not last until the first checkpoint"):
         train_for_real(XRLflow(replace(SMALL, imitate=1)), environment, 10, 0, tmp_path)
 

@@ -28,7 +28,7 @@ from rlflow.search.best_first import _optimistic_cost
 from rlflow.search.descents import steepest_descent
 from rlflow.zoo.transformers import TINY_BERT, bert
 from tests.search.test_greedy import replayed
-from tests.suite import at_night
+from tests.suite import at_night, slow
 from tests.toys.chains import toy_task
 from tests.toys.tiny import tiny_task
 
@@ -141,7 +141,7 @@ def check(before: BatchedState, after: BatchedState) -> None:
         assert [after.index_of(after.match(xfer_id, k)) for k in range(n)] == list(range(n))
 
 
-@pytest.mark.parametrize("name", FUZZED)
+@pytest.mark.parametrize("name", [*FUZZED[::2], *slow(*FUZZED[1::2])])
 def test_random_walks(name):
     """Several walks for each model; after every move the tables are those that are computed anew."""
     rng = np.random.default_rng(0)

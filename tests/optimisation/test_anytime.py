@@ -537,14 +537,19 @@ NEITHER = "no difference in speed is shown in 24 pairs of runs (--accept equal w
 @pytest.mark.parametrize(
     "accept, figures, delivered, said",
     [
-        ("faster", (1.2, 1.1, 1.3, "slower"), "original", "measured to be slower; the original is returned"),
-        ("equal", (1.2, 1.1, 1.3, "slower"), "original", "measured to be slower; the original is returned"),
-        ("equal", (1.013, 1.002, 1.020, SAME), "original", "measured, if anything slower (1.013 of the original's"),
         ("faster", (0.99, 0.97, 1.01, SAME), "original", f"{NEITHER}; the original is returned"),
-        ("equal", (0.99, 0.97, 1.01, SAME), "greedy", "no difference in speed is shown, and --accept equal takes that"),
-        ("faster", (0.99, 0.97, 1.01, SAME, 5 * 10**6), "greedy", "less memory while it runs (10.0 → 5.0 MB)"),
         ("faster", (0.9, 0.89, 0.91, "faster"), "greedy", "Measured 10.0 % faster"),
-    ],
+        *slow(
+            ("faster", (1.2, 1.1, 1.3, "slower"), "original", "measured to be slower; the original is returned"),
+            ("equal", (1.2, 1.1, 1.3, "slower"), "original", "measured to be slower; the original is returned"),
+            ("equal", (1.013, 1.002, 1.020, SAME), "original", "measured, if anything slower (1.013 of the original's"),
+            (
+                "equal", (0.99, 0.97, 1.01, SAME), "greedy",
+                "no difference in speed is shown, and --accept equal takes that",
+            ),
+            ("faster", (0.99, 0.97, 1.01, SAME, 5 * 10**6), "greedy", "less memory while it runs (10.0 → 5.0 MB)"),
+        ),
+    ],  # fmt: skip
 )
 def test_stopped_it_writes_what_a_short_measurement_shows(capsys, model, monkeypatch, accept, figures, delivered, said):
     seconds = []
@@ -650,7 +655,7 @@ class Clockwork:
         return Timing(nanoseconds, nanoseconds, nanoseconds, 3)
 
 
-@pytest.mark.parametrize("why", ["interrupted", "the time is up"])
+@pytest.mark.parametrize("why", ["interrupted", *slow("the time is up")])
 def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_and_goes_on_later(
     capsys, model, tmp_path, monkeypatch, why
 ):

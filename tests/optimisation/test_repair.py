@@ -18,7 +18,7 @@ from rlflow.optimisation.receipt import check_result, retrace
 from rlflow.optimisation.repair import MAX_FAULTS_OF_RULE, SAME_RULE, repaired
 from rlflow.optimisation.validate import Comparison, Finding, Findings
 from rlflow.rules.language import RuleSet, load_rules, parse
-from tests.suite import at_night
+from tests.suite import at_night, slow
 from tests.toys.tiny import tiny_task
 
 OPTIONS = DeliveryOptions(seeds=[0], tolerance=1e-4, measure_seconds=0.0, sessions=1, threads=1, seed=0)
@@ -176,7 +176,7 @@ def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
     assert result.state.hash == follow(task, actions).hash
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_inception_v3"])
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", *slow("tiny_inception_v3")])
 @pytest.mark.parametrize("seed", range(at_night(4, 1)))
 def test_whatever_is_wrong_what_is_left_is_right_and_can_be_made(name, seed):
     """What is wrong: one operator of the walk's last graph that the model did not have, wherever it is."""

@@ -11,6 +11,7 @@ from rlflow.proving.all_shapes import Symbolic
 from rlflow.proving.decisions import Budget
 from rlflow.proving.polynomials import Element, Inside
 from rlflow.proving.ranges import NAME, regrouped
+from tests.suite import slow
 
 SIZES = ("n", "m", "h", "q")
 INDICES = ("o", "p")  # free indices of any sign
@@ -158,9 +159,8 @@ class Given:
         (under_two_sizes, 2, 0),
         (in_blocks, 1, 2),
         (counted_backwards, 1, 2),
-        (as_channels, 3, 0),
         (merged, 1, 0),
-        (merged_in_two, 2, 0),
+        *slow((as_channels, 3, 0), (merged_in_two, 2, 0)),
     ],
 )
 def test_a_regrouped_sum_is_the_same_number(sum_of, indices, claims):

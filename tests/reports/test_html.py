@@ -21,6 +21,7 @@ from rlflow.reports.markup import VOID, Safe, tag
 from rlflow.reports.regions import Step, by_rule, groups, opened_gains, regions, shown, trace
 from rlflow.search.descents import greedy
 from rlflow.zoo import load
+from tests.suite import at_night
 from tests.toys.tiny import tiny_task
 
 MODELS = ("tiny_resnet50", "tiny_bert_base", "tiny_inception_v3")
@@ -214,7 +215,7 @@ def test_what_stays_has_the_same_position_and_no_two_boxes_on_each_other(name):
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return tiny_task("tiny_resnet50")
+    return tiny_task(at_night("tiny_resnet50", "tiny_resnet18"))
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +227,14 @@ def result(task) -> dict:
     }
 
 
-def test_all_steps_are_in_the_page_and_unfold(tmp_path, task, result):
-    page, _ = page_of(tmp_path, task, result)
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, task, result) -> tuple[Page, str]:
+    """The page of `result` and its text."""
+    return page_of(tmp_path_factory.mktemp("page"), task, result)
+
+
+def test_all_steps_are_in_the_page_and_unfold(page, task, result):
+    page, _ = page
     unfolding = [text for _, text in page.all("details")]
     for name, actions in result.items():
         _, steps = trace(task, actions)
@@ -240,8 +247,8 @@ def test_all_steps_are_in_the_page_and_unfold(tmp_path, task, result):
     assert all("slower" in row for _, row in page.all("tr", class_="worse"))
 
 
-def test_rewrites_are_grouped_and_their_gains_add_up(tmp_path, task, result):
-    page, _ = page_of(tmp_path, task, result)
+def test_rewrites_are_grouped_and_their_gains_add_up(page, task, result):
+    page, _ = page
     after, steps = trace(task, result["greedy"])
     grouped = by_rule(steps)
     rows, items = ([text for _, text in page.all(name)] for name in ("tr", "li"))
@@ -278,8 +285,8 @@ def test_the_first_drawing_is_the_greatest_gain_that_can_be_read_at_once(tmp_pat
     assert not page.all("figure", class_="telling")
 
 
-def test_the_page_states_the_results(tmp_path, task, result):
-    page, _ = page_of(tmp_path, task, result)
+def test_the_page_states_the_results(page, task, result):
+    page, _ = page
     rows = [text for _, text in page.all("tr")]
     outcome = results_of(task, result)["eval"]
     for name, candidate in outcome["candidates"].items():
@@ -396,8 +403,8 @@ def test_texts_of_strangers_are_texts(tmp_path):
     assert any(evil[:60] in content for _, content in page.all("title"))
 
 
-def test_the_page_asks_for_nothing_from_elsewhere(tmp_path, task, result):
-    page, text = page_of(tmp_path, task, result)
+def test_the_page_asks_for_nothing_from_elsewhere(page):
+    page, text = page
     keys = ("src", "href", "action")
     links = [attributes[key] for _, attributes, _ in page.elements for key in keys if key in attributes]
     ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
@@ -410,8 +417,8 @@ def test_the_page_asks_for_nothing_from_elsewhere(tmp_path, task, result):
     assert policy == "default-src 'none'; style-src 'unsafe-inline'" and not page.all("script")
 
 
-def test_the_page_stays_small(tmp_path, task, result, monkeypatch):
-    whole, _ = page_of(tmp_path, task, result)
+def test_the_page_stays_small(page, tmp_path, task, result, monkeypatch):
+    whole, _ = page
     monkeypatch.setattr(changes, "BOXES", 12)
     monkeypatch.setattr(html_report, "STEPS", 5)
     cut, text = page_of(tmp_path, task, result)
@@ -426,8 +433,8 @@ def test_the_page_stays_small(tmp_path, task, result, monkeypatch):
     )
 
 
-def test_equal_results_give_equal_bytes(tmp_path, task, result):
-    assert page_of(tmp_path / "a", task, result)[1] == page_of(tmp_path / "b", task, result)[1]
+def test_equal_results_give_equal_bytes(page, tmp_path, task, result):
+    assert page_of(tmp_path, task, result)[1] == page[1]
 
 
 def test_run_py_writes_the_page_beside_the_report(optimised):

@@ -12,6 +12,7 @@ from rlflow.search.descents import greedy
 from tests.reports.screens import PARTS, SCREENS, browser, look, on_screen, small
 from tests.reports.test_html import MEASURED, results_of, walk
 from tests.reports.test_run_comparison import candidate, make_run
+from tests.suite import slow
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import read_curves
 
@@ -35,7 +36,7 @@ def report(folder: Path, model: str) -> Path:
     return write_html(folder, results, task)
 
 
-@pytest.mark.parametrize("model", ["tiny_resnet50", "tiny_bert_base", "tiny_inception_v3"])
+@pytest.mark.parametrize("model", ["tiny_bert_base", *slow("tiny_resnet50", "tiny_inception_v3")])
 def test_the_first_screen_of_a_report_says_it_all_and_nothing_is_cut_off(opened, tmp_path, model):
     for result in look(opened, report(tmp_path, model)).values():
         assert result["page_width"] <= result["width"] and result["cut_off"] == []

@@ -25,7 +25,7 @@ from tests.rules.models import (
     tiny_products,
     tiny_transformer,
 )
-from tests.suite import at_night
+from tests.suite import at_night, slow
 
 RULES = load_rules(families())
 N_STEPS = 20
@@ -61,7 +61,7 @@ SHORTEST = 15  # steps; some models have no location left before the walk ends
 
 
 @pytest.mark.parametrize("seed", range(at_night(2, 1)))
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*list(MODELS)[::2], *slow(*list(MODELS)[1::2])])
 def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
     model = MODELS[name]
     for step, (graph, table) in enumerate(walk(model, seed)):

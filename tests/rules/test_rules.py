@@ -13,17 +13,17 @@ from rlflow.rules.language import families, load_rules
 from rlflow.rules.locations import matches_at
 from tests.rules.cases import CASES
 from tests.rules.instances import check, watched
-from tests.suite import check_each
+from tests.suite import at_night, check_each
 
 RULES = load_rules(families())
 FIRES = [case for case in CASES if case.reason is None]
 REFUSES = [case for case in CASES if case.reason is not None]
 
 
-def check_family(family: str, cases: list) -> None:
-    """Check all cases of the rules of one family."""
+def check_family(family: str, cases: list, every: int = 1) -> None:
+    """Check all cases of the rules of one family; of every `every` cases only the first."""
     names = {rule.name for rule in RULES if rule.family == family}
-    check_each(lambda case: check(case, RULES), [case for case in cases if case.rule in names])
+    check_each(lambda case: check(case, RULES), [case for case in cases if case.rule in names][::every])
 
 
 @pytest.mark.parametrize("family", families())
@@ -33,7 +33,7 @@ def test_both_sides_are_equal(family):
 
 @pytest.mark.parametrize("family", families())
 def test_both_sides_are_equal_where_inner_tensors_are_outputs(family):
-    check_family(family, [watched(case) for case in FIRES])
+    check_family(family, [watched(case) for case in FIRES], at_night(1, 3))
 
 
 @pytest.mark.parametrize("family", families())

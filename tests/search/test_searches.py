@@ -19,6 +19,7 @@ from rlflow.search.best_first import best_first
 from rlflow.search.descents import greedy
 from rlflow.search.random_walks import annealing
 from tests.search.test_greedy import replayed
+from tests.suite import slow
 from tests.toys.chains import OperatorCosts, losing_first, random_task, toy_task
 from tests.toys.reachable import reachable_costs
 from tests.toys.tiny import tiny_task
@@ -62,7 +63,7 @@ def test_all_have_options_here():
     assert OPTIONS.keys() == set(METHODS)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS[::2], *slow(MODELS[1])])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_actions_lead_to_the_result_and_the_trace_says_how_it_came(method, name):
     start = tiny_task(name).initial

@@ -13,6 +13,7 @@ from rlflow.tasks import TASKS
 from tests.commands import TINY, in_process
 from tests.conftest import once
 from tests.events import always, tags_of
+from tests.suite import slow
 from tests.toys.template import register
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -41,7 +42,7 @@ def learnt_word(tmp_path, capsys, shared_folder):
     return shutil.copytree(path / "run", tmp_path / "run")
 
 
-@pytest.mark.parametrize("controller", ["ppo", "planner"])
+@pytest.mark.parametrize("controller", ["planner", *slow("ppo")])
 def test_a_word_goes_through_all_stages(learnt_word, capsys, controller):
     folder = learnt_word
     outcome = stages(capsys, folder, ("train-controller", "eval"), (*WORD, f"controller.name={controller}"))

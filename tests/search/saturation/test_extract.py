@@ -7,6 +7,7 @@ import pytest
 
 from rlflow.search.saturation import extract as extraction
 from rlflow.search.saturation.extract import Option, extract
+from tests.suite import at_night
 
 
 def random_options(seed: int, classes: int, count: int) -> list[Option]:
@@ -75,7 +76,7 @@ def cheapest_with_circles(options: list[Option]) -> int:
     return min(costs)
 
 
-@pytest.mark.parametrize("seed", [seed for seed, wanted in SYSTEMS if wanted == (0,)])
+@pytest.mark.parametrize("seed", [seed for seed, wanted in SYSTEMS if wanted == (0,)][:: at_night(1, 3)])
 def test_what_is_known_only_narrows_the_search(seed):
     """Whether the cost that is known is the best one or a high one, the bound is the same; and never above it."""
     options = random_options(seed, 7, 13)

@@ -7,7 +7,7 @@ from rlflow.collect.edits import first_edit
 from rlflow.env.state import Task
 from rlflow.search.base import Limits, Position, Search, run_search
 from tests.search.test_searches import gains_kept
-from tests.suite import at_night
+from tests.suite import at_night, slow
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
@@ -197,7 +197,7 @@ def test_marks_do_not_add_up_alike():
 # -- uncertainty -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [0.0, NEW_NEIGHBOURHOOD, BY_ANALOGY, 99.0])
+@pytest.mark.parametrize("limit", [0.0, BY_ANALOGY, *slow(NEW_NEIGHBOURHOOD, 99.0)])
 def test_what_is_more_uncertain_than_allowed_is_on_no_path(limit):
     """The model saw few rewrites, once each."""
     task = tiny_task("tiny_squeezenet1_1")
