@@ -14,7 +14,7 @@ from worldmodel import train_and_load as trainings
 from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
 
-EPISODES = toy.episodes(40, seed=9)[at_night(0, 24) :]  # some of six steps among them
+EPISODES = toy.episodes(at_night(40, 24), seed=9)
 HORIZONS = (1, 3, 5, 99)
 
 
