@@ -251,7 +251,8 @@ def test_a_model_that_changed_or_went_away(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["config.yaml", "model.json", "world-model/weights.npz",
                                   "controller/ppo-1/controller.json", "train-controller.json",
                                   *slow("collect.json", "world-model/model.json", "train-wm.json",
-                                        "controller/ppo-1/controller.npz", "controller/ppo-1/training.json")])  # fmt: skip
+                                        "controller/ppo-1/controller.npz",
+                                         "controller/ppo-1/training.json")])  # fmt: skip
 @pytest.mark.parametrize("damage", ["half", *slow("garbage")])
 def test_a_damaged_file_is_named(folder, capsys, name, damage):
     path = folder / name
