@@ -5,7 +5,8 @@
 The model is a chain of gated blocks with external weights of 59 MB each, written one weight at a time. Each command
 runs in its own process, and the memory of its process tree is sampled up to 20 times a second. Memory is the
 proportional set size: anonymous memory and mapped files, with shared pages counted once. Other pages of the page cache
-do not count, because the system can reclaim them.
+do not count, because the system can reclaim them. A result without a measured difference is accepted, because a few
+sessions of so large a model show no small gain.
 """
 
 import subprocess
@@ -150,7 +151,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=parsed.folder) as name:
         model, out, run, again = (Path(name) / file for file in ("large.onnx", "out.onnx", "run", "again.onnx"))
         size = write_model(model, parsed.gigabytes, parsed.seed)
-        optimise = peak_of("optimise", model, "--out", out, "--run", run, "--threads", 1) / size
+        words = ("--threads", 1, "--accept", "equal")
+        optimise = peak_of("optimise", model, "--out", out, "--run", run, *words) / size
         delivered = read_json(run / "eval.json")["delivered"] != "original"
         replay, same = 0.0, True
         if delivered:
