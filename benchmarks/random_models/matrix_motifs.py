@@ -94,7 +94,7 @@ def same_rows(s: Sketch) -> Tensor:
 
 
 def sum_of_products(s: Sketch) -> None:
-    """Draw x v + x w, x v + y v or x v + y w; v and w are weights or inputs. Seldom the sum is a difference."""
+    """Draw x v + x w, x v + y v or x v + y w; v and w are weights or inputs. A few draws subtract."""
     x = same_rows(s)
     y = s.like(x)
     weights = [columns(s, x) if s.chance(0.5) else s.input((x.shape[-1], s.pick([2, 3]))) for _ in range(2)]

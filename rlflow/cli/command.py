@@ -245,7 +245,7 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
 
 
 def model_words(config: Mapping, source: Path) -> list:
-    """Return the arguments with which another command uses the model of a run at the same sizes.
+    """Return the words of a command line that name the model of a run and the sizes at which the run used it.
 
     Args:
       config: the config of the run.

@@ -476,7 +476,7 @@ def left_out_table(judged: list[LeftOut]) -> str:
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Spearman's rank correlation of two float64 [n]; 0 if one array is constant. Ties get their mean rank."""
+    """Return Spearman's rank correlation of two float64 arrays [n]; 0 if one is constant. Ties get their mean rank."""
     ranks = [
         (np.searchsorted(s, x, "left") + np.searchsorted(s, x, "right")) / 2.0
         for x, s in ((a, np.sort(a)), (b, np.sort(b)))

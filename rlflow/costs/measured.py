@@ -420,7 +420,7 @@ def _in_order(first: int, count: int) -> list[int]:
 def _one_after_the_other(
     sides, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
 ) -> list[list[list[Run]]]:
-    """Do the same as `_side_by_side` for two models, but finish all runs of one session before the other is made."""
+    """Run two models as `_side_by_side` does, but make the second session only after all runs of the first one."""
     runs: list[list[list[Run]]] = [[[], []] for _ in inputs]
     running = _warm(sides[first], inputs, threads)
     for one, both in zip(inputs, runs, strict=True):

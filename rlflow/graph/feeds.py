@@ -136,17 +136,17 @@ class Feeds:
         return {self.given[0].name: self.given[0].arrays}
 
     def tried(self, shapes: Mapping[str, object], run_on: Callable[[Arrays], object]) -> "Feeds":
-        """Run the model on the given sets, and on drawn ones until a manner of drawing runs.
+        """Run the model on the given sets of inputs, then on drawn sets, to find a manner of drawing that works.
 
         Args:
           shapes: sizes of symbolic dimensions for the drawn sets.
           run_on: runs the model, and raises RLFlowError if that fails.
 
         Returns:
-          The feeds with the first manner that runs, or with a reason in `refused` if no manner runs.
+          The feeds with the first manner whose inputs the model accepts; with a reason in `refused` if there is none.
 
         Raises:
-          RLFlowError: the model does not run on a given set; or none is given and no manner runs.
+          RLFlowError: the model fails on a given set, or on all drawn sets and no set is given.
         """
         for one in self.given:
             try:

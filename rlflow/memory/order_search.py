@@ -63,7 +63,7 @@ class States(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """C moves; each adds one node to one set of the current level.
+    """C steps of the search; each adds one node to one set of ordered nodes in `States`.
 
     Attributes:
       row: int64 [C], the index of the set in `States`.

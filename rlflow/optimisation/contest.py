@@ -260,7 +260,7 @@ def _affordable_contenders(source: Path, inputs: list, threads: int, end: float)
 def _ranked_by_halving(
     source: Path, competing: Sequence[Contender], inputs: list, threads: int, end: float
 ) -> tuple[list[int], list[list[float]]]:
-    """Write the files of the contenders and rank them with `halve`, whose result is returned."""
+    """Write a file for each contender, measure the files in heats, and return the ranking that `halve` gives."""
     draws = 0
 
     def draw(left: list[int]) -> list[float]:

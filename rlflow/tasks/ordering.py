@@ -264,8 +264,8 @@ class OrderingSpec(PlainSpec):
     """The specification of an ordering problem; see `rlflow.common.task.TaskSpec`.
 
     Attributes:
-      source: the path of an ONNX file, or of a file with a text "layered-N-SEED" (a layered graph of N nodes).
-      max_steps: the option `env.max_steps`; a one-shot task has no steps.
+      source: the path of an ONNX file, or of a file that contains "layered-N-SEED" (a layered graph of N nodes).
+      max_steps: the option `env.max_steps`, which has no effect here.
       shapes: (symbol or input, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
       custom_ops: libraries of custom operators that the ONNX file uses.
     """

@@ -228,7 +228,8 @@ class Graphs:
     def _sensible(self, pairs: np.ndarray) -> np.ndarray:
         """Return the pairs of representatives that may be the two inputs of one operator.
 
-        They share no variable, or one variable as the module docstring describes, or they are two outputs of one Split.
+        The two inputs share no variable. They may share one if both are outputs of the same operator type, and more if
+        they are two outputs of one Split.
 
         Args:
           pairs: int64 [pairs, 2], positions of representatives.
