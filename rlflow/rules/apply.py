@@ -474,8 +474,9 @@ class _Planner:
           op: the operator that reads the constant; None for an output of the rule.
           left: numbers of the operands of `op` before the constant.
         """
+        kind = self.type(left[0]) if left else None
         if isinstance(value, tuple) and any(type(size) is Dim for size in value):
-            shape = self.type(left[0]).shape if left else None
+            shape = None if kind is None else kind.shape
             value = without_symbols(op.op if op is not None else None, shape, value)
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
         if array.dtype == object:
@@ -483,7 +484,6 @@ class _Planner:
         if array is not value:
             dtype = TensorProto.INT64
             if array.dtype.kind == "f" and array.size and left:
-                kind = self.type(left[0])
                 if kind is None:
                     raise Refused("the shape of a tensor is not known")
                 dtype = kind.dtype

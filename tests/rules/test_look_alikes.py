@@ -144,6 +144,16 @@ def test_nothing_fires_and_nothing_breaks_where_shapes_are_unknown():
     check_each(nothing_fires_where_shapes_are_unknown, cases[:: at_night(1, 5)])
 
 
+def test_nothing_fires_where_an_unknown_tensor_gets_symbolic_sizes():
+    text = """(float[n] x) => (float[n, 6] y) <int64[1] six = {6}>
+              { size = Shape(x) sizes = Concat <axis = 0> (size, six) u = Identity(x) y = Reshape(u, sizes) }"""
+    made = model(text)
+    made.graph.node[2].CopyFrom(helper.make_node("Thing", ["x"], ["u"], domain="own"))
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    refusal = explain(load_graph(made), RULES, "reshape-to-known")[1][0]
+    assert refusal.reason == "n would have to be known"
+
+
 COUNTED = [
     # rule, number of locations, model
     ("conv-merge", 1, "(double[1,1,3] x) => (double[1,1,3] y) <double[1,1,1] w = {2}, double[1,1,1] u = {3}> "
