@@ -181,10 +181,11 @@ def sums_over_nothing(graph: Graph) -> bool:
     """
     for node in graph.nodes.values():
         if node.op == "FusedMatMul" and (node.attribute("transA", 0) or node.attribute("transB", 0)):
-            kind = graph.types.get(node.inputs[0])
-            axis = -2 if node.attribute("transA", 0) else -1
-            if kind is not None and kind.shape is not None and len(kind.shape) > 1 and kind.shape[axis] == 0:
-                return True
+            summed = (-2 if node.attribute("transA", 0) else -1, -1 if node.attribute("transB", 0) else -2)
+            for tensor, axis in zip(node.inputs, summed, strict=True):  # the type of one operand may be unknown
+                kind = graph.types.get(tensor)
+                if kind is not None and kind.shape is not None and len(kind.shape) > 1 and kind.shape[axis] == 0:
+                    return True
     return False
 
 
