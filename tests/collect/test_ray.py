@@ -75,7 +75,7 @@ def test_the_command(cluster, tmp_path, capsys, monkeypatch):
             assert np.isfinite(list(values.values())).all()
 
     @contextmanager
-    def events(*_):  # no TensorFlow for this
+    def events(*_, **__):  # no TensorFlow for this
         yield Writer()
 
     jobs, run_job = [], executors.RayExecutor.run

@@ -138,6 +138,7 @@ CASES = {
         partial(chain, (4, 16), (4, 16), [N("QuickGelu", ["x"], ["x1"], domain="com.microsoft")]), says=EQUAL
     ),
     "an-unread-unknown-operator": Case(
-        partial(chain, between=[N("Identity", ["x"], ["x1"]), N("Nope", ["x"], ["z"], domain="no.where")]), 1, "Nope"
+        partial(chain, between=[N("Identity", ["x"], ["x1"]), N("Nope", ["x"], ["z"], domain="no.where")]), 1,
+        "no.where",
     ),
 }

@@ -35,5 +35,6 @@ def test_it_ends_as_documented(case, tmp_path, capsys):
         assert not out.exists() and not (tmp_path / "out.run").exists()
         return
     assert re.search(case.says, done.ending["result"]), done.err
-    again = in_process(capsys, "validate", path, out, *given)
+    sizes = case.options if "--shape" in case.options else ()
+    again = in_process(capsys, "validate", path, out, *given, *sizes)
     assert again.code == 0, again

@@ -131,6 +131,6 @@ CASES = {
     "many outputs": Case(lambda: many_outputs(1500), says=ENDS),
     "concats of concats": Case(lambda: concats_of_concats(1500), says=ENDS),
     "split into many": Case(lambda: split_into_many(1000), says=ENDS),
-    "ifs nested 40 deep": Case(lambda: nested_ifs(40), says=ENDS),
+    "ifs nested 25 deep": Case(lambda: nested_ifs(25), says=ENDS),  # protobuf reads 100 messages deep, 3 for each
     "branch of many nodes": Case(lambda: branch_of_many_nodes(2000), says=ENDS),
 }

@@ -109,30 +109,29 @@ def interface(left: Model, right: Model, shapes: Mapping[str, object]) -> Iterat
     """
     symbols = Symbols(left.inputs, (), check_shapes(left.inputs, shapes))
     given = {value.name: symbols.shape_of(value) for value in left.inputs if value.type.HasField("tensor_type")}
-    yield from _ports("input", left.inputs, right.inputs, given)
+    yield from _ports("input", left.inputs, right.inputs, [given.get(value.name, ()) for value in left.inputs])
     outputs = [*left.proto.graph.output]
-    made = {
-        value.name: [symbols.bindings.get(dim.dim_param) for dim in value.type.tensor_type.shape.dim]
-        for value in outputs
-    }
+    made = [[symbols.bindings.get(dim.dim_param) for dim in value.type.tensor_type.shape.dim] for value in outputs]
     yield from _ports("output", outputs, [*right.proto.graph.output], made)
 
 
 def _ports(
-    what: str, ours: list[onnx.ValueInfoProto], theirs: list[onnx.ValueInfoProto], bound: Mapping[str, Sequence]
+    what: str, ours: list[onnx.ValueInfoProto], theirs: list[onnx.ValueInfoProto], bound: Sequence[Sequence]
 ) -> Iterator[Finding]:
     names, new_names = [v.name for v in ours], [v.name for v in theirs]
     if names != new_names:
         yield Finding("interface", False, f"{what}s were {_list(names)}, are {_list(new_names)}")
     else:
         yield Finding("interface", True, f"{what} names and their order are kept")
-    new = {value.name: value for value in theirs}
-    for value in ours:
-        if value.name not in new:
+    same = {value.name: value for value in theirs}
+    # An output may be named twice, with other names of its sizes.
+    partners = theirs if names == new_names else [same.get(name) for name in names]
+    for value, new, sizes in zip(ours, partners, bound, strict=True):
+        if new is None:
             continue
-        fixed = _fixed_dims(value, new[value.name], bound.get(value.name, ()))
+        fixed = _fixed_dims(value, new, sizes)
         if fixed is None:
-            before, after = _type(value), _type(new[value.name])
+            before, after = _type(value), _type(new)
             yield Finding("interface", False, f"{what} '{value.name}' was {before}, is {after}")
         else:
             note = f"; fixed: {', '.join(fixed)}" if fixed else ""
