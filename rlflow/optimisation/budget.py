@@ -10,8 +10,8 @@ from typing import NamedTuple
 from rlflow.common.system import ALARM, alarm
 
 GRACE = 1 / 10  # time that reports may take after the command's seconds, as a share of these seconds
-# Seconds at the end of the command for the memory of both files and the report; at most a quarter of a short command.
-ENDING, ENDING_SHARE = 3.0, 1 / 4
+# Seconds at the end of the command for the memory of both files and the report; at most this share of them.
+ENDING, ENDING_SHARE = 4.0, 2 / 5
 SEARCHES = 1 / 2  # share of the command's seconds for the searches if no controller is trained
 
 

@@ -47,6 +47,7 @@ PRUNING = 1 / 5  # share for pruning of the seconds left after the searches (a t
 TIDYING = 3.0  # seconds for pruning the winner of the contest
 MAX_CHECKED = 4  # largest number of candidates that are checked, best first
 CONTEST = 5 / 8  # share for the contest of the seconds left after pruning (a quarter of all if 40 % of all is left)
+SHORTEST = 2 / 5  # shortest measurement of the verdict, relative to the seconds of the searches (a fifth of all)
 
 
 class Run(Protocol):
@@ -193,7 +194,7 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     winner, *others = contest.ranked or candidates
     tidying = min(TIDYING, budget.left)
     ranked = different([pruned_winner(run.task, winner, tidying), *others, *candidates])[:MAX_CHECKED]
-    shortest = min(anytime.SHORT_MEASUREMENT, 2 * (budget.grace - budget.end))
+    shortest = min(anytime.SHORT_MEASUREMENT, SHORTEST * budget.search_seconds)
     seconds, go_on = max(budget.left * 3 / 4, shortest), anytime.until_faster(budget)
     outcome = _deliver(run, ranked, seconds, go_on=go_on, end=budget.end, grace=budget.grace)
     for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:

@@ -341,10 +341,10 @@ def test_what_code_in_c_makes_of_a_stop_is_one(late):
 def test_a_budget_is_for_the_whole_command():
     now = time.monotonic()
     budget = Budget.of(30.0, False, now - 10)
-    assert budget[:3] == (15.0, None, now + 17) and budget.grace == pytest.approx(now + 23)
-    assert Budget.of(4.0, False, now).end == now + 3  # a quarter of a short command is for its memory and its report
+    assert budget[:3] == (15.0, None, now + 16) and budget.grace == pytest.approx(now + 23)
+    assert Budget.of(5.0, False, now).end == now + 3  # much of a short command is for its memory and its report
     assert Budget.of(30.0, False, now - 40).left == 0
-    assert Budget.of(None, False, now).end == now + 117 and Budget.of(None, True, now).end == now + 897
+    assert Budget.of(None, False, now).end == now + 116 and Budget.of(None, True, now).end == now + 896
     searches, looking, end, _ = Budget.of(60.0, True, now)
     assert searches < looking < end - now
 
