@@ -67,10 +67,10 @@ def run(parsed) -> dict:
     left = Model.read(original).with_ranks(shapes)
     interface, feeds = left.interface, tried_feeds(original, parsed.inputs, shapes, threads, left.proto)
     sizes = typical_sizes(interface, feeds.named_sizes(shapes))
-    _check_same_interface(original, candidate, sizes, shapes)
+    _check_same_interface(left, Model.read(candidate).with_ranks(shapes), sizes)
     inputs = inputs_at(interface, sizes)
     sets = [arrays for shapes_there in inputs.values() for arrays in feeds.sets(shapes_there, SEEDS)]
-    error = largest_error(original, candidate, sets, threads)
+    error = largest_error(original, candidate, sets, threads, left.draws.others)
     say(f"measuring for at most {parsed.seconds:g} s")
     result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs, feeds=feeds)
     _keep(original, candidate, sizes, threads, result)
@@ -94,45 +94,40 @@ def _keep(original, candidate, sizes: Sequence[Mapping[str, int]], threads: int,
         Measurements(TimingDatabase(), threads).keep(*graphs, sizes, ratio, result["original_ms"])
 
 
-def _check_same_interface(original, candidate, sizes: Sequence[Mapping[str, int]], shapes: Mapping) -> None:
+def _check_same_interface(left, right, sizes: Sequence[Mapping[str, int]]) -> None:
     """Raise RLFlowError unless both models have the same inputs and outputs.
 
     Where the original has a symbol, the candidate may have the typical size of this symbol.
 
     Args:
-      original: the original model.
-      candidate: the model that is compared with the original.
+      left: the original, a `rlflow.optimisation.validate.onnx_model.Model`.
+      right: the model that is compared with the original.
       sizes: the typical sizes of the original's symbols, one mapping for each measured size.
-      shapes: the sizes that the user gave.
     """
-    from rlflow.optimisation.validate.onnx_model import Model
     from rlflow.optimisation.validate.structure import interface
 
-    left, right = (Model.read(path).with_ranks(shapes) for path in (original, candidate))
     for each in sizes:
         wrong = [finding.message for finding in interface(left, right, each) if not finding.ok]
         if wrong:
             raise RLFlowError(f"the two models have different interfaces: {wrong[0]}. Pass files with equal inputs")
 
 
-def largest_error(original, candidate, inputs: Sequence[Mapping], threads: int) -> float:
+def largest_error(original, candidate, inputs: Sequence[Mapping], threads: int, outputs: Sequence[str]) -> float:
     """Return the largest relative error of any output, over several sets of inputs.
 
-    The error is infinite if shapes, types, or values that are not floats differ. Outputs that depend on random numbers
-    are not compared.
+    The error is infinite if shapes, types, or values that are not floats differ.
 
     Args:
       original: the original model.
       candidate: the model that is compared with the original.
       inputs: sets of inputs, each a mapping input → array.
       threads: number of threads of ONNX Runtime.
+      outputs: names of the outputs that are compared.
     """
     from rlflow.graph.onnx_runtime import run as run_model
     from rlflow.graph.onnx_runtime import session
-    from rlflow.optimisation.validate.onnx_model import Model
 
     values = []  # for each model, its outputs on each of the inputs
-    outputs = Model.read(original).draws.others
     for model in (original, candidate) if outputs else ():  # one session at a time: each holds all weights
         running = session(model, threads)
         values.append([run_model(running, arrays, outputs) for arrays in inputs])
