@@ -23,7 +23,6 @@ from controllers.stages.parts import (
     dream_options,
     load_world_model,
     make_controller,
-    sees_candidates,
     with_candidates,
 )
 from rlflow.collect import rollouts
@@ -137,12 +136,11 @@ def _play(run, model, trainings: Sequence[Training]) -> list[Played]:
     """
     played, environments = [], {}
     for training in trainings:
-        own = None if sees_candidates(training.run) else model
-        key = training.name if own is None else ""  # successor graphs are seen with the options of their controller
-        if key not in environments:
-            environments[key] = as_seen(training.run, controllers_environment(run), own)
+        own, name = None if training.sees_candidates else model, training.environment
+        if name not in environments:
+            environments[name] = as_seen(training.run, controllers_environment(run), own)
         controller = training.controller(own)
-        tried = best_of(controller.players(), environments[key], run.config.eval.samples, run.config.seed)
+        tried = best_of(controller.players(), environments[name], run.config.eval.samples, run.config.seed)
         played.append(Played(training, controller, tried))
     return played
 
@@ -160,7 +158,7 @@ def _draw(run, model, played: Sequence[Played]) -> None:
       played: the controllers. A controller that observes successor graphs is left out, because it cannot dream.
     """
     for training, controller, tried in played:
-        if sees_candidates(training.run):
+        if training.sees_candidates:
             continue
         dream = DreamEnv(model, run.task.initial, **dream_options(training.run, training.temperature))
         dreamt = rollout(controller, dream, greedy=True, seed=run.config.seed)
@@ -179,7 +177,7 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
       started: the value of time.monotonic() from which the candidate's seconds count.
     """
     best, interactions, measured, acting = _best(played).tried, 0, 0.0, {}
-    if not all(sees_candidates(one.training.run) for one in played):
+    if not all(one.training.sees_candidates for one in played):
         interactions = run.require("train-wm")["interactions"]
         measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # none if the training is online
     for training, _, tried in played:
@@ -187,9 +185,8 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
             interactions += training.results["env_steps"]
             measured += training.results["measurement_seconds"]
         interactions += sum(len(trajectory.actions) for trajectory in tried.trajectories)
-        environment = training.name if sees_candidates(training.run) else ""  # as in `_play`
         for info in tried.trajectories[-1].infos[-1:]:
-            acting[environment] = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
+            acting[training.environment] = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
     state, measured = follow(run.task, best.actions), measured + sum(acting.values())
     return Candidate("controller", state, best.actions, interactions, time.monotonic() - started, measured)
 
@@ -260,7 +257,7 @@ def _compared_returns(run, model, best: Played, candidates: list[Candidate]) -> 
       candidates: the candidates, among them the controls.
     """
     reward, own = run.spec.make_reward(), best.training.run
-    if sees_candidates(own) or isinstance(reward, EpisodeReward):
+    if best.training.sees_candidates or isinstance(reward, EpisodeReward):
         return {}
     environment = as_seen(own, controllers_environment(run), model)
     untrained = rollout(make_controller(own, model), environment, greedy=True, seed=run.config.seed)
@@ -292,7 +289,7 @@ def evaluate_world_model(run, only: Sequence[str] = ()) -> dict:
     training, held_out = _random_episodes(run)
     result = {"held-out random": fidelity(model, held_out, training, **options)}
     for one in trainings:
-        if sees_candidates(one.run):
+        if one.sees_candidates:
             continue
         playing = recorded(one.controller(model), controllers_environment(run), model, config.seed)
         episodes = list(islice(playing, 1 + config.eval.samples))

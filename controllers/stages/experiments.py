@@ -54,6 +54,15 @@ class Training(NamedTuple):
         return self.results["temperature"]
 
     @property
+    def sees_candidates(self) -> bool:
+        return sees_candidates(self.run)
+
+    @property
+    def environment(self) -> str:
+        """A name of the environment in which the controller acts. Successor graphs are seen with its own options."""
+        return self.name if self.sees_candidates else ""
+
+    @property
     def is_on_real_graph(self) -> bool:
         return self.run.config.controller.train_on == "real"
 
@@ -160,7 +169,7 @@ def playable_trainings(run, only: Sequence[str] = ()) -> tuple[list[Training], o
       RLFlowError: there is no finished training, or an experiment in `only` is unknown or outdated.
     """
     trainings = finished_trainings(run, only)
-    latent = [training for training in trainings if not sees_candidates(training.run)]
+    latent = [training for training in trainings if not training.sees_candidates]
     if not latent:
         return trainings, None
     model = world_model_of(latent[0].run)
