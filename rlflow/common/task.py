@@ -413,8 +413,8 @@ class TaskSpec(Protocol):
     def make_task(self) -> Task:
         """Load the problem and return the task."""
 
-    def check(self) -> None:
-        """Check once, before any other work, that the problem can be loaded and that results can be evaluated here.
+    def checked_task(self) -> Task:
+        """Return the task as `make_task` does, and check, before any other work, that results can be evaluated here.
 
         Raises:
           RLFlowError: the problem is not valid.

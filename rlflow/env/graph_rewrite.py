@@ -160,9 +160,11 @@ class EnvSpec(EnvOptions):
             graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves
         )
 
-    def check(self) -> None:
-        """Load the model and run it once in ONNX Runtime. Raise RLFlowError if that fails."""
-        self.try_out(self.make_task())
+    def checked_task(self) -> Task:
+        """Load the model, run it once in ONNX Runtime, and return the task. Raise RLFlowError if that fails."""
+        task = self.make_task()
+        self.try_out(task)
+        return task
 
     def try_out(self, task: Task, source: onnx.ModelProto | None = None) -> None:
         """Run the model of a task once in ONNX Runtime, with and without optimisations.

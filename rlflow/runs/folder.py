@@ -89,19 +89,19 @@ class RunFolder:
         identity, specs = path / "model.json", TASKS.get(config.task.name)
         if identity.exists():
             source = _same_model(path, read_json(identity), config, task_of(config))
-            spec = specs.of(config, source)
+            known = {"spec": specs.of(config, source)}
         else:
             with _nothing_left_of(path):
                 source = specs.fetch(config.model, config.seed, path)
                 config = specs.settled(config, source)
-                task, spec = task_of(config), specs.of(config, source)
-                spec.check()
-                digest = file_hash(*specs.files(source))
+                spec = specs.of(config, source)
+                known = {"spec": spec, "task": spec.checked_task()}
+                digest, task = file_hash(*specs.files(source)), task_of(config)
                 write_json(
                     identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task}
                 )
         run = cls(path, config, source)
-        vars(run)["spec"] = spec  # which has tried the model on its inputs
+        vars(run).update(known)  # The model of a new run is loaded and tried only once.
         return run
 
     @cached_property

@@ -170,8 +170,8 @@ class PlainSpec:
     def absolute(self) -> Self:
         return replace(self, source=os.path.abspath(self.source))
 
-    def check(self) -> None:
-        self.make_task()
+    def checked_task(self) -> Task:
+        return self.make_task()
 
     def make_env(self, task: Task, max_steps: int) -> StepEnv:
         return StepEnv(task, self.make_reward(), max_steps)

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from rlflow.common.errors import RLFlowError
+from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.runs.folder import LOCK, RunFolder
 from tests.commands import ROOT, in_process
 
@@ -79,3 +80,11 @@ def test_a_stage_inside_a_command_needs_no_second_lock(tmp_path):
     run = RunFolder.open(tmp_path / "run", MODEL)
     with run.working():
         assert run.stage("search", lambda: {"n": 1})["n"] == 1
+
+
+def test_a_new_run_loads_its_model_once(tmp_path, monkeypatch):
+    made, make = [], EnvSpec.make_task
+    monkeypatch.setattr(EnvSpec, "make_task", lambda spec: made.append(spec) or make(spec))
+    run = RunFolder.open(tmp_path / "run", MODEL, overrides=["cost.name=analytic"])
+    assert run.task.initial and len(made) == 1
+    assert RunFolder.open(tmp_path / "run", MODEL, overrides=["cost.name=analytic"]).task.initial and len(made) == 2
