@@ -115,9 +115,9 @@ def signature_text(part) -> str:
 
 
 NCHWC = "com.microsoft.nchwc"
-WARM_UPS = 2  # untimed runs of each session before the first timed run
+WARM_UPS = 2  # untimed runs of each session before the first timed run; one run for a kernel slower than its budget
 MIN_REPEATS = 3  # smallest number of timed runs
-SESSIONS = 8  # largest number of sessions of one model
+SESSIONS = 8  # largest number of sessions of one model; a kernel that is slow for its budget gets fewer
 MEMORY = 200_000_000  # largest size of the model in bytes times its number of sessions
 PATIENCE = 10  # multiple of the time budget that a kernel gets if other processes interrupt its runs
 # The matrix product of `roused` has 32 rows for each thread, or 131,072 multiplications. ONNX Runtime gives a product
@@ -400,6 +400,7 @@ def time_model(
     """Time runs of a model on random inputs, in several sessions that run in turns.
 
     Several sessions evict each other's weights from the caches, as a whole graph does, and average over memory layouts.
+    A kernel that is slow for its budget needs that less, and gets as many sessions as its budget has runs.
     With one thread the clock is the processor time of the thread, which stops while other processes run. With more
     threads the clock is the wall time, and the model is `roused`. Runs that the system interrupted are left out, unless
     fewer than MIN_REPEATS runs would remain.
@@ -414,12 +415,19 @@ def time_model(
     Raises:
       NoTimingOfItsOwn: ONNX Runtime refuses the model.
     """
-    sessions = max(1, min(SESSIONS, MEMORY // max(model.ByteSize(), 1)))
+    within_memory = MEMORY // max(model.ByteSize(), 1)
     model = roused(model, threads) if threads > 1 else model
     try:
         inputs = random_inputs(model, seed=0) | dict(given or {})
-        runs = [_bound(session(model, threads, optimise), inputs) for _ in range(sessions)]
-        for _ in range(WARM_UPS):
+        runs = [_bound(session(model, threads, optimise), inputs)]
+        start = time.perf_counter()
+        runs[0]()
+        per_budget = budget_ms / (1e3 * (time.perf_counter() - start))  # number of runs that the budget allows
+        sessions = min(SESSIONS, within_memory, int(per_budget))
+        runs += [_bound(session(model, threads, optimise), inputs) for _ in range(sessions - 1)]
+        for run in runs[1:]:
+            run()
+        for _ in range(WARM_UPS - 1 if per_budget >= 1 else 0):
             for run in runs:
                 run()
     except Exception as error:  # The exception classes of ONNX Runtime are undocumented.
@@ -437,7 +445,7 @@ def time_model(
             if interruptions() == interrupted:
                 calm.append(taken)
         spent = (time.perf_counter_ns() - start) / (1e6 * budget_ms)
-        if spent > PATIENCE or (spent > 1 and len(calm) >= MIN_REPEATS):
+        if len(calm if spent <= PATIENCE else all_times) >= MIN_REPEATS and spent > 1:
             break
     return Timing.of(calm if len(calm) >= MIN_REPEATS else all_times)
 
