@@ -31,6 +31,7 @@ from rlflow.reports.markdown import (
     rule_figure,
     shares_table,
     verdict_text,
+    widened_text,
 )
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
 from rlflow.reports.regions import RuleGain, Step, by_rule, opened_gains, trace
@@ -63,7 +64,7 @@ def answer(model: str, outcome: dict, name: str) -> Safe:
     line, about, mood = _answer_line(outcome, candidate, name)
     return tag(
         "header", tag("h1", short(model)), tag("p", line, class_=f"answer {mood}".strip()), tag("p", about),
-        _one_thread_note(outcome), tag("div", drawn, class_="cards"), id="answer",
+        _one_thread_note(outcome), _precision_note(outcome), tag("div", drawn, class_="cards"), id="answer",
     )  # fmt: skip
 
 
@@ -94,6 +95,12 @@ def _one_thread_note(outcome: dict) -> Safe | None:
         return None
     mood = "bad" if losses(outcome["measured_one_thread"]) else "faint"
     return tag("p", f"{text[0].upper()}{text[1:]}.", class_=mood)
+
+
+def _precision_note(outcome: dict) -> Safe | None:
+    """Return a sentence about a half-precision model that computes in float32, or None for other models."""
+    text = widened_text(outcome)
+    return text and tag("p", f"The file {text}.", class_="faint")
 
 
 def _certainty_card(candidate: dict) -> tuple[str, str, str | None]:

@@ -224,7 +224,15 @@ def certainty_line(outcome: dict) -> str:
         runs = f"no measurement: run `rlflow measure` on {outcome['target']}"
     found = result["findings"]
     sizes = equal_sizes_text(found), fixed_text(found), notes_text(found)
-    return "; ".join(filter(None, (equal + known, *sizes, runs, one_thread_text(outcome)))) + "."
+    parts = equal + known, *sizes, runs, one_thread_text(outcome), widened_text(outcome)
+    return "; ".join(filter(None, parts)) + "."
+
+
+def widened_text(outcome: dict) -> str | None:
+    """Return a clause about a half-precision model that is delivered with float32 inside, or None for other files."""
+    if not outcome.get("widened") or outcome["delivered"] == "original":  # older results lack "widened"
+        return None
+    return "computes in float32 between its inputs and outputs (env.widen=false keeps the precision)"
 
 
 def one_thread_text(outcome: dict) -> str | None:
