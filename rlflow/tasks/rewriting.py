@@ -29,7 +29,7 @@ from rlflow.graph.onnx_writer import save_graph, save_model
 from rlflow.optimisation.contest import keep_delivery
 from rlflow.optimisation.delivery import DeliveryOptions, check_is_of_time, deliver, sizes_to_measure
 from rlflow.reports.html import write_html
-from rlflow.reports.markdown import certainty_line, summary_line, write_report
+from rlflow.reports.markdown import certainty_line, session_text, summary_line, write_report
 from rlflow.rules.language import load_rules
 from rlflow.zoo import ZOO, load
 
@@ -169,6 +169,7 @@ class RewritingSpec(EnvSpec):
         return {
             "result": summary_line(outcome),
             "sure": certainty_line(outcome),
+            **({"session": text} if (text := session_text(outcome)) else {}),
             "model": outcome["optimised"],
             "report": str(write_html(folder, results | chosen, task)),
         }
