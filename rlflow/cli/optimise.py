@@ -37,7 +37,7 @@ continues from there, and with more seconds it searches further.
 --receipt FILE.receipt.json: first applies the rewrites of an earlier result for the same model at another size or with
 other weights. Rewrites that have no match here are left out. The result competes with those of the searches.
 
---session: a tenth of the seconds measures threads, spinning, memory and optimisations of ONNX Runtime for the delivered
+--session: a sixth of the seconds measures threads, spinning, memory and optimisations of ONNX Runtime for the delivered
 file. Options that are measured faster than the defaults are written beside the file; rlflow.session(FILE) uses them.
 Their gain is stated apart from the gain of the file.
 

@@ -12,7 +12,7 @@ from rlflow.common.system import ALARM, alarm
 GRACE = 1 / 10  # time that reports may take after the command's seconds, as a share of these seconds
 # Seconds at the end of the command for the memory of both files and the report; at most this share of them.
 ENDING, ENDING_SHARE = 4.0, 2 / 5
-SESSION = 1 / 10  # share of the command's seconds for the choice of session options, if the user asks for them
+SESSION = 1 / 6  # share of the command's seconds for the choice of session options, if the user asks for them
 SEARCHES = 1 / 2  # share of the command's seconds for the searches if no controller is trained
 
 

@@ -25,7 +25,7 @@ class OptimiseOptions:
 
     seconds: float | None = option(None, "time limit of the whole command in seconds; null: 120, or 900 with learning")
     session: bool = option(
-        False, "also measure which session options of ONNX Runtime make the delivered file faster, in a tenth of the "
+        False, "also measure which session options of ONNX Runtime make the delivered file faster, in a sixth of the "
         "seconds, and write them beside it", used_if={"optimise.learn": (False,)},
     )  # fmt: skip
     learn: bool = option(False, "after the searches, train a controller in the dream and let it act on the real graph")

@@ -15,33 +15,31 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.measured import MARGIN, measure, ratios_in_turns
 from rlflow.graph.feeds import Feeds
-from rlflow.graph.onnx_runtime import Setup, run, session
+from rlflow.graph.onnx_runtime import LEVELS, Setup, run, session
 from rlflow.graph.session_file import session_file, write_setup
 from rlflow.optimisation.choice import is_faster
 from rlflow.optimisation.contest import DRAW_SECONDS, affordable_contenders, halve
 from rlflow.optimisation.validate.numerics import relative_error
 from rlflow.optimisation.validate.onnx_model import Model, is_low
 
-RANKING = 1 / 2  # share of these seconds for the ranking; the rest is for the measurement of the winner
+RANKING = 2 / 3  # share of these seconds for the ranking; the rest is for the measurement of the winner
 # Optimisations of ONNX Runtime whose result can be slower than its input.
 OPTIMISATIONS = ("SkipLayerNormFusion", "MatMulAddFusion", "NchwcTransformer")
 
 
 def contenders(threads: int, low: bool) -> list[Setup]:
-    """Return session options to try, each with one change of ONNX Runtime's defaults.
+    """Return session options to try, each with one change of ONNX Runtime's defaults, most promising first.
 
     Args:
       threads: the number of threads of the defaults.
       low: True for a model of low precision, whose rounding depends on the optimisations; they stay as they are.
     """
-    result = [Setup(pattern=False), Setup(arena=False)]
+    optimisations = [Setup(without=(name,)) for name in OPTIMISATIONS] + [Setup(level=level) for level in LEVELS]
+    result = [] if low else [setup for setup in optimisations if setup != Setup()]
     if threads > 1:
         result += [Setup(threads=threads // 2), Setup(spinning=False), Setup(parallel=True)]
         result += [Setup(threads=1)] if threads > 3 else []
-    if not low:
-        result += [Setup(without=(name,)) for name in OPTIMISATIONS]
-        result += [Setup(level=level) for level in ("extended", "basic")]
-    return result
+    return [*result, Setup(pattern=False), Setup(arena=False)]
 
 
 def best_session(
@@ -71,7 +69,7 @@ def best_session(
         return {"setup": {}, "measured": None, "tried": len(tried)}
     measured = measure(
         path, path, threads, (1 - RANKING) * seconds, seed=seed, sizes=sizes, memory=False, setups=(Setup(), best),
-        feeds=feeds, whole_seconds=seconds,
+        feeds=feeds, whole_seconds=(1 - RANKING) * seconds,
     )  # fmt: skip
     best = best if best.threads else best._replace(threads=threads)
     return {"setup": best.changes() if is_faster(measured) else {}, "measured": measured, "tried": len(tried)}

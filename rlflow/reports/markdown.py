@@ -253,6 +253,8 @@ def session_text(outcome: dict) -> str | None:
     chosen = outcome.get("session")
     if not chosen:
         return None
+    if not chosen["tried"]:
+        return "there was no time to try session options; pass more --seconds."
     if not chosen["setup"]:
         return f"no session option gains ({chosen['tried']} were tried); run the file with the defaults."
     fields = ", ".join(f"{name} {_plain(value)}" for name, value in chosen["setup"].items())

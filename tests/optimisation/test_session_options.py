@@ -69,7 +69,7 @@ def test_fewer_threads_are_tried_only_where_there_are_several_and_low_precision_
 def test_real_sessions_are_measured(model, monkeypatch):
     monkeypatch.setattr(session_options, "affordable_contenders", lambda *_: 2)
     result = best_session(model, Feeds.of(model), {"": {}}, 1, 0, 1e-4, 1.0)
-    assert result["tried"] == 2 and set(result["setup"]) <= {"threads", "pattern", "arena"}
+    assert result["tried"] == 2 and set(result["setup"]) <= {"threads", "without"}
 
 
 def test_options_that_change_outputs_are_not_chosen(model, monkeypatch):
@@ -131,6 +131,11 @@ def test_a_call_writes_the_options_beside_the_model_and_removes_old_ones(model, 
     assert not session_file(out).exists()
 
 
-def test_a_tenth_of_the_seconds_is_kept_for_session_options():
-    plain, kept = Budget.of(100, False, 0.0), Budget.of(100, False, 0.0, session=True)
-    assert (kept.session_seconds, kept.end, kept.search_seconds) == (10, plain.end - 10, 45)
+def test_a_part_of_the_seconds_is_kept_for_session_options():
+    plain, kept = Budget.of(60, False, 0.0), Budget.of(60, False, 0.0, session=True)
+    assert (kept.session_seconds, kept.end, kept.search_seconds) == (10, plain.end - 10, 25)
+
+
+def test_a_report_says_so_if_there_was_no_time():
+    assert "no time" in session_text({"session": {"setup": {}, "measured": None, "tried": 0}})
+    assert session_text({}) is None
