@@ -19,6 +19,7 @@ from rlflow.costs import COSTS, unit_of
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measured import MARGIN, ratios_in_turns
 from rlflow.costs.measurements import Measurements
+from rlflow.costs.target import target_of
 from rlflow.env import EnvOptions
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
@@ -90,11 +91,15 @@ class RewritingSpec(EnvSpec):
     def is_faster_widened(self, seed: int) -> bool:
         """Return whether the model is measured to be faster with float32 between its inputs and outputs.
 
+        Return False if the timings belong to another machine.
+
         Args:
           seed: the seed of the random inputs.
         """
         try:
             task = replace(self, widen=True).make_task()
+            if target_of(task.cost) is not None:
+                return False  # a measurement here says nothing about another machine
             inputs = list(self.feeds.at(sizes_to_measure(task, dict(self.shapes)), seed).values())
             with tempfile.TemporaryDirectory() as folder:
                 wide = Path(folder, "widened.onnx")

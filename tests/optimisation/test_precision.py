@@ -154,3 +154,13 @@ def test_a_run_computes_in_float32_if_that_is_faster_and_may_round(
     assert config.env.widen is widens is (task.widened is not None)
     assert is_half(to_model(task.original)) is (model == "half")
     assert RewritingSpec.settled(config, source) == config
+
+
+def test_timings_of_another_machine_keep_the_precision(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr("rlflow.tasks.rewriting.ratios_in_turns", lambda *_: [0.5])
+    source = tmp_path / "model.onnx"
+    onnx.save(bert, source)
+    spec = RewritingSpec(str(source), threads=1, cost="analytic")
+    assert spec.is_faster_widened(0)
+    monkeypatch.setattr("rlflow.tasks.rewriting.target_of", lambda cost: "another machine")
+    assert not spec.is_faster_widened(0)
