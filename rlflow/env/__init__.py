@@ -27,7 +27,7 @@ class EnvOptions:
     widen: bool | None = option(
         None,
         "compute a float16 model in float32 between its inputs and outputs (its weights stay float16); null: if the "
-        "model is measured to be faster so, and exact is false",
+        "model is measured to be no slower so, and exact is false",
     )
     only_rules: tuple[str, ...] = option((), "names of the only rules to use; empty for all; also --only-rule")
     skip_rules: tuple[str, ...] = option((), "names of rules to leave out; also --skip-rule")
