@@ -33,17 +33,22 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env import registration
 
 if TYPE_CHECKING:  # for editors and type checkers, which do not run `__getattr__`
+    from rlflow.graph.session_file import session
     from rlflow.library import Optimised, load_task, optimise
     from rlflow.library import optimise as optimize
 
     __version__: str
 
-__all__ = ["Optimised", "RLFlowError", "load_task", "optimise", "optimize"]
+__all__ = ["Optimised", "RLFlowError", "load_task", "optimise", "optimize", "session"]
 
 registration.register()
 
 
 def __getattr__(name: str):
+    if name == "session":  # a program that only runs a model needs no other room
+        from rlflow.graph.session_file import session
+
+        return session
     if name in __all__:
         from rlflow import library
 

@@ -27,6 +27,7 @@ from rlflow.graph import custom_ops as custom_operators
 from rlflow.graph.onnx_writer import check_apart, serialised
 from rlflow.optimisation.delivery import copy_with_receipt
 from rlflow.optimisation.pipeline import search_and_deliver
+from rlflow.optimisation.session_options import put_session
 from rlflow.reports.markdown import at_sizes_text
 from rlflow.runs.config import asks_to_learn
 from rlflow.runs.folder import RunFolder
@@ -108,11 +109,21 @@ class Optimised:
         return self.measured["verdict"] if self.measured else "not measured"
 
     @property
+    def session(self) -> dict | None:
+        """The session options that were measured: `setup`, `measured` and `tried`; None without `session=True`.
+
+        `setup` is empty if no option gained. `save` writes a setup beside the model, for `rlflow.session`.
+        """
+        return self.outcome.get("session")
+
+    @property
     def _chosen(self) -> dict:
         return self.outcome["candidates"][self.delivered]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to `path`, for example m.onnx, and its receipt to m.receipt.json in the same folder.
+
+        Session options that were measured to be faster go to m.session.json.
 
         If rewrites at fault were left out, m.fault-report.md lists them. The weights of a model above 2 GB go to
         m.onnx.data.
@@ -125,6 +136,7 @@ class Optimised:
         """
         check_apart(self.source, path, "save")
         copy_with_receipt(self.outcome, Path(path))
+        put_session(self.outcome, Path(path))
 
     def __str__(self) -> str:
         if self.is_original:
@@ -156,6 +168,7 @@ def optimise(
     controller: str | PathLike[str] | None = None,
     learn: bool = False,
     accept: str | None = None,
+    session: bool = False,
     seed: int | None = None,
     run: str | PathLike[str] | None = None,
     options: Mapping[str, object] | None = None,
@@ -193,6 +206,7 @@ def optimise(
         world models and controllers need the extra `learn` (pip install 'rlflow[learn]').
       accept: "faster" (the default) accepts a result that is shown to be faster, or else to need less memory or a
         smaller file; "equal" also accepts a result without a measured difference. A slower result is never accepted.
+      session: True to measure, in a sixth of the seconds, which session options of ONNX Runtime make the result faster.
       seed: the seed of all random choices; 0 by default.
       run: a folder for the report and all other files of the run. A second call with the same folder continues the
         run. By default a temporary folder, which is deleted together with the result.
@@ -211,7 +225,7 @@ def optimise(
     chosen = {
         "optimise.seconds": seconds, "cost.threads": threads, "optimise.receipt": receipt,
         "optimise.controller": controller, "optimise.learn": learn or asks_to_learn((), overrides) or None,
-        "eval.accept": accept, "env.exact": exact or None,
+        "eval.accept": accept, "optimise.session": session or None, "env.exact": exact or None,
         "env.standard_operators_only": standard_operators_only or None, "fix": fix or None,
         "custom_ops": [Path(path).absolute() for path in custom_ops] or None,
     }  # fmt: skip

@@ -37,6 +37,10 @@ continues from there, and with more seconds it searches further.
 --receipt FILE.receipt.json: first applies the rewrites of an earlier result for the same model at another size or with
 other weights. Rewrites that have no match here are left out. The result competes with those of the searches.
 
+--session: a sixth of the seconds measures threads, spinning, memory and optimisations of ONNX Runtime for the delivered
+file. Options that are measured faster than the defaults are written beside the file; rlflow.session(FILE) uses them.
+Their gain is stated apart from the gain of the file.
+
 --controller DIR: first lets a controller act that was trained on other models (train-controller --models with
 controller.name=xrlflow; DIR holds its controller.json). After its greedy episode it stops at a quarter of the searches'
 seconds. The result competes with those of the searches.
@@ -48,7 +52,7 @@ these stages imply --learn"""
 OPTIONS = {  # name of an argument → the option that the argument changes
     "iterations": "iterations.count", "seconds": "optimise.seconds", "threads": "cost.threads",
     "receipt": "optimise.receipt", "controller": "optimise.controller", "accept": "eval.accept", "exact": "env.exact",
-    "standard_operators_only": "env.standard_operators_only",
+    "standard_operators_only": "env.standard_operators_only", "session": "optimise.session",
 }  # fmt: skip
 
 
@@ -67,6 +71,8 @@ def add(commands) -> None:
     trained = "let a controller that was trained elsewhere act before the searches (optimise.controller)"
     command.add_argument("--controller", metavar="DIR", help=trained)
     add_accept(command)
+    fastest = "also choose session options for the delivered file, as FILE.session.json (optimise.session=true)"
+    command.add_argument("--session", action="store_true", help=fastest)
     add_iterations(command)
     command.add_argument(
         "--exact", action="store_true", help="use only rules that change no rounding; outputs are equal bit for bit"

@@ -207,6 +207,7 @@ def ratios_in_turns(
     threads: int,
     seconds: float,
     first: int,
+    setups: Sequence[Setup] = (),
 ) -> list[float]:
     """Measure the latency of several candidates relative to the original, with one session of each model at once.
 
@@ -218,6 +219,7 @@ def ratios_in_turns(
       seconds: time for the runs at each size.
       first: position in [original, *candidates] of the model whose session is made and run first; the next models
         follow in cyclic order.
+      setups: session options of each candidate; empty for ONNX Runtime's defaults.
 
     Returns:
       for each candidate, its latency divided by the latency of the original.
@@ -225,7 +227,8 @@ def ratios_in_turns(
     Raises:
       RLFlowError: ONNX Runtime refuses a model.
     """
-    sides = [(model, Setup()) for model in (original, *candidates)]
+    setups = setups or [Setup()] * len(candidates)
+    sides = [(original, Setup()), *zip(candidates, setups, strict=True)]
     made = _side_by_side(sides, inputs, threads, seconds, first)
     medians = [np.median(_pairs(runs), axis=0) for runs in made]
     return np.exp(np.mean([np.log(one[1:] / one[0]) for one in medians], axis=0)).tolist()

@@ -24,6 +24,11 @@ class EnvOptions:
     standard_operators_only: bool = option(
         False, "leave out the rules that introduce operators of other domains, such as com.microsoft"
     )
+    widen: bool | None = option(
+        None,
+        "compute a float16 model in float32 between its inputs and outputs (its weights stay float16); null: if the "
+        "model is measured to be no slower so, and exact is false",
+    )
     only_rules: tuple[str, ...] = option((), "names of the only rules to use; empty for all; also --only-rule")
     skip_rules: tuple[str, ...] = option((), "names of rules to leave out; also --skip-rule")
     keep: tuple[str, ...] = option(

@@ -36,6 +36,7 @@ from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
 from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds, tried_feeds
+from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.trial import check_runs
 from rlflow.graph.typical import input_shapes, load_at
 from rlflow.rules.exactness import only_exact
@@ -103,6 +104,8 @@ class EnvSpec(EnvOptions):
         check_group("cost", CostOptions, {"name": self.cost, "threads": self.threads, "database": self.database})
         REWARDS.check(self.reward)
         COSTS.check(self.cost)
+        if self.widen and self.exact:
+            raise RLFlowError("exact=true keeps every bit of the outputs, and widen=true does not. Choose one of them")
         if not isinstance(self.fix, bool):
             raise RLFlowError(f"'fix' is a bool, not {self.fix!r}")
         for name, declared in options_of(EnvOptions).items():
@@ -152,13 +155,19 @@ class EnvSpec(EnvOptions):
         rules = only_exact(rules) if self.exact else rules
         rules = only_standard(rules) if self.standard_operators_only else rules
         rules = chosen(rules, self.only_rules, self.skip_rules)
-        loaded, sizes = load_at(source, dict(self.shapes), self.fix, bodies and not hasattr(cost, "whole"), self.keep)
+        bodies = bodies and not hasattr(cost, "whole")
+        loaded, sizes = load_at(source, dict(self.shapes), self.fix, bodies, self.keep)
         if loaded.interface.inlined:
             say_once(f"the model's functions are inlined: {', '.join(loaded.interface.inlined)}")
-        graph, preparation = prepared(loaded, rules)
+        widened = None
+        if self.widen:
+            fixed = dict(self.shapes) if self.fix else {}
+            widened = load_graph(source, fixed, bodies, self.keep, widen=True)
+        graph, preparation = prepared(widened or loaded, rules)
         return Task(
-            graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves
-        )
+            graph, rules, cost, self.max_locations, sizes, preparation, None if graph is loaded else loaded, self.moves,
+            widened,
+        )  # fmt: skip
 
     def checked_task(self) -> Task:
         """Load the model, run it once in ONNX Runtime, and return the task. Raise RLFlowError if that fails."""

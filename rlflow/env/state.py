@@ -38,6 +38,8 @@ class Task:
         no symbols.
       preparation: (xfer_id, location) of the rewrites that lead from the loaded model to `graph`.
       loaded: the graph of the model as loaded; None if it is `graph`.
+      widened: the loaded model with float32 between its inputs and outputs, from which `preparation` leads to `graph`;
+        None if the model keeps its precision.
       moves: the option `env.moves` ("single" or "batched"). Only `rlflow.env.batched.start_of` reads it; `initial`
         always offers single rewrites.
     """
@@ -50,6 +52,7 @@ class Task:
     preparation: tuple[tuple[int, int], ...] = ()
     loaded: Graph | None = None
     moves: str = EnvOptions.moves
+    widened: Graph | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "cost", at_sizes(self.cost, self.sizes, self.original))
@@ -64,7 +67,7 @@ class Task:
 
     @property
     def original(self) -> Graph:
-        """The graph of the model as loaded, before the rewrites in `preparation`."""
+        """The graph of the model as loaded, before widening and the rewrites in `preparation`."""
         return self.loaded or self.graph
 
     @cached_property

@@ -29,6 +29,7 @@ from rlflow.graph.bodies import (
     inlined,
     runs_of,
 )
+from rlflow.graph.half_precision import widened
 from rlflow.graph.ir import ABSENT, Body, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved_attributes
@@ -65,8 +66,8 @@ def read_model(path: Path | str) -> onnx.ModelProto:
 
 def load_graph(
     source: Path | str | onnx.ModelProto, shapes: Mapping[str, object] | None = None, bodies: bool = True,
-    keep: Sequence[str] = (),
-) -> Graph:
+    keep: Sequence[str] = (), widen: bool = False,
+) -> Graph:  # fmt: skip
     """Return the graph of an ONNX file or model.
 
     Args:
@@ -76,9 +77,11 @@ def load_graph(
         graph (bodies.py). If False, functions and bodies stay as the file contains them.
       keep: names of tensors and nodes of the main graph. Rewrites keep such a tensor with its name and value, and
         replace no such node.
+      widen: True to compute in float32 between the inputs and outputs of a model in half precision
+        (rlflow/graph/half_precision.py).
 
     Raises:
-      RLFlowError: the file or model is invalid, exceeds a limit, or does not fit `shapes` or `keep`.
+      RLFlowError: the file or model is invalid, exceeds a limit, does not fit `shapes` or `keep`, or cannot be widened.
     """
     if isinstance(source, onnx.ModelProto):
         (model, _), folder = check_model(source), ""
@@ -89,6 +92,8 @@ def load_graph(
     functions: tuple[str, ...] = ()
     if bodies:
         model, functions = inlined(model)
+    if widen:
+        model = widened(model, folder, keep)
     return _Reader(model, folder, dict(shapes or {}), bodies, functions, keep).read()
 
 

@@ -20,10 +20,18 @@ from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 from rlflow.graph.shapes import node_proto, type_proto
 
 PROVIDERS = ["CPUExecutionProvider"]
+SPINNING = "session.intra_op.allow_spinning"
+
+
+LEVELS = {
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+}  # names of `Setup.level`
 
 
 class Setup(NamedTuple):
-    """The settings of ONNX Runtime that determine execution order and memory layout; the defaults are ONNX Runtime's.
+    """The settings of ONNX Runtime that determine execution, memory and optimisations; the defaults are ONNX Runtime's.
 
     Attributes:
       as_written: True to run the file without optimisation, in its own node order (except Shape and Size, which run
@@ -32,16 +40,41 @@ class Setup(NamedTuple):
         (`enable_mem_pattern`).
       arena: True to keep freed memory for later results (`enable_cpu_mem_arena`).
       reuse: True to let a result reuse the buffer of another result (`enable_mem_reuse`).
+      threads: number of threads inside one operator; 0 for the number that the caller of `session` states.
+      spinning: True to let waiting threads spin.
+      parallel: True to run independent operators at the same time.
+      level: the optimisations, a name in LEVELS: all, extended (no blocked layouts), or basic.
+      without: names of single optimisations that are switched off.
     """
 
     as_written: bool = False
     pattern: bool = True
     arena: bool = True
     reuse: bool = True
+    threads: int = 0
+    spinning: bool = True
+    parallel: bool = False
+    level: str = "all"
+    without: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, changes: Mapping[str, object]) -> "Setup":
+        """Return the settings with changed fields, whose values may come from JSON."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()})
+
+    def changes(self) -> dict[str, object]:
+        """Return {field: value} for the fields that differ from ONNX Runtime's defaults."""
+        return {name: value for name, value in self._asdict().items() if value != Setup._field_defaults[name]}
 
     def options(self) -> dict[str, object]:
         """Return {attribute of SessionOptions: value} for the settings that differ from ONNX Runtime's defaults."""
         chosen: dict[str, object] = {}
+        if self.threads:
+            chosen["intra_op_num_threads"] = self.threads
+        if self.parallel:
+            chosen["execution_mode"] = onnxruntime.ExecutionMode.ORT_PARALLEL
+        if self.level != "all":
+            chosen["graph_optimization_level"] = LEVELS[self.level]
         if self.as_written:
             chosen["graph_optimization_level"] = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             chosen["execution_order"] = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -51,6 +84,41 @@ class Setup(NamedTuple):
     def apply(self, options: onnxruntime.SessionOptions) -> None:
         for name, value in self.options().items():
             setattr(options, name, value)
+        if self.parallel:
+            options.inter_op_num_threads = options.intra_op_num_threads
+        if not self.spinning:
+            options.add_session_config_entry(SPINNING, "0")
+
+    def open(self, source: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+        """Create a session on the CPU with these settings.
+
+        Args:
+          source: path or content of the model.
+          options: the other options of the session.
+        """
+        self.apply(options)
+        disabled = {"disabled_optimizers": list(self.without)} if self.without else {}
+        return onnxruntime.InferenceSession(source, options, providers=PROVIDERS, **disabled)
+
+    def code(self, path: Path | str, libraries: Sequence[str] = ()) -> list[str]:
+        """Return lines of Python that create a session of a file with these settings.
+
+        Args:
+          path: the file.
+          libraries: libraries of custom operators.
+        """
+        lines = ["options = onnxruntime.SessionOptions()"]
+        lines += [f"options.register_custom_ops_library({library!r})" for library in libraries]
+        for name, value in self.options().items():
+            text = value if isinstance(value, bool | int) else f"onnxruntime.{type(value).__name__}.{value.name}"
+            lines.append(f"options.{name} = {text}")
+        if self.parallel:
+            lines.append("options.inter_op_num_threads = options.intra_op_num_threads")
+        if not self.spinning:
+            lines.append(f'options.add_session_config_entry("{SPINNING}", "0")')
+        disabled = f", disabled_optimizers={list(self.without)}" if self.without else ""
+        call = f'{str(path)!r}, options, providers=["CPUExecutionProvider"]{disabled}'
+        return [*lines, f"session = onnxruntime.InferenceSession({call})"]
 
 
 def session(
@@ -77,13 +145,12 @@ def session(
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     # An idle session must not keep its threads spinning while another session is timed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    setup.apply(options)
     custom_ops.register(options)
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
         source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
-        return onnxruntime.InferenceSession(source, options, providers=PROVIDERS)
+        return setup.open(source, options)
     except (google.protobuf.message.EncodeError, ValueError) as error:
         raise RLFlowError(f"a model above 2 GB must be given as a path: {first_line(error)}") from error
     except Exception as error:  # ONNX Runtime raises its own undocumented classes.

@@ -280,14 +280,9 @@ def snippet(path: Path | str, setup: Setup) -> str:
       path: the file of the model.
       setup: the session options.
     """
-    lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
+    lines = ["import onnxruntime", "", *setup.code(path, custom_ops.loaded())]
     if not setup.arena:
         lines.insert(0, f"# in an environment with MALLOC_MMAP_THRESHOLD_={MIN_RETURNED}: what is freed is given back")
-    lines += [f"options.register_custom_ops_library({library!r})" for library in custom_ops.loaded()]
-    for name, value in setup.options().items():
-        text = value if isinstance(value, bool) else f"onnxruntime.{type(value).__name__}.{value.name}"
-        lines.append(f"options.{name} = {text}")
-    lines.append(f'session = onnxruntime.InferenceSession({str(path)!r}, options, providers=["CPUExecutionProvider"])')
     return "\n".join(lines)
 
 

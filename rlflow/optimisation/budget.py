@@ -12,6 +12,7 @@ from rlflow.common.system import ALARM, alarm
 GRACE = 1 / 10  # time that reports may take after the command's seconds, as a share of these seconds
 # Seconds at the end of the command for the memory of both files and the report; at most this share of them.
 ENDING, ENDING_SHARE = 4.0, 2 / 5
+SESSION = 1 / 6  # share of the command's seconds for the choice of session options, if the user asks for them
 SEARCHES = 1 / 2  # share of the command's seconds for the searches if no controller is trained
 
 
@@ -23,6 +24,7 @@ class Budget(NamedTuple):
       stop_seconds: the number of seconds after which `stoppable` stops searching and learning; None if no controller
         is trained.
       end: the value of time.monotonic() at which searches, contests and measurements of latency end.
+      session_seconds: the number of seconds after `end` for the choice of session options.
       grace: the value of time.monotonic() until which work may go on that the user would miss, such as a report.
     """
 
@@ -30,20 +32,25 @@ class Budget(NamedTuple):
     stop_seconds: float | None
     end: float
     grace: float
+    session_seconds: float = 0.0
 
     @classmethod
-    def of(cls, seconds: float | None, learn: bool, started: float) -> "Budget":
+    def of(cls, seconds: float | None, learn: bool, started: float, session: bool = False) -> "Budget":
         """Divide the seconds of a command.
 
         Args:
           seconds: the seconds of the whole command; None for 120, or 900 if `learn` is True.
           learn: whether a controller is trained after the searches.
           started: the value of time.monotonic() at the start of the command.
+          session: whether session options are chosen at the end.
         """
         seconds = seconds or (900.0 if learn else 120.0)
-        end = started + seconds - min(ENDING, ENDING_SHARE * seconds)
+        chosen_in = SESSION * seconds if session else 0.0
+        end = started + seconds - min(ENDING, ENDING_SHARE * seconds) - chosen_in
         grace = started + (1 + GRACE) * seconds
-        return cls(seconds / 30, 0.9 * seconds, end, grace) if learn else cls(seconds * SEARCHES, None, end, grace)
+        if learn:
+            return cls(seconds / 30, 0.9 * seconds, end, grace, chosen_in)
+        return cls((seconds - chosen_in) * SEARCHES, None, end, grace, chosen_in)
 
     @property
     def left(self) -> float:

@@ -227,7 +227,7 @@ def compete(
     if len(contenders) < 2 or time.monotonic() >= end:
         return Contest([contender.candidate for contender in contenders], {}, [], [])
     inputs = list(feeds.at(sizes, seed).values())
-    competing = list(contenders)[: _affordable_contenders(source, inputs, threads, end)] if len(contenders) > 1 else []
+    competing = list(contenders)[: affordable_contenders(source, inputs, threads, end)] if len(contenders) > 1 else []
     order, ratios = list(range(len(competing))), [[] for _ in competing]
     if len(competing) > 1:
         try:
@@ -248,8 +248,15 @@ def compete(
     return Contest(ranked, _family_ratios(competing, ratios, seed), measured, table)
 
 
-def _affordable_contenders(source: Path, inputs: list, threads: int, end: float) -> int:
-    """Return how many contenders can be measured until `end` and have sessions at once within TOGETHER bytes."""
+def affordable_contenders(source: Path, inputs: list, threads: int, end: float) -> int:
+    """Return how many contenders can be measured until a deadline and have sessions at once within TOGETHER bytes.
+
+    Args:
+      source: the file of the original.
+      inputs: for each size, the input arrays by name.
+      threads: the number of threads of ONNX Runtime.
+      end: the value of time.monotonic() at the deadline.
+    """
     began = time.monotonic()
     ratios_in_turns(source, [], inputs, threads, 0.0, 0)
     now = time.monotonic()

@@ -88,6 +88,7 @@ def deliver(
       `actions`: name → the (xfer_id, location) pairs of the candidate.
       `delivered`: the name of the delivered candidate, or "original".
       `reason`: the reason for this choice, as text.
+      `widened`: True if the candidates compute in float32 between the inputs and outputs of a half-precision model.
       `target`: the name of another machine if its timings are used (then nothing is measured), or None.
       `shares`: the gain of each group of rewrites in the delivered file (see `rlflow.optimisation.ablation.shares`).
       `optimised`: the path of the delivered file; the path of the original if the original is delivered.
@@ -123,6 +124,7 @@ def deliver(
         result[one.name]["path_ms"] = list(_runtimes_along(task, one, grace))
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
+        "widened": task.widened is not None,
         "target": target and target.machine, "shares": groups,
         "optimised": str(path), "measured_one_thread": one_thread,
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
@@ -206,8 +208,9 @@ def _receipt(
     }
     actions = (*task.preparation, *chosen.actions)
     return make_receipt(
-        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, options.exact, task.sizes
-    )
+        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, options.exact, task.sizes,
+        task.widened,
+    )  # fmt: skip
 
 
 def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:

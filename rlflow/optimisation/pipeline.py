@@ -40,6 +40,7 @@ from rlflow.optimisation.contest import (
 )
 from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
 from rlflow.optimisation.receipt import carried_over, rewrites_of
+from rlflow.optimisation.session_options import best_session, put_session
 from rlflow.search.base import Limits, SearchResult, run_search
 
 ACTING = 1 / 4  # share of the searches' seconds for acting with a controller that was trained elsewhere
@@ -96,7 +97,7 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
     if out is not None:
         check_apart(run.source, out)
     config, options, results, stopped = run.config, run.config.optimise, {}, False
-    budget = Budget.of(options.seconds, options.learn, started)
+    budget = Budget.of(options.seconds, options.learn, started, options.session and not options.learn)
     best = BestSoFar(run.task, run.path / BEST_SO_FAR_FILE)
 
     rewrites = rewrites_of(read_json(options.receipt)) if options.receipt else None
@@ -165,6 +166,7 @@ def search_once(run: Run, method: str, out: Path, measure: bool) -> tuple[Search
 def _copy_out(outcome: dict, out: Path | None) -> None:
     if out is not None:
         copy_delivery(outcome, out)
+        put_session(outcome, out)
 
 
 def _apply_receipt(run: Run, best, rewrites: list[tuple[str, int]], budget: Budget) -> None:
@@ -200,7 +202,18 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
         database.keep_family(family, threads, *ratio)
     used = {one.without: known[one.without] for one in entered if one.without in known}
-    return outcome | {"contest": contest.table, "known_families": used}
+    return outcome | {"contest": contest.table, "known_families": used} | _session(run, outcome, sizes, budget)
+
+
+def _session(run: Run, outcome: dict, sizes: Mapping[str, Mapping], budget: Budget) -> dict:
+    """Return {"session": the result of `best_session` for the delivered file}; {} if the user does not ask for it."""
+    if not budget.session_seconds:
+        return {}
+    config, path = run.config, Path(outcome["optimised"])
+    best = best_session(
+        path, run.spec.feeds, sizes, config.cost.threads, config.seed, config.eval.tolerance, budget.session_seconds
+    )
+    return {"session": best}
 
 
 def _deliver(run: Run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:

@@ -44,19 +44,21 @@ def versions() -> dict[str, str]:
 def make_receipt(
     original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, costs: dict,
     shapes: Mapping | None = None, exact: bool = False, sizes: Sequence[Mapping[str, int]] = ({},),
+    widened: Graph | None = None,
 ) -> dict:  # fmt: skip
     """Make the receipt of a result.
 
     Args:
-      original: the graph before the actions.
+      original: the graph of the original model, before the actions.
       rules: the rule set of the actions.
       families: the rule families from which `rules` was loaded; an empty list stands for all families.
-      actions: (xfer_id, location) pairs that lead from `original` to `result`.
+      actions: (xfer_id, location) pairs that lead from `widened` or `original` to `result`.
       result: the graph after the actions; a replay must export the same bytes.
       costs: costs to record; a replay does not check them.
       shapes: symbol or input → the sizes to which `original` was bound by `fix`; all other symbols remain symbolic.
       exact: True if `rules` holds only the exact rules of the families.
       sizes: the typical sizes of the remaining symbols, at which `costs` were estimated and measured.
+      widened: the original with float32 between its inputs and outputs, if the actions begin there; else None.
 
     Returns:
       A JSON-able dictionary. An action inside a body of an If, Loop or Scan names the body, such as "loop_3/body".
@@ -69,6 +71,7 @@ def make_receipt(
         "rule_families": list(families),
         "exact_rules_only": exact,
         "bodies": True,
+        "widened": widened is not None,
         "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
         "symbols": dict(original.interface.symbols),
         "keep": [*original.interface.keep],
@@ -76,7 +79,7 @@ def make_receipt(
         "actions": [
             {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)}
             | ({"body": path} if path else {})
-            for (x, k), path in zip(actions, bodies_of(original, rules, actions), strict=True)
+            for (x, k), path in zip(actions, bodies_of(widened or original, rules, actions), strict=True)
         ],
         "result_hash": result.hash,
         "model_sha256": model_hash(result),
@@ -165,7 +168,7 @@ def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
 
 
 def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet | None = None) -> Iterator[Graph]:
-    """Yield the graph of the original model, then the graph after each action of a receipt.
+    """Yield the graph of the original model, widened if the receipt says so, then the graph after each action.
 
     Args:
       receipt: the receipt, see `make_receipt`.
@@ -184,6 +187,7 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
         symbols = {} if format_ == FIXED else dict(receipt["symbols"])
         bodies = bool(receipt.get("bodies", False))  # absent in old receipts, which rewrite the main graph only
         keep = [str(name) for name in receipt["keep"]] if format_ == FORMAT else []
+        widen = bool(receipt.get("widened", False))  # absent in old receipts
     if format_ not in (FIXED, UNNAMED, FORMAT):
         raise RLFlowError(f"the receipt has format {format_}; this version reads {FIXED} to {FORMAT}. Update RLFlow")
     if rules is None:
@@ -193,6 +197,8 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
         raise RLFlowError("the receipt belongs to another model. Pass the original file, with the sizes of the receipt")
     if rules.hash != rules_hash:
         raise RLFlowError("the receipt was made with another rule set. Use the version of RLFlow that wrote it")
+    if widen:
+        graph = load_graph(source, shapes, bodies, keep, widen=True)
     yield graph
     table = MatchTable(rules, graph)
     for step, (name, location) in enumerate(actions):

@@ -29,8 +29,11 @@ from rlflow.reports.markdown import (
     path_figure,
     ratio_text,
     rule_figure,
+    session_code,
+    session_text,
     shares_table,
     verdict_text,
+    widened_text,
 )
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
 from rlflow.reports.regions import RuleGain, Step, by_rule, opened_gains, trace
@@ -63,7 +66,7 @@ def answer(model: str, outcome: dict, name: str) -> Safe:
     line, about, mood = _answer_line(outcome, candidate, name)
     return tag(
         "header", tag("h1", short(model)), tag("p", line, class_=f"answer {mood}".strip()), tag("p", about),
-        _one_thread_note(outcome), tag("div", drawn, class_="cards"), id="answer",
+        _one_thread_note(outcome), _precision_note(outcome), tag("div", drawn, class_="cards"), id="answer",
     )  # fmt: skip
 
 
@@ -94,6 +97,20 @@ def _one_thread_note(outcome: dict) -> Safe | None:
         return None
     mood = "bad" if losses(outcome["measured_one_thread"]) else "faint"
     return tag("p", f"{text[0].upper()}{text[1:]}.", class_=mood)
+
+
+def _precision_note(outcome: dict) -> Safe | None:
+    """Return a sentence about a half-precision model that computes in float32, or None for other models."""
+    text = widened_text(outcome)
+    return text and tag("p", f"The file {text}.", class_="faint")
+
+
+def _session(outcome: dict) -> Safe | None:
+    """Return the section about session options of the delivered file, or None if none were measured."""
+    text, code = session_text(outcome), session_code(outcome)
+    if text is None:
+        return None
+    return _section("Session options", tag("p", f"{text[0].upper()}{text[1:]}"), tag("pre", code) if code else None)
 
 
 def _certainty_card(candidate: dict) -> tuple[str, str, str | None]:
@@ -179,7 +196,7 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
         ),
         _section("The graph before and after", *pictures(what)) if what.kinds else None,
         _section("How each candidate did", *_candidates(outcome), contest_table(outcome), others),
-        _training(results["curves"], outcome),
+        _training(results["curves"], outcome), _session(outcome),
         _section("Time", _times(results["stages"], outcome)),
         _section("Equality", _equality(outcome)), _section("Conditions", _conditions(results)),
         _section("What to do next", _next_commands(results)),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rlflow.common.files import write_text
 from rlflow.common.messages import escaped
+from rlflow.graph.onnx_runtime import Setup
 from rlflow.optimisation.candidates import measurement_seconds
 from rlflow.optimisation.choice import is_faster, losses
 from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text, notes_text, verdict
@@ -224,7 +225,15 @@ def certainty_line(outcome: dict) -> str:
         runs = f"no measurement: run `rlflow measure` on {outcome['target']}"
     found = result["findings"]
     sizes = equal_sizes_text(found), fixed_text(found), notes_text(found)
-    return "; ".join(filter(None, (equal + known, *sizes, runs, one_thread_text(outcome)))) + "."
+    parts = equal + known, *sizes, runs, one_thread_text(outcome), widened_text(outcome)
+    return "; ".join(filter(None, parts)) + "."
+
+
+def widened_text(outcome: dict) -> str | None:
+    """Return a clause about a half-precision model that is delivered with float32 inside, or None for other files."""
+    if not outcome.get("widened") or outcome["delivered"] == "original":  # older results lack "widened"
+        return None
+    return "computes in float32 between its inputs and outputs (env.widen=false keeps the precision)"
 
 
 def one_thread_text(outcome: dict) -> str | None:
@@ -239,12 +248,45 @@ def one_thread_text(outcome: dict) -> str | None:
     return f"with one thread {measured_text(measured)}{advice}"
 
 
+def session_text(outcome: dict) -> str | None:
+    """Return one sentence about the session options of the delivered file, or None if none were measured."""
+    chosen = outcome.get("session")
+    if not chosen:
+        return None
+    if not chosen["tried"]:
+        return "there was no time to try session options; pass more --seconds."
+    if not chosen["setup"]:
+        return f"no session option gains ({chosen['tried']} were tried); run the file with the defaults."
+    fields = ", ".join(f"{name} {_plain(value)}" for name, value in chosen["setup"].items())
+    same = measured_text(chosen["measured"]).replace("the original's latency", "the same file's latency")
+    return f"with {fields}: {same}. rlflow.session(FILE) uses these options; the gain above is without them."
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return " and ".join(value) if isinstance(value, list | tuple) else str(value)
+
+
+def session_code(outcome: dict) -> str | None:
+    """Return the Python lines that open the delivered file with its session options; None without such options."""
+    chosen = outcome.get("session")
+    if not chosen or not chosen["setup"]:
+        return None
+    return "\n".join(Setup.of(chosen["setup"]).code(Path(outcome["optimised"]).name))
+
+
+def _session(outcome: dict) -> str:
+    text, code = session_text(outcome), session_code(outcome)
+    return f"\n\nSession: {text}" + (f"\n\n```python\n{code}\n```" if code else "") if text else ""
+
+
 def _summary(outcome: dict) -> str:
     return (
         f"**{escaped(summary_line(outcome))}**\n\n{escaped(certainty_line(outcome))}\n\n"
         f"Delivered: `{Path(outcome['optimised']).name}`, chosen because: {escaped(outcome['reason'])}.\n\n"
         "*Estimated* is a sum of single-operator costs, *measured* the end-to-end latency in ONNX Runtime. "
-        "The two are never mixed."
+        "The two are never mixed." + _session(outcome)
     )
 
 

@@ -1,28 +1,40 @@
 """The task `rewriting`: make an ONNX model faster by proved rewrite rules."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
 from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.messages import say
 from rlflow.common.options import read
 from rlflow.common.task import STEP_BY_STEP
+from rlflow.costs import COSTS, unit_of
 from rlflow.costs.database import TimingDatabase
+from rlflow.costs.measured import MARGIN, ratios_in_turns
 from rlflow.costs.measurements import Measurements
+from rlflow.costs.target import target_of
 from rlflow.env import EnvOptions
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.graph.feeds import Feeds
+from rlflow.graph.half_precision import is_half
 from rlflow.graph.onnx_reader import model_files
-from rlflow.graph.onnx_writer import save_model
+from rlflow.graph.onnx_writer import save_graph, save_model
 from rlflow.optimisation.contest import keep_delivery
-from rlflow.optimisation.delivery import DeliveryOptions, check_is_of_time, deliver
+from rlflow.optimisation.delivery import DeliveryOptions, check_is_of_time, deliver, sizes_to_measure
 from rlflow.reports.html import write_html
-from rlflow.reports.markdown import certainty_line, summary_line, write_report
+from rlflow.reports.markdown import certainty_line, session_text, summary_line, write_report
 from rlflow.rules.language import load_rules
 from rlflow.zoo import ZOO, load
+
+WIDEN_SECONDS = 0.5  # seconds of runs in each of the two measurements that decide on `env.widen=null`
 
 
 class RewritingSpec(EnvSpec):
@@ -62,12 +74,46 @@ class RewritingSpec(EnvSpec):
 
     @classmethod
     def settled(cls, config: Mapping, source: Path) -> Mapping:
-        """Return the config with the sizes of the first given set of inputs, for symbols that `shapes` does not name.
+        """Return the config with the sizes of the given inputs and with the precision in which to compute.
+
+        The first given set of inputs has the sizes of symbols that `shapes` does not name. `env.widen=null` becomes
+        true if a model in half precision is measured to be no slower in float32.
         """
-        if not config.inputs:
-            return config
-        sizes = Feeds.of(source, config.inputs).named_sizes(OmegaConf.to_container(config.shapes))
-        return OmegaConf.merge(config, {"shapes": sizes})
+        if config.inputs:
+            sizes = Feeds.of(source, config.inputs).named_sizes(OmegaConf.to_container(config.shapes))
+            config = OmegaConf.merge(config, {"shapes": sizes})
+        if config.env.widen is None:
+            may_widen = not config.env.exact and unit_of(COSTS.get(config.cost.name))[0] == "ms"
+            widen = may_widen and _is_half(source) and cls.of(config, source).may_be_widened(config.seed)
+            config = OmegaConf.merge(config, {"env": {"widen": widen}})
+        return config
+
+    def may_be_widened(self, seed: int) -> bool:
+        """Return whether the model is measured to be no slower with float32 between its inputs and outputs.
+
+        More rules apply to the widened model, so that it need not be faster before the search. Return False if the
+        timings belong to another machine.
+
+        Args:
+          seed: the seed of the random inputs.
+        """
+        try:
+            task = replace(self, widen=True).make_task()
+            if target_of(task.cost) is not None:
+                return False  # a measurement here says nothing about another machine
+            inputs = list(self.feeds.at(sizes_to_measure(task, dict(self.shapes)), seed).values())
+            with tempfile.TemporaryDirectory() as folder:
+                wide = Path(folder, "widened.onnx")
+                save_graph(task.widened, wide)
+                ratios = [
+                    ratios_in_turns(self.model, [wide], inputs, self.threads, WIDEN_SECONDS, first) for first in (0, 1)
+                ]
+        except RLFlowError as error:
+            say(f"the model computes in half precision as before: {error}")
+            return False
+        ratio = float(np.sqrt(np.prod(ratios)))
+        say(f"computed in float32 between inputs and outputs: {ratio:.3f} of the original's latency")
+        return ratio < 1 + MARGIN
 
     @classmethod
     def of(cls, config: Mapping, source: Path) -> Self:
@@ -129,6 +175,15 @@ class RewritingSpec(EnvSpec):
         return {
             "result": summary_line(outcome),
             "sure": certainty_line(outcome),
+            **({"session": text} if (text := session_text(outcome)) else {}),
             "model": outcome["optimised"],
             "report": str(write_html(folder, results | chosen, task)),
         }
+
+
+def _is_half(source: Path) -> bool:
+    """Return whether a file holds a model in half precision; False for a file that is no model."""
+    try:
+        return is_half(onnx.load(source, load_external_data=False))
+    except (OSError, DecodeError, UnicodeDecodeError):
+        return False  # the model is refused later, with the reason

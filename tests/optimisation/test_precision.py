@@ -3,11 +3,12 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
 from rlflow.env.state import Task
 from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.feeds import Feeds
+from rlflow.graph.half_precision import is_half, twin, twin_arrays
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
@@ -15,30 +16,14 @@ from rlflow.optimisation.validate import validate
 from rlflow.optimisation.validate.findings import Findings
 from rlflow.optimisation.validate.inputs import ordinary_inputs
 from rlflow.optimisation.validate.numerics import Expected
-from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_half, widened, widened_arrays
+from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model
+from rlflow.runs.config import load_config
 from rlflow.search.descents import greedy
+from rlflow.tasks.rewriting import RewritingSpec
 from rlflow.zoo import load
+from tests.toys.half import halved
 from tests.toys.quantised import quantised_model
 from tests.toys.tiny import tiny_task
-
-
-def halved(name: str) -> onnx.ModelProto:
-    """A zoo model with float16 wherever it has float32."""
-    model = onnx.ModelProto()
-    model.CopyFrom(load(name))
-    constants = [a.t for node in model.graph.node for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]
-    for tensor in (*model.graph.initializer, *constants):
-        if tensor.data_type == TensorProto.FLOAT:
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
-    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
-        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
-            value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if attribute.name == "to" and attribute.i == TensorProto.FLOAT:
-                attribute.i = TensorProto.FLOAT16
-    onnx.checker.check_model(model, full_check=True)
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +32,11 @@ def bert() -> onnx.ModelProto:
 
 
 def test_the_wide_model_is_the_model_without_its_rounding(bert):
-    wide = widened(bert, None)
+    wide = twin(bert, "")
     onnx.checker.check_model(wide, full_check=True)
     assert is_half(bert) and not is_half(wide) and not is_half(load("tiny_bert_base"))
     inputs = random_inputs(bert, 0)
-    exact, rounded = run(session(wide, 1, False), widened_arrays(bert, inputs)), run(session(bert, 1, False), inputs)
+    exact, rounded = run(session(wide, 1, False), twin_arrays(bert, inputs)), run(session(bert, 1, False), inputs)
     for a, b in zip(exact, rounded, strict=True):
         assert a.dtype == np.float32 and b.dtype == np.float16
         assert 0 < np.abs(a - b).max() < 0.02 * np.abs(a).max()
@@ -85,7 +70,7 @@ def test_what_is_worse_than_rounding_is_caught(bert, factor):
 def test_the_limit_is_what_the_originals_own_sessions_are_off(bert):
     """Of each output, times the margin: no more for a model that happens to be rounded well, and no fixed number."""
     inputs = random_inputs(bert, 0)
-    exact = run(session(widened(bert, None), 1, False), widened_arrays(bert, inputs))
+    exact = run(session(twin(bert, ""), 1, False), twin_arrays(bert, inputs))
     own = [run(session(bert, 1, optimise), inputs) for optimise in (False, True)]
     errors = [max(float(np.abs(values[k] - a).max() / np.abs(a).max()) for values in own) for k, a in enumerate(exact)]
     limits = [f.message for f in validate(bert, bert, [0]).findings if f.message.startswith("seed 0: output")]
@@ -148,3 +133,35 @@ def test_where_the_original_itself_is_off_by_more_than_any_limit_nothing_is_comp
     for tensor in damaged.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(tensor), tensor.name))
     assert all(finding.ok for finding in expected.against(Model.read(damaged))) is off
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "ratio", "widens"),
+    [
+        ("half", [], 0.8, True), ("half", [], 1.001, True), ("half", [], 1.1, False),
+        ("half", ["env.exact=true"], 0.8, False), ("half", ["cost.name=memory"], 0.8, False),
+        ("half", ["env.widen=true"], 1.5, True), ("single", [], 0.8, False),
+    ],
+)  # fmt: skip
+def test_a_run_computes_in_float32_if_that_is_not_slower_and_may_round(
+    model, overrides, ratio, widens, bert, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("rlflow.tasks.rewriting.ratios_in_turns", lambda *_: [ratio])
+    source = tmp_path / "model.onnx"
+    onnx.save(bert if model == "half" else load("tiny_bert_base"), source)
+    config = load_config((), [*overrides, "cost.threads=1"], None, {"model": str(source)})
+    config = RewritingSpec.settled(config, source)
+    task = RewritingSpec.of(config, source).make_task()
+    assert config.env.widen is widens is (task.widened is not None)
+    assert is_half(to_model(task.original)) is (model == "half")
+    assert RewritingSpec.settled(config, source) == config
+
+
+def test_timings_of_another_machine_keep_the_precision(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr("rlflow.tasks.rewriting.ratios_in_turns", lambda *_: [0.5])
+    source = tmp_path / "model.onnx"
+    onnx.save(bert, source)
+    spec = RewritingSpec(str(source), threads=1, cost="analytic")
+    assert spec.may_be_widened(0)
+    monkeypatch.setattr("rlflow.tasks.rewriting.target_of", lambda cost: "another machine")
+    assert not spec.may_be_widened(0)

@@ -21,11 +21,12 @@ import numpy as np
 import onnx
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph.half_precision import is_half, twin, twin_arrays
 from rlflow.graph.onnx_runtime import run
 from rlflow.graph.typical import sizes_text
 from rlflow.optimisation.validate.findings import Finding, not_comparable
 from rlflow.optimisation.validate.inputs import PATIENCE, InputSet, Others, elsewhere, nudged
-from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_half, is_low, widened, widened_arrays
+from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model, is_low
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))
@@ -122,7 +123,7 @@ class Precise:
         names = [slot.tensor for slot in self.slots]
         self.own = [model.session_with(names, threads, optimise) for optimise in (False, True)]
         if is_half(model.proto):
-            wide = widened(model.proto, model.folder)
+            wide = twin(model.proto, str(model.folder or ""))
             self.measured_from = Model(wide, wide, None).session_with(names, threads, False)
         else:
             self.measured_from = self.own.pop(0)
@@ -146,7 +147,7 @@ class Precise:
         Raises:
           RLFlowError: a session cannot be run on these inputs.
         """
-        values = _run(self.measured_from, widened_arrays(self.model, given.arrays), self.slots)
+        values = _run(self.measured_from, twin_arrays(self.model, given.arrays), self.slots)
         beside = [_run(own, given.arrays, self.slots) for own in self.own]
         floors = scales or [0.0] * len(values)
         return [

@@ -1,8 +1,9 @@
-"""A model under validation, and its conversion to float32 if it has half precision.
+"""A model under validation.
 
-The default tolerance 1e-4 suits float32. A half-precision model is also run in float32 (`widened`). A candidate may
-differ from that result by `OWN_MARGIN` times the largest error of ONNX Runtime's own sessions of the original, with and
-without optimisations. A model that cannot be converted keeps the tolerance.
+The default tolerance 1e-4 suits float32. A half-precision model is also run in float32
+(`rlflow.graph.half_precision.twin`). A candidate may differ from that result by `OWN_MARGIN` times the largest error of
+ONNX Runtime's own sessions of the original, with and without optimisations. A model that cannot be converted keeps the
+tolerance.
 
 The reference for a quantised model is a run without optimisations, which computes in floats. With optimisations ONNX
 Runtime computes in integers. Where this rounds a sum the other way, an output differs by one quantisation step.
@@ -10,17 +11,16 @@ Runtime computes in integers. Where this rounds a sum the other way, an output d
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import TensorProto, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line
+from rlflow.graph.half_precision import graphs, is_half
 from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
@@ -192,14 +192,9 @@ class Model:
         return digest.hexdigest()
 
 
-HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 # Accepted error as a multiple of the error of ONNX Runtime's own sessions. Two correct roundings of a result have
 # similar errors; in tensors of few elements one error was up to twice the other.
 OWN_MARGIN = 4.0
-LARGEST_WIDENED_BYTES = 2**30  # largest size in bytes of the converted weights, because protobuf messages end at 2 GB
-
-# Names of attributes whose value is the data type of a result.
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
 
 
 def is_low(model: onnx.ModelProto) -> bool:
@@ -207,82 +202,6 @@ def is_low(model: onnx.ModelProto) -> bool:
     return is_half(model) or is_quantised(model)
 
 
-def is_half(model: onnx.ModelProto) -> bool:
-    """Return whether a weight, constant, input or output of the model is float16 or bfloat16."""
-    values = (*model.graph.input, *model.graph.output)
-    return any(tensor.data_type in HALVES for graph in _graphs(model) for tensor in _tensors(graph)) or any(
-        value.type.tensor_type.elem_type in HALVES for value in values
-    )
-
-
 def is_quantised(model: onnx.ModelProto) -> bool:
     """Return whether the model has a QuantizeLinear node, also in functions and subgraphs."""
-    return any(node.op_type == "QuantizeLinear" for graph in _graphs(model) for node in graph.node)
-
-
-def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
-    """Return a copy of the model with float32 instead of float16 and bfloat16, inputs and outputs included.
-
-    Args:
-      model: the model.
-      folder: the folder of the model's external weights; None if it has none.
-
-    Raises:
-      RLFlowError: the converted weights would have more than LARGEST_WIDENED_BYTES.
-    """
-    wide = onnx.ModelProto()
-    wide.CopyFrom(model)
-    size = 0
-    for graph in _graphs(wide):
-        for tensor in _tensors(graph):
-            if tensor.data_type in HALVES:
-                array = numpy_helper.to_array(tensor, str(folder or "")).astype(np.float32)
-                size += array.nbytes
-                if size > LARGEST_WIDENED_BYTES:
-                    raise RLFlowError("the model is too large to be run in float32")
-                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-        for value in (*graph.input, *graph.output, *graph.value_info) if isinstance(graph, onnx.GraphProto) else ():
-            if value.type.tensor_type.elem_type in HALVES:
-                value.type.tensor_type.elem_type = TensorProto.FLOAT
-        for attribute in _attributes(graph):
-            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in HALVES:
-                attribute.i = TensorProto.FLOAT
-    return wide
-
-
-def widened_arrays(model: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Convert half-precision inputs of a model to float32, for the model that `widened` returns.
-
-    Args:
-      model: the model before conversion.
-      arrays: name of an input → value.
-    """
-    halves = {value.name for value in model.graph.input if value.type.tensor_type.elem_type in HALVES}
-    return {name: array.astype(np.float32) if name in halves else array for name, array in arrays.items()}
-
-
-def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto]:
-    """Return the main graph, the functions, and the subgraphs in attributes of nodes."""
-    waiting, result = [model.graph, *model.functions], []
-    while waiting:
-        graph = waiting.pop()
-        result.append(graph)
-        for attribute in _attributes(graph):
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                waiting.append(attribute.g)
-            waiting.extend(attribute.graphs)
-    return result
-
-
-def _attributes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.AttributeProto]:
-    return (attribute for node in graph.node for attribute in node.attribute)
-
-
-def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> list[TensorProto]:
-    """Return the initializers of a graph and the tensors in attributes of its nodes."""
-    result = list(graph.initializer) if isinstance(graph, onnx.GraphProto) else []
-    for attribute in _attributes(graph):
-        if attribute.type == onnx.AttributeProto.TENSOR:
-            result.append(attribute.t)
-        result.extend(attribute.tensors)
-    return result
+    return any(node.op_type == "QuantizeLinear" for graph in graphs(model) for node in graph.node)
