@@ -174,7 +174,7 @@ def _instance_norm(groups, scale, bias, each, size):
     }
 
 
-@slow("ORT#25599", "BatchNorm1d, {} × {} × {}", tiny=(2, 3, 4), sizes=[(8, 256, 1000)])
+@slow("ORT#25599", "BatchNorm1d with stored statistics, {} × {} × {}", tiny=(2, 3, 4), sizes=[(8, 256, 1000)])
 def batch_norm_1d(batch: int, channels: int, length: int) -> Kernel:
     scale, bias, mean = drawn(channels), drawn(channels), drawn(channels)
     variance = np.abs(drawn(channels)) + ones(channels)
