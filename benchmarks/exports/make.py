@@ -8,6 +8,7 @@ separate Python environment. Each function imports the exporter that it uses.
 
 import argparse
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def named_network(network: str):
     """Return a PyTorch network with the weights of its default initialisation.
 
     Args:
-        network: LIBRARY.NAME, see `Export.network`; the library is torchvision, timm or networks.
+        network: LIBRARY.NAME, see `Export.network`; the library is torchvision, timm or a module of this package.
     """
     library, name = network.split(".")
     if library == "torchvision":
@@ -82,9 +83,7 @@ def named_network(network: str):
         import timm
 
         return timm.create_model(name, pretrained=False)
-    from benchmarks.exports import networks
-
-    return getattr(networks, name)()
+    return getattr(import_module(f"benchmarks.exports.{library}"), name)()
 
 
 # -- Keras -------------------------------------------------------------------------------------------

@@ -160,7 +160,9 @@ class Parsed(Exception):
 def parse_module(step: Step) -> None:
     """Holds that the module is there and that its own parser takes the arguments; what it does is its own matter."""
     name, arguments = step.words[2], [word for word in step.words[3:] if word != "…"]
-    assert importlib.util.find_spec(name), f"{where(step)}: there is no {name}"
+    found = importlib.util.find_spec(name)
+    assert found, f"{where(step)}: there is no {name}"
+    module = f"{name}.__main__" if found.submodule_search_locations else name
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Parsed):
         parse_args = argparse.ArgumentParser.parse_args
 
@@ -170,7 +172,7 @@ def parse_module(step: Step) -> None:
 
         patch.setattr(argparse.ArgumentParser, "parse_args", parse_only)
         patch.setattr(sys, "argv", [name, *arguments])
-        importlib.import_module(name).main()
+        importlib.import_module(module).main()
 
 
 def where(step: Step) -> str:
