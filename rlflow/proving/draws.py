@@ -89,6 +89,7 @@ REST: dict[str, dict[str, tuple]] = {
     "Softmax": {"axis": ("axis", -1)},
     "LogSoftmax": {"axis": ("axis", -1)},
     "LeakyRelu": {"alpha": ("real", 0.01)},
+    "Elu": {"alpha": ("real", 1.0)},
     "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
     "Shape": {"start": ("pick", (0, 1, -1)), "end": ("pick", (None, 1, -1))},
     "Concat": {"axis": ("axis", None)},
