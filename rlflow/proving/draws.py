@@ -171,7 +171,7 @@ def ranks_of(rule: Rule, uses: list[tuple[str, int]]) -> tuple[int, ...]:
     """
     fitting = tuple(r for r in ANY if all(r in RANKS.get(use, ANY) for use in uses))
     most = max_rank(rule)
-    beyond = demanded(rule) if all(RANKS.get(use, ANY) in (ANY, SOME, ANY[:-1]) for use in uses) else ()
+    beyond = demanded(rule) if all(RANKS.get(use, ANY) in (ANY, SOME, ANY[:-1], SPATIAL) for use in uses) else ()
     return (tuple(r for r in fitting if r <= most) or fitting) + beyond
 
 
