@@ -20,6 +20,14 @@ DIMENSIONS = [
     window("conv-of-rows", "not a convolution over one axis", x="1x4x5x5", w="=6x4x1x3"),
     window("conv-of-rows", "not a convolution over one axis", x="1x4x9", w="6x4x3"),
     window("conv-of-rows", "automatic padding", x="1x4x9", w="=6x4x3", b=["=6"], a=SAME),
+    window("convtranspose-of-rows", x="2x4x5", w="=4x3x4", b=["=3"], s=(3,), p=(1, 2), a=dict(output_padding=[1])),
+    window("convtranspose-of-rows", x="nx4xl", w="=4x1x3", d=(2,), opset=11),
+    window("convtranspose-of-rows", "not a convolution over one axis", x="1x4x5x5", w="=4x6x1x3"),
+    window("convtranspose-of-rows", "not a convolution over one axis", x="1x4x9", w="4x6x3"),
+    *(
+        window("convtranspose-of-rows", "automatic padding or", x="1x4x9", w="=4x6x3", a=a)
+        for a in (SAME, dict(output_shape=[11]))
+    ),
     *(
         each
         for kind in ("maxpool", "averagepool")
