@@ -13,15 +13,27 @@ def rows(s: Sketch) -> None:
     x = s.real(rank=3) if s.chance(0.3) else s.input([s.pick([1, 2]), s.pick([2, 4]), s.pick([5, 6, 8])])
     kernel = [s.pick([1, 2, 3])]
     y = conv(s, x, kernel, s.chance(0.6), conv_attributes(s, x, kernel))
-    match s.pick(["pool", "active", "active"]):
+    match s.pick(["pool", "wider", "active", "active"]):
         case "pool":
             kind = s.pick(["MaxPool", "AveragePool"])
             y = pool(s, kind, y, pool_attributes(s, kind, y))
+        case "wider":
+            y = wider(s, y)
         case "active":
             y = active(s, y)
     if s.chance(0.6):
         z = conv(s, y, [3], s.chance(0.5), {"pads": [1, 1]}, y.shape[1])
         commuted(s, "Add", y, z)
+
+
+def wider(s: Sketch, x: Tensor) -> Tensor:
+    """Draw a transposed convolution over one axis, mostly with a bias, and return its tensor."""
+    stride, channels = s.pick([1, 2, 2, 3]), s.pick([1, 2])
+    w = s.weight((x.shape[1], channels, s.pick([2, 3, 4])), 4 * x.shape[1])
+    bias = [s.weight((channels,))] if s.chance(0.8) else []
+    attributes = {"strides": [stride]} | ({"pads": [s.pick([0, 1]), s.pick([0, 1])]} if s.chance(0.6) else {})
+    bound = 4 * x.shape[1] * x.bound * w.bound + 2
+    return s.op("ConvTranspose", x, w, *bias, bound=bound, **attributes)
 
 
 def volume(s: Sketch) -> None:
@@ -51,7 +63,7 @@ def squeezed(s: Sketch) -> None:
             y = commuted(s, s.pick(["Add", "Mul"]), x, other) if s.chance(0.7) else s.op("Sub", x, other)
         case "number":
             kind = s.pick(["Add", "Mul", "Div", "Pow"])
-            number = s.constant(np.asarray(2.0, x.dtype) if kind == "Pow" or s.chance(0.7) else np.full(1, 2.0, x.dtype))
+            number = s.constant(np.full(() if kind == "Pow" or s.chance(0.7) else (1,), 2.0, x.dtype))
             y = s.op(kind, x, number, bound=x.bound**2 + 2)
         case "normalised":
             y = batch_norm(s, x)
@@ -68,11 +80,14 @@ def squeezed(s: Sketch) -> None:
 
 
 def active(s: Sketch, x: Tensor) -> Tensor:
-    kind = s.pick(["Relu", "LeakyRelu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "Sin"])
-    if kind == "Sin" and x.dtype == np.float16:
-        raise Misfit  # ONNX Runtime has no kernel
+    kinds = ["Relu", "Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "Erf", "Sin"]
+    kind = s.pick(kinds + ["Gelu"] * 4 if s.opset >= 20 else kinds)
+    if x.dtype != np.float32 and kind in ("Sin", "Gelu", "Elu"):
+        raise Misfit  # ONNX Runtime has no kernel for each type
     attributes = {"alpha": 0.25} if kind in ("LeakyRelu", "Elu") and s.chance(0.7) else {}
-    return s.op(kind, x, bound=max(x.bound, 1), **attributes) if attributes or kind in ("Elu", "Sin") else one(s, kind, x)
+    if attributes or kind in ("Elu", "Erf", "Gelu", "Sin"):
+        return s.op(kind, x, bound=max(x.bound, 1), **attributes)
+    return one(s, kind, x)
 
 
 DIMENSION_MOTIFS = {rows: 1.5, volume: 1, squeezed: 2}  # motif → relative frequency

@@ -28,6 +28,22 @@ DIMENSIONS = [
         window("convtranspose-of-rows", "automatic padding or", x="1x4x9", w="=4x6x3", a=a)
         for a in (SAME, dict(output_shape=[11]))
     ),
+    *(window("convtranspose-by-phases", x="2x4x5", w="=4x3x4", b="=3", s=(n,), p=p)
+      for n, p in ((2, (1, 1)), (3, (1, 2)), (2, None), (3, (0, 3)))),
+    window("convtranspose-by-phases", x="1x4x5", w="=4x3x6", b="=3", s=(3,), p=(2, 0), opset=11),
+    window("convtranspose-by-phases", "not a convolution over one axis", x="1x4x5x5", w="=4x6x4x4", b="=6", s=(2, 2)),
+    window("convtranspose-by-phases", "not a convolution over one axis", x="1x4x9", w="4x6x4", b="=6", s=(2,)),
+    window("convtranspose-by-phases", "no gaps, or windows", x="1x4x9", w="=4x6x3", b="=6"),
+    window("convtranspose-by-phases", "no gaps, or windows", x="1x4x9", w="=4x6x2", b="=6", s=(2,)),
+    *(
+        window("convtranspose-by-phases", reason, x="1x4x9", w="=4x6x4", b="=6", s=(2,), a=a)
+        for reason, a in (
+            ("automatic padding or", SAME),
+            ("automatic padding or", dict(output_padding=[1])),
+            ("groups or dilation", dict(dilations=[2])),
+        )
+    ),
+    window("convtranspose-by-phases", "empty tensors", x="0x4x9", w="=4x6x4", b="=6", s=(2,)),
     *(
         each
         for kind in ("maxpool", "averagepool")
@@ -74,10 +90,10 @@ DIMENSIONS = [
     ),
     *(
         each
-        for op in ("relu", "sigmoid", "tanh", "sin", "leakyrelu", "elu")
+        for op in ("relu", "sigmoid", "tanh", "erf", "gelu", "sin", "leakyrelu", "elu")
         for each in (
             case(f"{op}-of-squeeze", x="2x1x3", s=[1], a={} if op not in ("leakyrelu", "elu") else dict(alpha=0.3)),
-            case(f"{op}-of-squeeze", x="1x3x1", s=[0, -1], a={}, opset=12),
+            case(f"{op}-of-squeeze", x="1x3x1", s=[0, -1], a={}, opset=20 if op == "gelu" else 12),
         )
     ),
     *(
