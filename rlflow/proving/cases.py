@@ -62,14 +62,15 @@ def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
 
 @cache
 def stated_sizes(rule: Rule, name: str) -> dict[int, int]:
-    """Return axis → size for the sizes of a tensor that conditions state as numbers, such as `dim(w, 2) == 3`.
+    """Return axis → size for the sizes of a tensor that conditions state as numbers above 1, such as `dim(w, 2) == 3`.
 
     Args:
       rule: the rule.
       name: the variable of the tensor.
     """
     parts = "\n".join(text for _, text in early_conditions(rule))
-    return {int(axis): int(size) for axis, size in re.findall(rf"^dim\({name}, (\d+)\) == (\d+)$", parts, re.MULTILINE)}
+    found = re.findall(rf"^dim\({name}, (\d+)\) == (\d+)$", parts, re.MULTILINE)
+    return {int(axis): int(size) for axis, size in found if int(size) > 1}
 
 
 def needs_integer_proof(rule: Rule) -> bool:
