@@ -13,6 +13,7 @@ from onnx import helper
 from benchmarks.random_models.activation_motifs import ACTIVATION_MOTIFS
 from benchmarks.random_models.attention_motifs import ATTENTION_MOTIFS
 from benchmarks.random_models.channel_motifs import CHANNEL_MOTIFS
+from benchmarks.random_models.dimension_motifs import DIMENSION_MOTIFS
 from benchmarks.random_models.image_motifs import IMAGE_MOTIFS
 from benchmarks.random_models.join_motifs import JOIN_MOTIFS
 from benchmarks.random_models.matrix_motifs import MATRIX_MOTIFS
@@ -25,7 +26,7 @@ from benchmarks.random_models.window_motifs import WINDOW_MOTIFS
 
 # The following mappings are motif → relative frequency.
 PLAIN = MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
-WITH_SYMBOLS = IMAGE_MOTIFS | WINDOW_MOTIFS
+WITH_SYMBOLS = IMAGE_MOTIFS | WINDOW_MOTIFS | DIMENSION_MOTIFS
 ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS  # not with symbols: motifs that pad or cut channels need a number of channels
 OF_SHAPES = 1.0  # in models with symbols: number of motifs of shape arithmetic per other motif
 

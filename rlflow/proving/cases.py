@@ -7,6 +7,7 @@ builds both. `clauses_of` gives a rule's conditions as texts, because each algeb
 
 import ast
 import itertools
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -57,6 +58,19 @@ def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
             if not called & {"constant", "unshared"}:
                 result.append((names_in(part), ast.unparse(part)))
     return result
+
+
+@cache
+def stated_sizes(rule: Rule, name: str) -> dict[int, int]:
+    """Return axis → size for the sizes of a tensor that conditions state as numbers above 1, such as `dim(w, 2) == 3`.
+
+    Args:
+      rule: the rule.
+      name: the variable of the tensor.
+    """
+    parts = "\n".join(text for _, text in early_conditions(rule))
+    found = re.findall(rf"^dim\({name}, (\d+)\) == (\d+)$", parts, re.MULTILINE)
+    return {int(axis): int(size) for axis, size in found if int(size) > 1}
 
 
 def needs_integer_proof(rule: Rule) -> bool:
@@ -219,7 +233,8 @@ class Case:
         if (op.op in draws.SAME_RANK and slot in (1, 3)) or (op.op == "Concat" and before):
             ranks = (before[0].rank,)
         rank = self.world.pick(f"rank of {name}", ranks)
-        shape = tuple(self.world.symbol(f"{name}.{k}") for k in range(rank))
+        stated = stated_sizes(self.rule, name)
+        shape = tuple(stated[k] if k in stated else self.world.symbol(f"{name}.{k}") for k in range(rank))
         if f"scalar({name})" in self.rule.text:  # The condition holds only for tensors of one element.
             shape = (1,) * rank
         element = lambda i: self.values[name] if name in self.values else self.world.element(name, i)  # noqa: E731

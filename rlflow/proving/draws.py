@@ -26,7 +26,7 @@ SAME_RANK = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool")
 VARIADIC = ("Concat", "Sum", "Max", "Min")
 ANY = tuple(range(MAX_RANK + 1))  # ranks of an input that may have any rank
 SOME = ANY[1:]  # ranks of an input with at least one axis
-SPATIAL = (3, 4)  # ranks of an image or kernel: one or two spatial axes
+SPATIAL = (3, 4)  # ranks of an image or kernel: one or two spatial axes; more only if a condition asks for them
 # (operator, input position) → the ranks that the input may have; ANY for inputs that are not listed.
 RANKS: dict[tuple[str, int], tuple[int, ...]] = {
     ("Conv", 0): SPATIAL, ("Conv", 1): SPATIAL, ("Conv", 2): (1,), ("MaxPool", 0): SPATIAL,
@@ -89,6 +89,7 @@ REST: dict[str, dict[str, tuple]] = {
     "Softmax": {"axis": ("axis", -1)},
     "LogSoftmax": {"axis": ("axis", -1)},
     "LeakyRelu": {"alpha": ("real", 0.01)},
+    "Elu": {"alpha": ("real", 1.0)},
     "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
     "Shape": {"start": ("pick", (0, 1, -1)), "end": ("pick", (None, 1, -1))},
     "Concat": {"axis": ("axis", None)},
@@ -170,7 +171,7 @@ def ranks_of(rule: Rule, uses: list[tuple[str, int]]) -> tuple[int, ...]:
     """
     fitting = tuple(r for r in ANY if all(r in RANKS.get(use, ANY) for use in uses))
     most = max_rank(rule)
-    beyond = demanded(rule) if all(RANKS.get(use, ANY) in (ANY, SOME, ANY[:-1]) for use in uses) else ()
+    beyond = demanded(rule) if all(RANKS.get(use, ANY) in (ANY, SOME, ANY[:-1], SPATIAL) for use in uses) else ()
     return (tuple(r for r in fitting if r <= most) or fitting) + beyond
 
 
@@ -238,7 +239,8 @@ def coverage(rule: Rule) -> str:
     result = [f"ranks to {max_rank(rule)}" + "".join(f" and {n}" for n in demanded(rule)), "sizes from 1"]
     ops = {op.op for op in rule.ops}
     if ops & set(SAME_RANK):
-        result.append("windows along one or two axes")
+        axes = ["one", "two", *("three" for rank in demanded(rule) if rank == 5)]
+        result.append(f"windows along {', '.join(axes[:-1])} or {axes[-1]} axes")
     if any(isinstance(i, Star) and op.op in VARIADIC for op in rule.ops for i in op.inputs):
         result.append(f"`*inputs` to {max_count(rule)}")
     words = {

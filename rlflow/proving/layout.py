@@ -6,6 +6,8 @@ from math import prod
 
 from rlflow.proving.tensors import Tensor, broadcast_shape, listed, read
 
+LARGEST = 2**63 - 1  # the end of a Slice up to the end of an axis: no axis is longer
+
 
 def identity(m, a, x, *others):
     """Define Identity, and Dropout at inference: return x."""
@@ -164,6 +166,8 @@ def slice_(m, a, x, starts, ends, axes=None, steps=None):
 
 def _clamped(m, k, size, least, most):
     """Return position k of an axis, clamped to least … most; a negative k counts from the end of the axis."""
+    if isinstance(k, int) and k == LARGEST:
+        return most
     k = m.choose(k < 0, k + size, k)
     return m.choose(k < least, least, m.choose(k > most, most, k))
 

@@ -99,6 +99,11 @@ def leaky(m, e, slope):
     return m.larger(e, m.number(0)) + m.number(slope) * smaller(m, e, m.number(0))
 
 
+def elu(m, e, slope):
+    """Return Elu of the element `e`: slope · (exp(e) - 1) for negative elements."""
+    return m.larger(e, m.number(0)) + m.number(slope) * (m.apply("exp", smaller(m, e, m.number(0))) - m.number(1))
+
+
 def clip(m, a, x, low=None, high=None):
     for bound, f in ((low, m.larger), (high, lambda p, q: smaller(m, p, q))):
         if bound is not None:
@@ -361,10 +366,12 @@ STANDARD: dict[str, Callable] = {
     "Log": function("log"),
     "Sqrt": function("sqrt"),
     "Erf": function("erf"),
+    "Sin": function("sin"),
     "Tanh": unary(lambda m, a, e: tanh(m, e)),
     "Sigmoid": unary(lambda m, a, e: sigmoid(m, e)),
     "Gelu": unary(lambda m, a, e: gelu(m, e, a("approximate", b"none"))),
     "LeakyRelu": unary(lambda m, a, e: leaky(m, e, a("alpha", 0.01))),
+    "Elu": unary(lambda m, a, e: elu(m, e, a("alpha", 1.0))),
     "HardSigmoid": unary(lambda m, a, e: hard_sigmoid(m, e, a("alpha", 0.2), a("beta", 0.5))),
     "HardSwish": unary(lambda m, a, e: e * hard_sigmoid(m, e, "1/6", 0.5)),
     "Clip": clip,

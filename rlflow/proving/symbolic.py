@@ -27,6 +27,8 @@ from rlflow.proving.polynomials import (
 )
 from rlflow.proving.unknowns import Int, Truth, mentions, plain
 
+WRITTEN_OUT = 4  # largest number of terms of a sum that is written out
+
 
 class Symbols(NormalForms):
     """The symbolic algebra: the arithmetic of NormalForms, with sums, maxima and comparisons of numbers.
@@ -77,9 +79,11 @@ class Symbols(NormalForms):
     def sum(self, size, body: Callable) -> Poly:
         """Return the sum of `body(k)` for 0 ≤ k < size.
 
-        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums.
+        A sum over a few indices that are known is written out. If the answer to a comparison in `body` changes within
+        the range, the sum is split there into two sums.
         """
-        ranges, result = [(0, size)], self.number(0)
+        known = range(size) if isinstance(size, int) and size <= WRITTEN_OUT else ()
+        ranges, result = [(k, k + 1) for k in known] or [(0, size)], self.number(0)
         while ranges:
             low, high = ranges.pop(0)
             length = high - low

@@ -72,7 +72,9 @@ def test_ranks_that_a_rule_asks_for_are_drawn():
         "six: six axes\n  Transpose(x, perm=(0, 1, 3, 2, 4, 5)) => x\n  if dim(x, 3) == 1 and dim(x, 2) == 1\n", "new"
     )
     assert ranks_of(rule, [("Transpose", 0)])[-1] == 6
-    (rule,) = parse("conv: no rank\n  Conv(x, w) => Conv(x, w)\n  if rank(x) == 5\n", "new")
+    (rule,) = parse("conv: three axes\n  Conv(x, w) => Conv(x, w)\n  if rank(x) == 5\n", "new")
+    assert ranks_of(rule, [("Conv", 0)]) == (*draws.SPATIAL, 5) and "one, two or three axes" in coverage(rule)
+    (rule,) = parse("conv: no rank\n  Conv(x, w) => Conv(x, w)\n  if rank(x) == 4\n", "new")
     assert ranks_of(rule, [("Conv", 0)]) == draws.SPATIAL and "one or two axes" in coverage(rule)
 
 

@@ -107,7 +107,7 @@ def agrees(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> bool:
     return True
 
 
-UNARY = ("Identity", "Relu", "Neg", "Abs", "Exp", "Erf", "Tanh", "Sigmoid", "HardSwish", "Dropout")
+UNARY = ("Identity", "Relu", "Neg", "Abs", "Exp", "Erf", "Sin", "Tanh", "Sigmoid", "HardSwish", "Dropout")
 POSITIVE = ("Sqrt", "Log", "Reciprocal")
 BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum")
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
@@ -124,6 +124,7 @@ def cases():
         yield "Pow", [numbers(2, 3, positive=True), np.asarray(power)], {}
     for alpha in (0.01, 0.5):
         yield "LeakyRelu", [numbers(2, 3)], {"alpha": alpha}
+        yield "Elu", [numbers(2, 3)], {"alpha": alpha}
         yield "HardSigmoid", [numbers(3, 5)], {"alpha": alpha, "beta": 0.5}
     for approximate in ("none", "tanh"):
         yield "Gelu", [numbers(2, 3)], {"approximate": approximate}
