@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import z3
 
-from rlflow.proving.decisions import Border, Budget, Unprovable
+from rlflow.proving.decisions import Border, Budget, Fork, Rows, Unprovable
 from rlflow.proving.normal_forms import NormalForms
 from rlflow.proving.polynomials import (
     Applied,
@@ -25,7 +25,7 @@ from rlflow.proving.polynomials import (
     sole_atom,
     term_mentions,
 )
-from rlflow.proving.unknowns import Int, Truth, mentions, plain
+from rlflow.proving.unknowns import UNKNOWN, Int, Truth, mentions, plain, term_of
 
 
 class Symbols(NormalForms):
@@ -77,7 +77,8 @@ class Symbols(NormalForms):
     def sum(self, size, body: Callable) -> Poly:
         """Return the sum of `body(k)` for 0 ≤ k < size.
 
-        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums.
+        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums. A sum
+        over rows of which some are zero is split into a sum over these and a sum over the others.
         """
         ranges, result = [(0, size)], self.number(0)
         while ranges:
@@ -96,11 +97,73 @@ class Symbols(NormalForms):
                     if border.variable.get_id() != variable.get_id():
                         raise
                     position = border.position
+                    if isinstance(border, Rows):
+                        if low != 0 or size is not high:
+                            raise Unprovable("a sum runs over some of the rows") from border
+                        for count, row in border.rows:
+                            result = result + self.sum(count, lambda k, row=row: body(row(k)))
+                        continue
             middle = self.integer(plain(low) + position)
             if (middle <= low) or (middle >= high):
                 raise Unprovable("a border lies outside of its sum")
             ranges[:0] = [(low, middle), (middle, high)]
         return result
+
+    def rows(self, name: str, axis: int, size) -> tuple:
+        """Return (number of rows, position of each) for the rows of a tensor that are zero, and for the others.
+
+        Args:
+          name: the name of the tensor.
+          axis: the axis along which the rows lie.
+          size: the size of the axis.
+
+        Returns:
+          two pairs of an integer and a function from an integer below it to a position along the axis.
+        """
+        counts = [self.symbol(f"{kind} of {name} along {axis}", 0) for kind in ("zeros", "nonzeros")]
+        self.require(counts[0] + counts[1] == size)
+
+        def row(kind: str, count, k) -> Int:
+            made = UNKNOWN[f"{kind} of {name} along {axis}", 1](term_of(k))
+            found = z3.And(made >= 0, made < plain(size), self.zero_row(name, axis, made) == (kind == "zeros"))
+            self.lemma(z3.Implies(z3.And(term_of(k) >= 0, term_of(k) < plain(count)), found))
+            return Int(self, made)
+
+        return tuple(
+            (count, lambda k, kind=kind, count=count: row(kind, count, k))
+            for kind, count in zip(("zeros", "nonzeros"), counts, strict=True)
+        )
+
+    def zero_row(self, name: str, axis: int, position):
+        """Return the z3 claim that all elements of a tensor at a position along an axis are zero."""
+        return UNKNOWN[f"row of {name} along {axis} is zero", 1](position) == 1
+
+    def is_zero_row(self, name: str, axis: int, size, position) -> bool:
+        """Return True if the row of a tensor at a position along an axis is zero.
+
+        Args:
+          name: the name of the tensor.
+          axis: the axis.
+          size: the size of the axis.
+          position: the position along the axis.
+
+        Raises:
+          Rows: if the position is the index of an enclosing sum.
+          Fork: if the answer is open otherwise.
+          Unprovable: if the answer is open and the position is computed from the index of an enclosing sum.
+        """
+        term = term_of(position)
+        claim = self.zero_row(name, axis, term)
+        if self.entails(claim):
+            return True
+        if self.entails(z3.Not(claim)):
+            return False
+        for variable, length in self.bound:
+            if term.eq(variable) and self.entails(length == plain(size)):
+                raise Rows(variable, self.rows(name, axis, size))
+            if mentions(term, variable):
+                raise Unprovable("a sum runs over some of the rows")
+        raise Fork([claim, z3.Not(claim)])
 
     def bind(self, body: Poly, variable, length) -> Poly:
         """Return the sum of `body` for 0 ≤ `variable` < `length`. Multiply terms without the variable by the length."""
