@@ -391,6 +391,8 @@ class Case:
                 return world.element(name, ())
             case "pick":
                 return world.pick(name, default)
+            case "equation":
+                return world.pick(name, tuple(e for e in draws.equations() if e.index(b",") == rank))
             case "axis":
                 return world.pick(name, tuple(range(rank)))
             case "perm":

@@ -99,6 +99,10 @@ class Numbers:
         indices = itertools.product(*map(range, sizes))
         return max((body(k) for k in indices if all_within(inside(k))), default=NOTHING)
 
+    def place_of_greatest(self, size: int, body: Callable, last: int) -> int:
+        places = range(size - 1, -1, -1) if last else range(size)
+        return max(places, key=body)
+
     def inside(self, pairs, value: Callable):
         return value() if all_within(pairs) else self.read(0)
 

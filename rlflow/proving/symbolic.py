@@ -253,6 +253,66 @@ class Symbols(NormalForms):
                 return False
         return self.entails(z3.simplify(z3.substitute(claim, *witness))) if witness else True
 
+    def place_of_greatest(self, size, body: Callable, last: int) -> Poly:
+        """Return the first or last index k below the size at which `body(k)` is largest.
+
+        Two places are equal if both numbers are one increasing function of equal numbers. The place is therefore
+        written with the number that is left after increasing functions are removed (`without_increasing`).
+
+        Args:
+          size: the number of indices.
+          body: a function from an index to a number.
+          last: 1 for the last index, 0 for the first.
+        """
+        with self.index_below(size) as variable:
+            try:
+                value = body(Int(self, variable))
+            except Border as border:
+                raise Unprovable("a place of a maximum over parts") from border
+            value = self.without_increasing(value, variable)
+        greatest = Greatest(((variable, plain(size)),), z3.BoolVal(True), value)
+        return self.apply(f"place {last}", Poly(self, (Term(Fraction(1), (), (greatest,)),)))
+
+    def without_increasing(self, value: Poly, variable) -> Poly:
+        """Return a number that is largest at the same values of an index.
+
+        The increasing functions that are removed are x + c, c·x for c > 0, exp, log, and -1/x for x > 0.
+
+        Args:
+          value: the number.
+          variable: the index, a z3 constant.
+        """
+        while True:
+            terms = tuple(t for t in value.terms if term_mentions(t, variable))
+            value = Poly(self, terms)
+            if len(terms) != 1 or terms[0].bound:
+                return value
+            term = terms[0]
+            free = [f for f in term.factors if not atom_mentions(f, variable)]
+            rest = [f for f in term.factors if atom_mentions(f, variable)]
+            if not all(map(self.positive_atom, free)):
+                return value
+            sign = self.number(1 if term.coefficient > 0 else -1)
+            exponents = [self.exponent(f) for f in rest]
+            one = rest[0] if len(rest) == 1 and isinstance(rest[0], Applied) else None
+            if term.coefficient > 0 and None not in exponents:
+                value = self.number(0)
+                for exponent in exponents:
+                    value = value + exponent
+            elif one is not None and one.name == "log" and term.coefficient > 0:
+                value = one.arguments[0]
+            elif one is not None and one.name == "inverse" and self.nonzero(one.arguments[0]):
+                value = -sign * one.arguments[0]
+            else:
+                return sign * Poly(self, (Term(Fraction(1), (), tuple(rest)),))
+
+    def exponent(self, atom) -> Poly | None:
+        """Return p if the atom is exp(p) or 1/exp(-p), else None."""
+        if isinstance(atom, Applied) and atom.name == "exp":
+            return atom.arguments[0]
+        inner = sole_atom(atom.arguments[0]) if isinstance(atom, Applied) and atom.name == "inverse" else None
+        return -inner.arguments[0] if isinstance(inner, Applied) and inner.name == "exp" else None
+
     def larger(self, a: Poly, b: Poly) -> Poly:
         return self.larger_of([a, b])
 

@@ -257,6 +257,27 @@ def nonzeros(tensor: Tensor, axis: int) -> tuple[int, ...]:
     return tuple(k for k in range(dim(tensor, axis)) if k not in empty)
 
 
+def labels(equation: bytes) -> tuple[tuple[int, ...], ...]:
+    """Return the labels of an Einsum's operands and, last, of its result, numbered in the order of their first use.
+
+    Raises:
+      Unknown: the equation has an ellipsis, or an operand has one label twice.
+    """
+    operands, arrow, result = equation.decode().replace(" ", "").partition("->")
+    terms = operands.split(",")
+    if not arrow:  # the labels that occur once, in alphabetical order
+        result = "".join(sorted(label for label in set(operands) - {","} if operands.count(label) == 1))
+    if "." in operands or any(len(set(term)) < len(term) for term in (*terms, result)):
+        raise Unknown("the equation has an ellipsis, or a label twice in one operand")
+    numbers = {label: number for number, label in enumerate(dict.fromkeys("".join(terms)))}
+    return tuple(tuple(numbers[label] for label in term) for term in (*terms, result))
+
+
+def positions(items: tuple, whole: tuple) -> tuple[int, ...]:
+    """Return the position of each item in the tuple `whole`."""
+    return tuple(whole.index(item) for item in items)
+
+
 def attributes(pairs: tuple, name: bytes, default=None):
     """Return the value of one of the attributes that `**name` binds on the left side.
 
@@ -272,8 +293,8 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        axes, reshaped, dtype, compose, inverse, full, scalar, finite, zeros, nonzeros, attributes, len, min, max, sum,
-        abs, tuple, range, all, any,
+        axes, reshaped, dtype, compose, inverse, full, scalar, finite, zeros, nonzeros, labels, positions, attributes,
+        len, min, max, sum, abs, tuple, range, all, any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}

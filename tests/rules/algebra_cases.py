@@ -56,6 +56,13 @@ ALGEBRA = [
     case("matmul-of-gather", "table or weight is not a matrix", t="=20x2x2", i="2:int64", w="=2x5"),
     case("matmul-of-gather", "table or weight is not a matrix", t="=20x2", i=":int64", w="=2x5"),
     case("matmul-of-gather", "the table would be more than eight", t="=20x2", i="2:int64", w="=2x17"),
+    *(
+        each
+        for name in ("argmax-of-softmax", "argmax-of-logsoftmax")
+        for each in (case(name, x="2x3x4", i=1, a={}), case(name, x="nx4", i=-1, a=dict(keepdims=0), opset=13))
+    ),
+    case("argmax-of-sigmoid", x="2x3x4", i=0, a=dict(select_last_index=1)),
+    case("argmax-of-sigmoid", x="nx4", i=-1, a=dict(keepdims=0), opset=13),
     case("sum-of-matmul", x="2x3x4", w="=4x5", r=[0, 1]),
     case("sum-of-matmul", x="3x4", w="=4x5", r=[-2], opset=11),
     case("sum-of-matmul", "the weight is not a constant matrix", x="2x3x4", w="4x5", r=[1]),
@@ -66,6 +73,27 @@ ALGEBRA = [
     case("mean-of-add", "the summand is not constant", x="2x3x4:int64", c="=4:int64", r=[1], k=0),
     case("mean-of-add", "the summand is not one number per column", x="2x3x4", c="=4", r=[2], k=1),
     case("mean-of-add", "the summand is not one number per column", x="2x3x4", c="=3x4", r=[1], k=1),
+    *(
+        case("einsum-as-matmul", x=x, y=y, q=q)
+        for x, y, q in (
+            ("2x3x4", "4x5", "bij,jk->bik"), ("2x3x4", "5x4", "bij,kj->bki"),
+            ("2x3x4x5", "2x6x4x5", "bsnh,btnh->bnts"), ("2x4x6x3", "2x3x4x5", "bnts,bsnh->btnh"),
+            ("3x4", "2x4x5x6", "d c, b c h w -> b d h w"), ("4", "4", "i,i->"),
+            ("4", "2x4x3", "i,jik->kj"), ("2x3", "4x3", "ij,kj"), ("2x3x4:int64", "4x5:int64", "abc,cd->abd"),
+        )
+    ),
+    case("einsum-as-matmul", x="nx3x4", y="nx3x5", q="bij,bik->bkj", opset=12),
+    case("einsum-as-matmul", "not the sum over one label", x="2x3", y="2x3", q="ij,ij->"),
+    case("einsum-as-matmul", "not the sum over one label", x="2x3", y="3x4", q="ij,jk->k"),
+    case("einsum-as-matmul", "not the sum over one label", x="2x3", y="2x3", q="ij,ij->ij"),
+    case("einsum-as-matmul", "the labels are not those of rows", x="2x3x4", y="2x4", q="bij,bj->bi"),
+    case("einsum-as-matmul", "the labels are not those of rows", x="2x3x4", y="4x5x6", q="abc,cde->abde"),
+    case("einsum-as-matmul", "the equation has an ellipsis", x="2x3x4", y="4x5", q="...i,ij->...j"),
+    case("einsum-as-mul", x="2x3x4x5", y="3", q="nchw,c->nchw"),
+    case("einsum-as-mul", x="2", y="3", q="i,j->ji"),
+    case("einsum-as-mul", x="2x3", y="3x2", q="ij,ji->ji", opset=13),
+    case("einsum-as-mul", x="nx3", y="", q="ij,->ij"),
+    case("einsum-as-mul", "a label is summed", x="2x3", y="2x3", q="ij,ij->i"),
     case("zero-filters", **ZEROS, a=P1, d=P1),
     case("zero-filters", **ZEROS | dict(c=["=6"], w="=15x4x3x3/0", u="=6x15x3x3"), a=S2, d={}),
     case("zero-filters", x="nx4x5", w="=12x4x3/0", u="=6x12x3", c=[], a={}, d=dict(dilations=[1])),
