@@ -69,7 +69,10 @@ def reduced_products(s: Sketch) -> None:
     x = same_rows(s)
     axes = [s.pick(range(len(x.shape) - 1))] if s.chance(0.9) else [len(x.shape) - 1]
     if s.chance(0.5):
-        reduced(s, "ReduceSum", matmul(s, x, columns(s, x)), axes, keepdims=1)
+        y = matmul(s, x, columns(s, x))
+        if len(y.shape) < len(x.shape):
+            raise Misfit
+        reduced(s, "ReduceSum", y, axes, keepdims=1)
     else:
         reduced(s, "ReduceMean", biased(s, x), axes, keepdims=s.pick([0, 1]))
 
