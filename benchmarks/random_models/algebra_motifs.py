@@ -1,5 +1,7 @@
 """Motifs of arithmetic that a model does not need: see the rules of rlflow/rules/algebra.rules."""
 
+from math import prod
+
 import numpy as np
 
 from benchmarks.random_models.image_motifs import conv, image, kernel_for, window
@@ -109,36 +111,44 @@ def einsum(s: Sketch) -> None:
 
 
 def zero_columns(s: Sketch) -> None:
-    """Draw two linear layers with an activation between them; columns of the first weight are zero."""
+    """Draw two linear layers with an activation between them, with zeros between them in one of the weights."""
     kind = s.pick(["Relu", "Relu", "Gelu", "com.microsoft.BiasGelu", "Tanh"])
     x, size = s.real(rank=2) if s.chance(0.5) else same_rows(s), s.pick([4, 6])
     if "Gelu" in kind:
         without_double(s)
     if kind == "Gelu" and s.opset < 20 or "Bias" in kind and s.float != np.float32:
         raise Misfit
-    across = s.chance(0.5)
-    w = with_zeros(s, s.weight((size, x.shape[-1]) if across else (x.shape[-1], size), x.shape[-1]), 0 if across else 1)
-    b = s.weight((size,))
-    if len(x.shape) == 2 and kind == "Relu" and (across or s.chance(0.5)):
-        y = s.op("Gemm", x, w, b, bound=x.shape[-1] * x.bound * w.bound + 2, **({"transB": 1} if across else {}))
-        gemm(s, s.op("Relu", y), {"transB": 1} if s.chance(0.5) else {})
+    first, second = s.pick([(with_zeros, plain), (plain, with_zeros)])
+    b, inner, outer = s.weight((size,)), x.shape[-1], s.pick([1, 2, 3])
+    if len(x.shape) == 2 and kind == "Relu" and s.chance(0.6):
+        i, j = s.pick([0, 1]), s.pick([0, 1])
+        w = first(s, s.weight((size, inner) if i else (inner, size), inner), 0 if i else 1)
+        u = second(s, s.weight((outer, size) if j else (size, outer), size), 1 if j else 0)
+        y = s.op("Gemm", x, w, b, bound=inner * x.bound * w.bound + 2, transB=i)
+        s.op("Gemm", s.op("Relu", y), u, s.weight((outer,)), bound=size * y.bound * u.bound + 2, transB=j)
         return
-    y = matmul(s, x, w if not across else with_zeros(s, s.weight((x.shape[-1], size), x.shape[-1]), 1))
+    y = matmul(s, x, first(s, s.weight((inner, size), inner), 1))
     y = s.op(kind, y, b, bound=y.bound + 2) if "Bias" in kind else one(s, kind, commuted(s, "Add", y, b))
-    matmul(s, y, s.weight((size, s.pick([1, 2, 3])), size))
+    matmul(s, y, second(s, s.weight((size, outer), size), 0))
+
+
+def plain(s: Sketch, w: Tensor, axis: int) -> Tensor:
+    return w
 
 
 def zero_filters(s: Sketch) -> None:
-    """Draw two convolutions with Relu between them; filters of the first one are zero."""
+    """Draw two convolutions with Relu between them, with zeros between them in one of the weights."""
     x = image(s)
     kernel, size = kernel_for(s, x), s.pick([9, 12])
-    w = with_zeros(s, s.weight((size, x.shape[1], *kernel), 4), 0)
+    first, second = s.pick([(with_zeros, plain), (plain, with_zeros)])
+    w = first(s, s.weight((size, x.shape[1], *kernel), 4), 0)
     bias = [s.weight((size,))] if s.chance(0.5) else []
-    bound = w.bound * x.bound * int(np.prod(w.shape[1:])) + 2
+    bound = w.bound * x.bound * prod(w.shape[1:]) + 2
     y = s.op("Relu", s.op("Conv", x, w, *bias, bound=bound, **window(s, x, kernel, dilated=True)))
-    kernel = kernel_for(s, y)
-    attributes = window(s, y, kernel, dilated=True) | ({"group": 3} if s.chance(0.1) else {})
-    conv(s, y, kernel, s.chance(0.5), attributes)
+    kernel, groups = kernel_for(s, y), 3 if s.chance(0.1) else 1
+    u = second(s, s.weight((s.pick([3, 6]), size // groups, *kernel), 4 * size), 1)
+    bound = u.bound * y.bound * prod(u.shape[1:])
+    s.op("Conv", y, u, bound=bound, **window(s, y, kernel, dilated=True), **({"group": 3} if groups > 1 else {}))
 
 
 ALGEBRA_MOTIFS = {  # motif → relative frequency

@@ -14,6 +14,9 @@ GEMMS = dict(x="2x6", w="=5x6", b="=5", u="=4x5", c=["=4"], i=1, j=1)
 ZEROS = dict(x="1x4x5x5", w="=12x4x3x3/0", u="=6x12x3x3", c=[])
 ZEROS_B = ZEROS | dict(b="=12")
 COLUMNS = dict(x="2x3x4", w="=4x6/1", b="=6", u="=6x5")
+CHANNELS = dict(x="1x4x5x5", w="=12x4x3x3", u="=6x12x3x3/1", c=[])
+ROWS = dict(x="2x3x4", w="=4x6", b="=6", u="=6x5/0")
+GEMM_ROWS = dict(x="3x4", w="=6x4", b="=6", u="=5x6/1", c=["5"], i=1, j=1)
 GEMM_ZEROS = dict(x="3x4", w="=6x4/0", b="=6", u="=5x6", c="=5", i=1, j=1)
 
 ALGEBRA = [
@@ -110,6 +113,17 @@ ALGEBRA = [
     case("zero-filters-with-bias", "too few filters", **ZEROS_B | dict(w="=8x4x3x3/0", b="=8", u="=6x8x3x3"), a={},
         d={}),
     case("zero-filters-with-bias", "the convolutions are grouped", **ZEROS_B | dict(u="=6x6x3x3"), a={}, d=G2),
+    *(
+        each
+        for name, first in (("zero-channels", {}), ("zero-channels-with-bias", dict(b="=12")))
+        for each in (
+            case(name, **CHANNELS | first, a=P1, d=P1),
+            case(name, **CHANNELS | first | dict(x="nx4x5x5", c=["=6"]), a=S2, d={}, opset=9),
+            case(name, "a weight is not constant", **CHANNELS | first | dict(w="12x4x3x3"), a={}, d={}),
+            case(name, "too few channels are zero", **CHANNELS | first | dict(u="=6x12x3x3"), a={}, d={}),
+            case(name, "the convolutions are grouped", **CHANNELS | first | dict(x="1x8x5x5"), a=G2, d={}),
+        )
+    ),
     case("zero-columns-relu", **COLUMNS),
     case("zero-columns-relu", **COLUMNS | dict(x="nx4"), opset=9),
     case("zero-columns-relu", "a weight is not constant", **COLUMNS | dict(u="6x5")),
@@ -130,4 +144,19 @@ ALGEBRA = [
     case("zero-columns-of-gemm", "a weight or bias is not constant", **GEMM_ZEROS | dict(c="5")),
     case("zero-columns-of-gemm", "a bias is not one number per column", **GEMM_ZEROS | dict(c="=3x5")),
     case("zero-columns-of-gemm", "no column is zero", **GEMM_ZEROS | dict(w="=6x4")),
+    case("zero-rows-relu", **ROWS),
+    case("zero-rows-relu", **ROWS | dict(x="nx4"), opset=9),
+    case("zero-rows-relu", "a weight is not constant", **ROWS | dict(w="4x6")),
+    case("zero-rows-relu", "the weights are not matrices", **ROWS | dict(b="=1")),
+    case("zero-rows-relu", "no row is zero", **ROWS | dict(u="=6x5")),
+    single("zero-rows-gelu", **ROWS),
+    single("zero-rows-gelu", **ROWS | dict(x="nx4")),
+    single("zero-rows-gelu", "a weight is not constant", **ROWS | dict(b="6")),
+    single("zero-rows-gelu", "the weights are not matrices", **ROWS | dict(w="=2x4x6")),
+    single("zero-rows-gelu", "no row is zero", **ROWS | dict(u="=6x5")),
+    case("zero-rows-of-gemm", **GEMM_ROWS),
+    case("zero-rows-of-gemm", **GEMM_ROWS | dict(w="=4x6", i=0, c=[]), opset=11),
+    case("zero-rows-of-gemm", "a weight is not constant", **GEMM_ROWS | dict(b="6")),
+    case("zero-rows-of-gemm", "the bias is not one number per column", **GEMM_ROWS | dict(b="=3x6")),
+    case("zero-rows-of-gemm", "no row is zero", **GEMM_ROWS | dict(u="=5x6")),
 ]  # fmt: skip
