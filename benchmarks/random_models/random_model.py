@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from benchmarks.random_models.activation_motifs import ACTIVATION_MOTIFS
+from benchmarks.random_models.algebra_motifs import ALGEBRA_IMAGE_MOTIFS, ALGEBRA_MOTIFS
 from benchmarks.random_models.attention_motifs import ATTENTION_MOTIFS
 from benchmarks.random_models.channel_motifs import CHANNEL_MOTIFS
 from benchmarks.random_models.dimension_motifs import DIMENSION_MOTIFS
@@ -25,8 +26,11 @@ from benchmarks.random_models.slice_motifs import SLICE_MOTIFS
 from benchmarks.random_models.window_motifs import WINDOW_MOTIFS
 
 # The following mappings are motif → relative frequency.
-PLAIN = MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
-WITH_SYMBOLS = IMAGE_MOTIFS | WINDOW_MOTIFS | DIMENSION_MOTIFS
+PLAIN = (
+    MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
+    | ALGEBRA_MOTIFS
+)  # fmt: skip
+WITH_SYMBOLS = IMAGE_MOTIFS | WINDOW_MOTIFS | DIMENSION_MOTIFS | ALGEBRA_IMAGE_MOTIFS
 ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS  # not with symbols: motifs that pad or cut channels need a number of channels
 OF_SHAPES = 1.0  # in models with symbols: number of motifs of shape arithmetic per other motif
 

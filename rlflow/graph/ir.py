@@ -3,8 +3,9 @@
 A `Graph` is a value. `rewrite` returns a new graph that shares all unchanged nodes and constants with the old graph.
 Integer ids name nodes and tensors; `Interface.names` maps the original tensors to their ONNX names. Tensors keep their
 ids through a rewrite: the outputs of a replacement take over the ids of the tensors that they replace, so consumers
-need no change. A rewrite never reads the content of a weight (`Constant`). Sizes are integers or polynomials in the
-model's symbols (dims.py); `Graph.at` evaluates the polynomials at given sizes of the symbols.
+need no change. A rewrite never reads the content of a weight (`Constant`); only the conditions of a few rules do. Sizes
+are integers or polynomials in the model's symbols (dims.py); `Graph.at` evaluates the polynomials at given sizes of the
+symbols.
 """
 
 import hashlib

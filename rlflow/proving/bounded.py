@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from rlflow.common.errors import first_line
 from rlflow.proving.cases import Case
-from rlflow.proving.decisions import Fork, NotApplicable, Picks, Unprovable
+from rlflow.proving.decisions import Fork, NotApplicable, Picks, Undefined, Unprovable
 from rlflow.proving.formal import GRID, Formal, Formula
 from rlflow.proving.numbers import CHECKED, Invalid, Numeric, evaluate
 from rlflow.proving.tensors import Tensor
@@ -329,6 +329,12 @@ class World(Picks, Formal):
             self.choices.claim(holds)
         elif not holds:
             raise Invalid
+
+    def place_of_greatest(self, size, body: Callable, last: int):
+        raise Undefined("places of maxima have no definition within bounds")
+
+    def rows(self, name: str, axis: int, size):
+        raise Undefined("rows of zeros have no definition within bounds")
 
     def choose(self, condition, yes, no):
         return defer(lambda c, a, b: a if c else b, condition, yes, no)

@@ -131,6 +131,7 @@ class Case:
         self.early = list(early_conditions(rule))
         self.constants: dict[str, bool] = {}
         self.values: dict[str, Any] = {}  # constants whose element a condition has fixed
+        self.zero_rows: dict[str, int] = {}  # constant → the axis along which a condition asks for rows of zeros
         self.asked: list[str] = []
 
     # -- left side --
@@ -237,8 +238,34 @@ class Case:
         shape = tuple(stated[k] if k in stated else self.world.symbol(f"{name}.{k}") for k in range(rank))
         if f"scalar({name})" in self.rule.text:  # The condition holds only for tensors of one element.
             shape = (1,) * rank
-        element = lambda i: self.values[name] if name in self.values else self.world.element(name, i)  # noqa: E731
-        return Tensor(shape, element, self.type_of(name))
+        return Tensor(shape, lambda i: self.element(name, shape, i), self.type_of(name))
+
+    def element(self, name: str, shape: tuple, i: tuple):
+        """Return the element at index `i` of a variable: a value that the conditions fix, or an unknown number."""
+        if name in self.values:
+            return self.values[name]
+        axis = self.zero_rows.get(name)
+        if axis is not None and self.world.is_zero_row(name, axis, shape[axis], i[axis]):
+            return self.world.number(0)
+        return self.world.element(name, i)
+
+    def rows(self, view: View, axis: int) -> list[Tensor]:
+        """Return the positions of a tensor's rows along an axis: of the rows that are zero, and of the others.
+
+        Args:
+          view: the tensor.
+          axis: the axis; a rule may ask for the rows of a tensor along one axis only.
+        """
+        if not -view.tensor.rank <= axis < view.tensor.rank:
+            raise Unknown(f"a tensor has no axis {axis}")
+        axis = axis % view.tensor.rank
+        if self.zero_rows.setdefault(view.id, axis) != axis:
+            raise Undefined("rows along two axes have no definition")
+        size = view.tensor.shape[axis]
+        return [
+            Tensor((count,), lambda i, row=row: row(i[0]), INT64, below=size)
+            for count, row in self.world.rows(view.id, axis, size)
+        ]
 
     def type_of(self, name: str) -> int:
         """Return the data type of a variable. In a rule with Cast, the type is a decision of the case."""
@@ -379,6 +406,8 @@ class Case:
                 return world.element(name, ())
             case "pick":
                 return world.pick(name, default)
+            case "equation":
+                return world.pick(name, tuple(e for e in draws.equations() if e.index(b",") == rank))
             case "axis":
                 return world.pick(name, tuple(range(rank)))
             case "perm":

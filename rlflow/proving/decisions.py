@@ -39,6 +39,20 @@ class Border(Exception):
         self.variable, self.position = variable, position
 
 
+class Rows(Border):
+    """Raised if a sum runs over the rows of a tensor, of which some are known to be zero.
+
+    Attributes:
+      variable: the z3 constant of the index.
+      rows: (number of rows, function from a number below it to the position of the row) pairs: the rows that are zero,
+        and the others. Together they are all positions, each once.
+    """
+
+    def __init__(self, variable, rows: tuple):
+        super().__init__(variable, None)
+        self.rows = rows
+
+
 class OutOfBudget(Exception):
     """Raised if a proof needs more z3 queries than its budget allows."""
 

@@ -5,6 +5,7 @@
 
 import itertools
 import re
+from collections.abc import Iterator
 from functools import cache
 
 import onnx
@@ -37,9 +38,8 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
     ("MatMul", 0): SOME, ("MatMul", 1): SOME, ("FusedMatMul", 0): SOME, ("FusedMatMul", 1): SOME,
     **{(op, slot): ranks for op in ("Gemm", "FusedGemm") for slot, ranks in enumerate(((2,), (2,), (0, 1, 2)))},
     **{(op, 0): SOME for op in (
-        "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze", "Flatten",
-        "Gather",
-        "BiasGelu", "FastGelu",
+        "ArgMax", "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze",
+        "Flatten", "Gather", "BiasGelu", "FastGelu",
     )},
     ("Unsqueeze", 0): ANY[:-1], ("Clip", 1): (0,), ("Clip", 2): (0,), ("Pad", 2): (0, 1), ("BiasGelu", 1): (1,),
     ("FastGelu", 1): (1,),
@@ -64,6 +64,25 @@ WINDOW = {"strides": ("sizes", 1), "dilations": ("sizes", 1), "pads": ("pads", 0
 CONV = {"group": ("size", 1), **WINDOW}
 GEMM = {"alpha": ("real", 1.0), "beta": ("real", 1.0), "transA": ("pick", (0, 1)), "transB": ("pick", (0, 1))}
 ACTIVATION = {"activation": ("pick", (None, b"Relu", b"Tanh", b"Sigmoid"))}
+
+
+def equations() -> Iterator[bytes]:
+    """Yield equations of Einsum for two operands: all with at most MAX_LABELS labels, and the usual ones with four.
+    """
+    for x, count in itertools.product(("a", "ab", "abc"), (1, 2, 3)):
+        for shared in (some for n in range(count + 1) for some in itertools.combinations(x, n)):
+            own = "xyz"[: count - len(shared)]
+            for y in itertools.permutations((*shared, *own)):
+                for summed in itertools.chain([()], zip(shared)):
+                    left = sorted({*x, *own} - {*summed})
+                    if [k for k in y if k in own] == list(own) and len(left) <= MAX_LABELS:
+                        yield from (f"{x},{''.join(y)}->{''.join(z)}".encode() for z in itertools.permutations(left))
+    # scores and values of attention; channels that are mixed or scaled
+    usual = "aecd->acbe aecd->aceb abed->abce abde->abce adbe->acbe aebd->acbe eb->aecd b->abcd"
+    yield from (f"abcd,{rest}".encode() for rest in usual.split())
+
+
+MAX_LABELS = 3  # in an operand or in the result
 # Attributes that `**a` may bind: (kind of value for `Case.draw`, default or None). A "pick" has a tuple of options
 # instead of the default, which is the first option.
 REST: dict[str, dict[str, tuple]] = {
@@ -95,6 +114,8 @@ REST: dict[str, dict[str, tuple]] = {
     "Concat": {"axis": ("axis", None)},
     "Split": {"axis": ("axis", 0)},
     "Gather": {"axis": ("axis", 0)},
+    "Einsum": {"equation": ("equation", None)},
+    "ArgMax": {"axis": ("axis", 0), "keepdims": ("pick", (1, 0)), "select_last_index": ("pick", (0, 1))},
     "Flatten": {"axis": ("axis", 1)},
     "Transpose": {"perm": ("perm", None)},
     "Pad": {"mode": ("pick", (b"constant", b"edge", b"reflect", b"wrap"))},
@@ -254,6 +275,7 @@ def coverage(rule: Rule) -> str:
         "FusedMatMul": "no transposed batches",
         "FusedConv": "activations without parameters",
         "FusedGemm": "activations without parameters",
+        "Einsum": f"operands and results of at most {MAX_LABELS} labels, and usual ones of four",
         "Attention": "no mask",
         "MultiHeadAttention": "no mask and no bias",
     }

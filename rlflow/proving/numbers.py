@@ -99,6 +99,10 @@ class Numbers:
         indices = itertools.product(*map(range, sizes))
         return max((body(k) for k in indices if all_within(inside(k))), default=NOTHING)
 
+    def place_of_greatest(self, size: int, body: Callable, last: int) -> int:
+        places = range(size - 1, -1, -1) if last else range(size)
+        return max(places, key=body)
+
     def inside(self, pairs, value: Callable):
         return value() if all_within(pairs) else self.read(0)
 
@@ -178,6 +182,13 @@ class Numeric(Picks, Numbers):
 
     def symbol(self, name: str, least: int | None = 1) -> int:
         return self.sizes.get(name, 1 if least is None else max(least, 1))
+
+    def rows(self, name: str, axis: int, size: int) -> tuple:
+        """Return (number, position of each) for the rows of zeros, every second one, and for the other rows."""
+        return (size // 2, lambda k: 2 * k + 1), ((size + 1) // 2, lambda k: 2 * k)
+
+    def is_zero_row(self, name: str, axis: int, size: int, position: int) -> bool:
+        return position % 2 == 1
 
     def element(self, name: str, index: tuple):
         if (name, index) not in self.elements:

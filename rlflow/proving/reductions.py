@@ -7,9 +7,13 @@ convolutions and pools; `windows_of` places their windows as ONNX Runtime does.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from typing import Any
+
+from onnx import TensorProto
 
 from rlflow.proving.layout import axis_of, distinct_axes, transpose
 from rlflow.proving.tensors import Attributes, Tensor, broadcast_shape, pointwise, read, require_not_enlarging
+from rlflow.rules.expressions import labels
 
 
 def matmul(m, a, x, y):
@@ -33,6 +37,32 @@ def matmul(m, a, x, y):
         return m.total((depth,), term)
 
     return Tensor((*batch, *rows, *columns), at, x.dtype)
+
+
+def einsum(m, a, *tensors):
+    """Define Einsum: the sum of the products of elements over all labels that the result lacks."""
+    *terms, result = labels(a("equation"))
+    m.require(len(terms) == len(tensors))
+    sizes: dict[int, Any] = {}
+    for term, t in zip(terms, tensors, strict=True):
+        m.require(len(term) == t.rank)
+        for label, size in zip(term, t.shape, strict=True):
+            m.require(sizes.setdefault(label, size) == size)
+    summed = [label for label in sizes if label not in result]
+
+    def at(i):
+        def product(k):
+            position = dict(zip((*result, *summed), (*i, *k), strict=True))
+            first, *others = (
+                t.at(tuple(position[label] for label in term)) for term, t in zip(terms, tensors, strict=True)
+            )
+            for other in others:
+                first = first * other
+            return first
+
+        return m.total(tuple(sizes[label] for label in summed), product)
+
+    return Tensor(tuple(sizes[label] for label in result), at, tensors[0].dtype)
 
 
 def gemm(m, a, x, y, c=None):
@@ -113,6 +143,19 @@ def greatest(m, sizes, body):
 def least(m, sizes, body):
     """Return the minimum of `body(k)` over all indices k below the sizes."""
     return -m.greatest(sizes, lambda k: -body(k), lambda k: [])
+
+
+def arg_max(m, a, x):
+    """Define ArgMax: the first position of the maximum along an axis, or the last one."""
+    axis, last, keep = axis_of(m, a("axis", 0), x.rank), a("select_last_index", 0), a("keepdims", 1)
+    m.require(last in (0, 1) and keep in (0, 1))
+
+    def at(i):
+        rest = i[axis + 1 :] if keep else i[axis:]
+        return m.place_of_greatest(x.shape[axis], lambda k: x.at((*i[:axis], k, *rest)), last)
+
+    shape = (*x.shape[:axis], *([1] if keep else []), *x.shape[axis + 1 :])
+    return Tensor(shape, at, TensorProto.INT64)
 
 
 def global_pool(how: Callable) -> Callable:

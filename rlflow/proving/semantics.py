@@ -11,6 +11,7 @@ One definition serves three algebras: plain numbers (rlflow.proving.numbers), fo
 symbols (rlflow.proving.symbolic). These are the main methods of an algebra:
 
     m.total(sizes, body), m.greatest(sizes, body, inside)   sum and maximum of body(k) over all indices k
+    m.place_of_greatest(size, body, last)        first or last k below the size with the largest body(k)
     m.inside(pairs, value)     value() if 0 ≤ position < size for every (position, size), else 0
     m.choose(c, a, b)          the integer a if c, else b
     m.broadcast_size(a, b)     the common size of two sizes: they are equal, or one of them is 1
@@ -406,10 +407,12 @@ STANDARD: dict[str, Callable] = {
     "DepthToSpace": layout.depth_to_space,
     "MatMul": reductions.matmul,
     "Gemm": reductions.gemm,
+    "Einsum": reductions.einsum,
     "ReduceSum": reductions.reduced(lambda m, sizes, body: m.total(sizes, body)),
     "ReduceMean": reductions.reduced(reductions.mean, reductions.integer_mean),
     "ReduceMax": reductions.reduced(reductions.greatest),
     "ReduceMin": reductions.reduced(reductions.least),
+    "ArgMax": reductions.arg_max,
     "GlobalAveragePool": reductions.global_pool(reductions.mean),
     "GlobalMaxPool": reductions.global_pool(reductions.greatest),
     "Softmax": reductions.softmax,

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import z3
 
-from rlflow.proving.decisions import Border, Budget, Unprovable
+from rlflow.proving.decisions import Border, Budget, Fork, Rows, Unprovable
 from rlflow.proving.normal_forms import NormalForms
 from rlflow.proving.polynomials import (
     Applied,
@@ -25,7 +25,7 @@ from rlflow.proving.polynomials import (
     sole_atom,
     term_mentions,
 )
-from rlflow.proving.unknowns import Int, Truth, mentions, plain
+from rlflow.proving.unknowns import UNKNOWN, Int, Truth, mentions, plain, term_of
 
 WRITTEN_OUT = 4  # largest number of terms of a sum that is written out
 
@@ -80,7 +80,8 @@ class Symbols(NormalForms):
         """Return the sum of `body(k)` for 0 ≤ k < size.
 
         A sum over a few indices that are known is written out. If the answer to a comparison in `body` changes within
-        the range, the sum is split there into two sums.
+        the range, the sum is split there into two sums. A sum over rows of which some are zero is split into a sum over
+        these and a sum over the others.
         """
         known = range(size) if isinstance(size, int) and size <= WRITTEN_OUT else ()
         ranges, result = [(k, k + 1) for k in known] or [(0, size)], self.number(0)
@@ -100,11 +101,73 @@ class Symbols(NormalForms):
                     if border.variable.get_id() != variable.get_id():
                         raise
                     position = border.position
+                    if isinstance(border, Rows):
+                        if low != 0 or size is not high:
+                            raise Unprovable("a sum runs over some of the rows") from border
+                        for count, row in border.rows:
+                            result = result + self.sum(count, lambda k, row=row: body(row(k)))
+                        continue
             middle = self.integer(plain(low) + position)
             if (middle <= low) or (middle >= high):
                 raise Unprovable("a border lies outside of its sum")
             ranges[:0] = [(low, middle), (middle, high)]
         return result
+
+    def rows(self, name: str, axis: int, size) -> tuple:
+        """Return (number of rows, position of each) for the rows of a tensor that are zero, and for the others.
+
+        Args:
+          name: the name of the tensor.
+          axis: the axis along which the rows lie.
+          size: the size of the axis.
+
+        Returns:
+          two pairs of an integer and a function from an integer below it to a position along the axis.
+        """
+        counts = [self.symbol(f"{kind} of {name} along {axis}", 0) for kind in ("zeros", "nonzeros")]
+        self.require(counts[0] + counts[1] == size)
+
+        def row(kind: str, count, k) -> Int:
+            made = UNKNOWN[f"{kind} of {name} along {axis}", 1](term_of(k))
+            found = z3.And(made >= 0, made < plain(size), self.zero_row(name, axis, made) == (kind == "zeros"))
+            self.lemma(z3.Implies(z3.And(term_of(k) >= 0, term_of(k) < plain(count)), found))
+            return Int(self, made)
+
+        return tuple(
+            (count, lambda k, kind=kind, count=count: row(kind, count, k))
+            for kind, count in zip(("zeros", "nonzeros"), counts, strict=True)
+        )
+
+    def zero_row(self, name: str, axis: int, position):
+        """Return the z3 claim that all elements of a tensor at a position along an axis are zero."""
+        return UNKNOWN[f"row of {name} along {axis} is zero", 1](position) == 1
+
+    def is_zero_row(self, name: str, axis: int, size, position) -> bool:
+        """Return True if the row of a tensor at a position along an axis is zero.
+
+        Args:
+          name: the name of the tensor.
+          axis: the axis.
+          size: the size of the axis.
+          position: the position along the axis.
+
+        Raises:
+          Rows: if the position is the index of an enclosing sum.
+          Fork: if the answer is open otherwise.
+          Unprovable: if the answer is open and the position is computed from the index of an enclosing sum.
+        """
+        term = term_of(position)
+        claim = self.zero_row(name, axis, term)
+        if self.entails(claim):
+            return True
+        if self.entails(z3.Not(claim)):
+            return False
+        for variable, length in self.bound:
+            if term.eq(variable) and self.entails(length == plain(size)):
+                raise Rows(variable, self.rows(name, axis, size))
+            if mentions(term, variable):
+                raise Unprovable("a sum runs over some of the rows")
+        raise Fork([claim, z3.Not(claim)])
 
     def bind(self, body: Poly, variable, length) -> Poly:
         """Return the sum of `body` for 0 ≤ `variable` < `length`. Multiply terms without the variable by the length."""
@@ -193,6 +256,66 @@ class Symbols(NormalForms):
             if not self.entails(z3.And(chosen >= 0, chosen < size)):
                 return False
         return self.entails(z3.simplify(z3.substitute(claim, *witness))) if witness else True
+
+    def place_of_greatest(self, size, body: Callable, last: int) -> Poly:
+        """Return the first or last index k below the size at which `body(k)` is largest.
+
+        Two places are equal if both numbers are one increasing function of equal numbers. The place is therefore
+        written with the number that is left after increasing functions are removed (`without_increasing`).
+
+        Args:
+          size: the number of indices.
+          body: a function from an index to a number.
+          last: 1 for the last index, 0 for the first.
+        """
+        with self.index_below(size) as variable:
+            try:
+                value = body(Int(self, variable))
+            except Border as border:
+                raise Unprovable("a place of a maximum over parts") from border
+            value = self.without_increasing(value, variable)
+        greatest = Greatest(((variable, plain(size)),), z3.BoolVal(True), value)
+        return self.apply(f"place {last}", Poly(self, (Term(Fraction(1), (), (greatest,)),)))
+
+    def without_increasing(self, value: Poly, variable) -> Poly:
+        """Return a number that is largest at the same values of an index.
+
+        The increasing functions that are removed are x + c, c·x for c > 0, exp, log, and -1/x for x > 0.
+
+        Args:
+          value: the number.
+          variable: the index, a z3 constant.
+        """
+        while True:
+            terms = tuple(t for t in value.terms if term_mentions(t, variable))
+            value = Poly(self, terms)
+            if len(terms) != 1 or terms[0].bound:
+                return value
+            term = terms[0]
+            free = [f for f in term.factors if not atom_mentions(f, variable)]
+            rest = [f for f in term.factors if atom_mentions(f, variable)]
+            if not all(map(self.positive_atom, free)):
+                return value
+            sign = self.number(1 if term.coefficient > 0 else -1)
+            exponents = [self.exponent(f) for f in rest]
+            one = rest[0] if len(rest) == 1 and isinstance(rest[0], Applied) else None
+            if term.coefficient > 0 and None not in exponents:
+                value = self.number(0)
+                for exponent in exponents:
+                    value = value + exponent
+            elif one is not None and one.name == "log" and term.coefficient > 0:
+                value = one.arguments[0]
+            elif one is not None and one.name == "inverse" and self.nonzero(one.arguments[0]):
+                value = -sign * one.arguments[0]
+            else:
+                return sign * Poly(self, (Term(Fraction(1), (), tuple(rest)),))
+
+    def exponent(self, atom) -> Poly | None:
+        """Return p if the atom is exp(p) or 1/exp(-p), else None."""
+        if isinstance(atom, Applied) and atom.name == "exp":
+            return atom.arguments[0]
+        inner = sole_atom(atom.arguments[0]) if isinstance(atom, Applied) and atom.name == "inverse" else None
+        return -inner.arguments[0] if isinstance(inner, Applied) and inner.name == "exp" else None
 
     def larger(self, a: Poly, b: Poly) -> Poly:
         return self.larger_of([a, b])

@@ -250,9 +250,25 @@ def _finite(*views: View) -> bool:
     return True
 
 
+def _zeros(view: View, axis: int) -> Tensor:
+    return view.case.rows(view, axis)[0]
+
+
+def _nonzeros(view: View, axis: int) -> Tensor:
+    return view.case.rows(view, axis)[1]
+
+
+def length(items) -> Any:
+    """Return the number of items, also of a list whose length is an unknown integer."""
+    return items.shape[0] if isinstance(items, Tensor) else builtins.len(items)
+
+
 @cache
 def _compiled(text: str):
-    own = {"full": _full, "scalar": _scalar, "scalar_is": _scalar_is, "attributes": _attributes, "finite": _finite}
+    own = {
+        "full": _full, "scalar": _scalar, "scalar_is": _scalar_is, "attributes": _attributes, "finite": _finite,
+        "zeros": _zeros, "nonzeros": _nonzeros, "len": length,
+    }  # fmt: skip
     with patch.dict(expressions.FUNCTIONS, {**SIZE_FUNCTIONS, **own}):
         return compile_expression(_ScalarEquality().visit(ast.parse(text, mode="eval")).body, text)
 

@@ -31,6 +31,7 @@ from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import infer_types, known_value, refused_at_some_size, shape_value
 from rlflow.graph.symbolic import is_symbolic
+from rlflow.rules.contents import digest_of
 from rlflow.rules.expressions import Tensor, Unknown, unshared
 from rlflow.rules.match import Match, attributes_of, scope_of
 from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
@@ -339,6 +340,8 @@ def match_signature(
             result.append(tuple([fact for tensor in value for fact in facts(graph, tensor)]))
         if rule.counts_readers:
             result += [unshared(Tensor(graph, tensor)) for tensor in flat((value,))]
+        if name in rule.content_names:
+            result += [digest_of(graph, tensor) for tensor in flat((value,))]
     if not skipped:
         result += [graph.types.get(graph.nodes[nodes[position]].outputs[slot]) for position, slot in rule.replaced]
     return tuple(result)

@@ -15,8 +15,9 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import dims
 from rlflow.graph.dims import Dim, Undecided
-from rlflow.graph.ir import Constant, Graph, TensorType
+from rlflow.graph.ir import Graph, TensorType
 from rlflow.graph.shapes import shape_value
+from rlflow.rules.contents import is_finite, zero_positions
 
 
 class Tensor(NamedTuple):
@@ -234,17 +235,47 @@ def scalar(tensor: Tensor) -> float:
 def finite(*tensors: Tensor) -> bool:
     """Return True if every tensor is a weight or literal without infinities and NaN."""
     stored = [t.graph.constants.get(t.id) for t in tensors]
-    return all(constant is not None and _holds_finite(constant) for constant in stored)
+    return all(constant is not None and is_finite(constant) for constant in stored)
 
 
-def _holds_finite(constant: Constant) -> bool:
-    """Return True if all elements are finite; the result is cached, since many matches test the same attention mask."""
-    if constant.digest not in _FINITE:
-        _FINITE[constant.digest] = bool(np.isfinite(constant.load()).all())
-    return _FINITE[constant.digest]
+def zeros(tensor: Tensor, axis: int) -> tuple[int, ...]:
+    """Return the positions along an axis of a constant at which all elements are zero.
+
+    Raises:
+      Unknown: the tensor is not constant, has no such axis, or is too large to be read.
+    """
+    dim(tensor, axis)
+    result = zero_positions(tensor.graph, tensor.id, axis % rank(tensor))
+    if result is None:
+        raise Unknown("the elements of a tensor are not known")
+    return result
 
 
-_FINITE: dict[str, bool] = {}  # digest of a constant → True if all its elements are finite
+def nonzeros(tensor: Tensor, axis: int) -> tuple[int, ...]:
+    """Return the positions along an axis of a constant at which some element is not zero; raise as `zeros` does."""
+    empty = frozenset(zeros(tensor, axis))
+    return tuple(k for k in range(dim(tensor, axis)) if k not in empty)
+
+
+def labels(equation: bytes) -> tuple[tuple[int, ...], ...]:
+    """Return the labels of an Einsum's operands and, last, of its result, numbered in the order of their first use.
+
+    Raises:
+      Unknown: the equation has an ellipsis, or an operand has one label twice.
+    """
+    operands, arrow, result = equation.decode().replace(" ", "").partition("->")
+    terms = operands.split(",")
+    if not arrow:  # the labels that occur once, in alphabetical order
+        result = "".join(sorted(label for label in set(operands) - {","} if operands.count(label) == 1))
+    if "." in operands or any(len(set(term)) < len(term) for term in (*terms, result)):
+        raise Unknown("the equation has an ellipsis, or a label twice in one operand")
+    numbers = {label: number for number, label in enumerate(dict.fromkeys("".join(terms)))}
+    return tuple(tuple(numbers[label] for label in term) for term in (*terms, result))
+
+
+def positions(items: tuple, whole: tuple) -> tuple[int, ...]:
+    """Return the position of each item in the tuple `whole`."""
+    return tuple(whole.index(item) for item in items)
 
 
 def attributes(pairs: tuple, name: bytes, default=None):
@@ -262,11 +293,13 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        axes, reshaped, dtype, compose, inverse, full, scalar, finite, attributes, len, min, max, sum, abs, tuple,
-        range, all, any,
+        axes, reshaped, dtype, compose, inverse, full, scalar, finite, zeros, nonzeros, labels, positions, attributes,
+        len, min, max, sum, abs, tuple, range, all, any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}
+# Functions whose result depends on the elements of a weight.
+CONTENT_FUNCTIONS = frozenset(("finite", "zeros", "nonzeros"))
 # Functions whose result depends on the sizes of a tensor; a rule that calls one may rely on a symbolic dimension.
 SHAPE_FUNCTIONS = frozenset(("shape", "dim", "size", "broadcasts", "per_channel", "per_output_channel", "reshaped"))
 

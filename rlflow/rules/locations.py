@@ -91,7 +91,7 @@ def is_local(rule: Rule) -> bool:
     """Return True if the key of `neighbourhood` contains everything that the rule's matches at a node depend on."""
     literals = [pattern for op in rule.ops for pattern in op.inputs if isinstance(pattern, Literal)]
     single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key holds only single floats
-    return len(rule.roots) == 1 and rule.depth <= 2 and not rule.counts_readers and single
+    return len(rule.roots) == 1 and rule.depth <= 2 and not (rule.counts_readers or rule.content_names) and single
 
 
 def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:

@@ -24,7 +24,10 @@ COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
 WINDOWED = frozenset(("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))
 # The `axis` of these operators counts axes of the first input, so a negative axis can be made positive.
 AXIS_OF_INPUT = frozenset(
-    ("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "RMSNormalization", "Flatten")
+    (
+        "ArgMax", "Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "RMSNormalization",
+        "Flatten",
+    )
 )
 # These attributes follow from the weights or matter only in training.
 REDUNDANT = frozenset((("Conv", "kernel_shape"), ("FusedConv", "kernel_shape"), ("BatchNormalization", "momentum")))

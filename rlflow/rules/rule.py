@@ -36,6 +36,7 @@ class Rule:
       relies_on_shapes: True if a condition, a `let` or a value in `target` depends on sizes of tensors that are not
         constant.
       counts_readers: True if a condition or a `let` depends on how many nodes read a tensor.
+      content_names: names of the tensors whose elements a condition, a `let` or a value in `target` depends on.
       symmetric: True if the source has two roots of equal structure that the target merges into one operator. Swapping
         the roots of a match then gives an equivalent match.
       text: the canonical text; the rule set's hash and the proof record are computed from this text.
@@ -53,6 +54,7 @@ class Rule:
     conditions: tuple[Condition, ...]
     relies_on_shapes: bool
     counts_readers: bool
+    content_names: tuple[str, ...]
     symmetric: bool
     text: str
     for_all_shapes: bool = False

@@ -221,6 +221,14 @@ def sums():
         for axes in ((0,), (1,), (-1,), (0, 2), (0, 1, 2)):
             yield op, [numbers(2, 3, 4), ints(*axes)], {"keepdims": keep}
         yield op, [numbers(2, 3)], {"keepdims": keep}
+    for equation, *shapes in (
+        ("ab,bc->ac", (2, 3), (3, 4)), ("abc,adc->adb", (2, 3, 4), (2, 2, 4)), ("ab,b->ba", (2, 3), (3,)),
+        ("ab,cb", (2, 3), (4, 3)), ("ab->b", (2, 3)), ("a, ab, bc -> c", (2,), (2, 3), (3, 2)),
+    ):  # fmt: skip
+        yield "Einsum", [numbers(*shape) for shape in shapes], {"equation": equation}
+    for axis, keep, last in itertools.product((0, 1, -1), (0, 1), (0, 1)):
+        for array in (numbers(2, 3), np.zeros((2, 3))):
+            yield "ArgMax", [array], {"axis": axis, "keepdims": keep, "select_last_index": last}
     for op, axis in itertools.product(("Softmax", "LogSoftmax"), (0, 1, -1)):
         yield op, [numbers(2, 3)], {"axis": axis}
     for shape in ((2, 3, 2), (2, 3, 2, 2)):

@@ -1,5 +1,6 @@
 """Where each rule fires, and look-alikes at which it must refuse, with the reason it must give."""
 
+from tests.rules.algebra_cases import ALGEBRA
 from tests.rules.dimensions_cases import DIMENSIONS
 from tests.rules.fused_cases import ATTENTION, DIGITS, EPSILON, FUSED
 from tests.rules.generated_cases import GENERATED
@@ -1331,6 +1332,6 @@ FUSION += [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *DIMENSIONS, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT,
+    *ALGEBRA, *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *DIMENSIONS, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT,
     *MATMUL, *MEMORY, *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
 ]  # fmt: skip

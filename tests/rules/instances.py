@@ -5,10 +5,10 @@ A case is one line of data: the rule and what its names stand for.
     case("conv-mul", x="1x4x5x5", w="=6x4x3x3", k="=6x1x1", a=dict(strides=[2, 2]))
 
 A tensor is a text: sizes (none for a scalar), `=` before them for a constant and `+` for a positive constant,
-`:int64` after them for another data type. A list or an int is an int64 constant with that content, a float
-a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. A size may be a letter, which is
-a symbol of the model; `Known([…])` is computed from sizes. Whatever is not a tensor's name is an attribute's, `**a` is
-a dict.
+`:int64` after them for another data type, `/0` after them for zeros in every second row along axis 0. A list or an int
+is an int64 constant with that content, a float a constant scalar; a list of tensors stands for `*xs`, `@x` for the same
+tensor as x. A size may be a letter, which is a symbol of the model; `Known([…])` is computed from sizes. Whatever is
+not a tensor's name is an attribute's, `**a` is a dict.
 """
 
 from dataclasses import dataclass, field, replace
@@ -293,11 +293,15 @@ class _Instance:
             return name
         if value[:1] == "@":
             return self.tensor(value[1:], self.case.values[value[1:]])
-        sizes, _, dtype = value.lstrip("=+").partition(":")
+        text, _, zero_axis = value.partition("/")
+        sizes, _, dtype = text.lstrip("=+").partition(":")
         dtype = np.dtype(dtype or self.case.dtype)
         shape = [int(size) if size.isdigit() else size for size in sizes.split("x") if size]
         if value[:1] in ("=", "+"):
-            return self.constant(name, random_array(self.random, shape, dtype, positive=value[0] == "+"))
+            array = random_array(self.random, shape, dtype, positive=value[0] == "+")
+            if zero_axis:
+                np.moveaxis(array, int(zero_axis), 0)[1::2] = 0
+            return self.constant(name, array)
         self.made[name] = np.empty(0)
         self.inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape))
         return name

@@ -1,0 +1,77 @@
+"""Facts about the elements of weights, for the conditions of rules: which are finite, and which rows are zero.
+
+A weight is read once for each fact. The cache holds the fact, not the weight. A weight that rules computed from other
+weights (a folded normalisation, the rows that an earlier rewrite kept) is computed to be read.
+"""
+
+import hashlib
+from functools import lru_cache
+
+import numpy as np
+
+from rlflow.graph.ir import ABSENT, Constant, Graph
+
+MAX_READ = 1 << 28  # elements; a larger weight is not read
+_FINITE: dict[str, bool] = {}  # digest of a constant → True if all its elements are finite
+_ZEROS: dict[tuple[str, int], tuple[int, ...]] = {}  # (digest, axis) → positions along the axis that hold only zeros
+
+
+def digest_of(graph: Graph, tensor: int) -> str | None:
+    """Return a digest of a constant's content. Equal digests mean equal contents; a computed one may have several.
+
+    Args:
+      graph: the graph.
+      tensor: id of a tensor.
+
+    Returns:
+      the digest; None if the tensor is not constant, or is computed in an e-graph.
+    """
+    constant = graph.constants.get(tensor)
+    if constant is not None:
+        return constant.digest
+    if not isinstance(graph, Graph) or not graph.is_constant(tensor):
+        return None
+    node = graph.nodes[graph.producers[tensor]]
+    inputs = tuple(["" if t == ABSENT else digest_of(graph, t) for t in node.inputs])
+    return _digest_of_result((node.op, node.domain, node.attributes, inputs, node.outputs.index(tensor)))
+
+
+@lru_cache(maxsize=65536)
+def _digest_of_result(computed: tuple) -> str:
+    return hashlib.sha256(repr(computed).encode()).hexdigest()
+
+
+def is_finite(constant: Constant) -> bool:
+    """Return True if a constant has no infinite element and no NaN."""
+    if constant.digest not in _FINITE:
+        _FINITE[constant.digest] = bool(np.isfinite(constant.load()).all())
+    return _FINITE[constant.digest]
+
+
+def zero_positions(graph: Graph, tensor: int, axis: int) -> tuple[int, ...] | None:
+    """Return the positions along an axis of a constant at which all elements are zero; None if that is not known.
+
+    Args:
+      graph: the graph.
+      tensor: id of the constant.
+      axis: the axis, counted from 0.
+    """
+    digest = digest_of(graph, tensor)
+    if digest is None or graph.types[tensor].size > MAX_READ:
+        return None
+    if (digest, axis) not in _ZEROS:
+        rows = np.moveaxis(_content(graph, tensor), axis, 0)
+        rows = rows.reshape(len(rows), -1)
+        # One element shows that a row is not zero, so a dense weight is hardly read.
+        left = np.flatnonzero(rows[:, 0] == 0) if rows.size else []
+        _ZEROS[digest, axis] = tuple(int(k) for k in left if not rows[k].any())
+    return _ZEROS[digest, axis]
+
+
+def _content(graph: Graph, tensor: int) -> np.ndarray:
+    from rlflow.graph.onnx_writer import constant_cone, evaluate  # the writer imports much that most commands lack
+
+    if tensor in graph.constants:
+        return graph.constants[tensor].load()
+    cone = sorted(constant_cone(graph, tensor), key=graph.rank.__getitem__)
+    return evaluate(graph, cone, [tensor])[0]
