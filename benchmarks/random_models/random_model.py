@@ -18,6 +18,7 @@ from benchmarks.random_models.join_motifs import JOIN_MOTIFS
 from benchmarks.random_models.matrix_motifs import MATRIX_MOTIFS
 from benchmarks.random_models.motifs import MOTIFS
 from benchmarks.random_models.norm_motifs import NORM_MOTIFS
+from benchmarks.random_models.resize_motifs import RESIZE_MOTIFS
 from benchmarks.random_models.shape_motifs import SHAPE_MOTIFS
 from benchmarks.random_models.sketch import INPUT_BOUND, Sketch
 from benchmarks.random_models.slice_motifs import SLICE_MOTIFS
@@ -26,7 +27,7 @@ from benchmarks.random_models.window_motifs import WINDOW_MOTIFS
 # The following mappings are motif → relative frequency.
 PLAIN = MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
 WITH_SYMBOLS = IMAGE_MOTIFS | WINDOW_MOTIFS
-ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS  # not with symbols: motifs that pad or cut channels need a number of channels
+ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS | RESIZE_MOTIFS  # not with symbols: these motifs need numbers as sizes
 OF_SHAPES = 1.0  # in models with symbols: number of motifs of shape arithmetic per other motif
 
 

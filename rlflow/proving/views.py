@@ -207,6 +207,11 @@ def _full(number, like: View, *sizes) -> Tensor:
     return Tensor(tuple(sizes), lambda i: world.number(number), like.type.dtype)
 
 
+def _eye(size, like: View) -> Tensor:
+    world = like.case.world
+    return Tensor((size, size), lambda i: world.inside([(i[0] - i[1], 1)], lambda: world.number(1)), like.type.dtype)
+
+
 def _scalar(view: View):
     if not all(size == 1 for size in view.type.shape):
         raise Unknown("a number is not known in advance")
@@ -252,7 +257,10 @@ def _finite(*views: View) -> bool:
 
 @cache
 def _compiled(text: str):
-    own = {"full": _full, "scalar": _scalar, "scalar_is": _scalar_is, "attributes": _attributes, "finite": _finite}
+    own = {
+        "full": _full, "scalar": _scalar, "scalar_is": _scalar_is, "attributes": _attributes, "finite": _finite,
+        "factors": lambda view: view.tensor.content, "eye": _eye,
+    }  # fmt: skip
     with patch.dict(expressions.FUNCTIONS, {**SIZE_FUNCTIONS, **own}):
         return compile_expression(_ScalarEquality().visit(ast.parse(text, mode="eval")).body, text)
 
