@@ -20,6 +20,7 @@ from benchmarks.random_models.join_motifs import JOIN_MOTIFS
 from benchmarks.random_models.matrix_motifs import MATRIX_MOTIFS
 from benchmarks.random_models.motifs import MOTIFS
 from benchmarks.random_models.norm_motifs import NORM_MOTIFS
+from benchmarks.random_models.resize_motifs import RESIZE_MOTIFS
 from benchmarks.random_models.shape_motifs import SHAPE_MOTIFS
 from benchmarks.random_models.sketch import INPUT_BOUND, Sketch
 from benchmarks.random_models.slice_motifs import SLICE_MOTIFS
@@ -31,7 +32,7 @@ PLAIN = (
     | ALGEBRA_MOTIFS
 )  # fmt: skip
 WITH_SYMBOLS = IMAGE_MOTIFS | WINDOW_MOTIFS | DIMENSION_MOTIFS | ALGEBRA_IMAGE_MOTIFS
-ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS  # not with symbols: motifs that pad or cut channels need a number of channels
+ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS | RESIZE_MOTIFS  # not with symbols: these motifs need numbers as sizes
 OF_SHAPES = 1.0  # in models with symbols: number of motifs of shape arithmetic per other motif
 
 

@@ -291,7 +291,8 @@ class Sketch:
         dtypes = {t.name: helper.np_dtype_to_tensor_dtype(t.dtype) for t in read}
         types = {t.name: helper.make_tensor_type_proto(dtypes[t.name], t.shape) for t in read}
         arrays = {t.name: self.arrays[t.name] for t in read if t.name in self.arrays}
-        data = {name: numpy_helper.from_array(array) for name, array in arrays.items() if array.dtype == np.int64}
+        steering = [name for name, array in arrays.items() if array.dtype == np.int64 or node.op_type == "Resize"]
+        data = {name: numpy_helper.from_array(arrays[name]) for name in steering}
         opsets = self.opsets([node])
         try:
             schema = defs.get_schema(node.op_type, opsets[-1].version, node.domain)

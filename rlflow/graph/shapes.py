@@ -287,9 +287,10 @@ def infer_types(
     Raises:
       RLFlowError: the inputs do not fit the operator, or the shape of an output cannot be determined.
     """
+    kinds = "iubf" if op in ("Resize", "Upsample") else "iub"  # The scales of a Resize are floats.
     known = tuple(
         (k, tuple(v.reshape(-1).tolist()), v.dtype.str, v.shape)
-        for k, v in enumerate(values) if v is not None and v.dtype.kind in "iub"
+        for k, v in enumerate(values) if v is not None and v.dtype.kind in kinds
     )  # fmt: skip
     version = schema_version(op, domain, opset)
     shapes = tuple(kind and kind._replace(content=None) for kind in inputs)

@@ -41,6 +41,7 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
         "ArgMax", "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze",
         "Flatten", "Gather", "BiasGelu", "FastGelu",
     )},
+    ("Resize", 0): SOME,
     ("Unsqueeze", 0): ANY[:-1], ("Clip", 1): (0,), ("Clip", 2): (0,), ("Pad", 2): (0, 1), ("BiasGelu", 1): (1,),
     ("FastGelu", 1): (1,),
     ("Gather", 1): (0, 1, 2), ("SpaceToDepth", 0): (4,), ("DepthToSpace", 0): (4,),
@@ -51,6 +52,7 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
 }  # fmt: skip
 # Inputs that are lists of integers, and the kind of each list.
 LISTS: dict[tuple[str, int], str] = {
+    ("Resize", 2): "repeats", ("Resize", 3): "repeats",
     ("Reshape", 1): "shape", ("Expand", 1): "sizes", ("Tile", 1): "repeats", ("Split", 1): "parts",
     ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
     ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps",
@@ -111,6 +113,13 @@ REST: dict[str, dict[str, tuple]] = {
     "Elu": {"alpha": ("real", 1.0)},
     "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
     "Shape": {"start": ("pick", (0, 1, -1)), "end": ("pick", (None, 1, -1))},
+    "Resize": {
+        "mode": ("pick", (b"nearest", b"linear")),
+        "coordinate_transformation_mode": ("pick", (
+            b"half_pixel", b"half_pixel_symmetric", b"pytorch_half_pixel", b"asymmetric", b"align_corners",
+        )),
+        "nearest_mode": ("pick", (b"round_prefer_floor", b"round_prefer_ceil", b"floor", b"ceil")),
+    },
     "Concat": {"axis": ("axis", None)},
     "Split": {"axis": ("axis", 0)},
     "Gather": {"axis": ("axis", 0)},

@@ -500,21 +500,42 @@ class Reshapes(Integers):
     def index(self, position: Position, shape: tuple) -> tuple:
         """Return the index of a row-major position under another shape.
 
-        Leading and trailing axes that both shapes have in common keep their indices.
+        Leading and trailing axes that both shapes have in common keep their indices. A last axis that is a multiple of
+        a known size is divided into two axes, or joined of two.
         """
         old = [pair for pair in zip(position.shape, position.index, strict=True) if not self.is_one(pair[0])]
         new = [k for k, size in enumerate(shape) if not self.is_one(size)]
         result: list = [0] * len(shape)
         while old and new and self.same_size(old[0][0], shape[new[0]]):
             result[new.pop(0)] = old.pop(0)[1]
-        while old and new and self.same_size(old[-1][0], shape[new[-1]]):
-            result[new.pop()] = old.pop()[1]
+        while old and new:
+            (size, k), wanted = old[-1], shape[new[-1]]
+            if self.same_size(size, wanted):
+                result[new.pop()] = old.pop()[1]
+            elif (parts := self.parts_of(size, wanted)) is not None:
+                old[-1:] = [(parts, k // wanted), (wanted, k - (k // wanted) * wanted)]
+            elif (parts := self.parts_of(wanted, size)) is not None:
+                sizes, old = [*(shape[axis] for axis in new[:-1]), parts], old[:-1]
+                inner = self.index(Position(*zip(*old, strict=True)), tuple(sizes))
+                for axis, part in zip(new, inner, strict=True):
+                    result[axis] = part
+                result[new[-1]] = inner[-1] * size + k
+                return tuple(result)
+            else:
+                break
         if len(old) == 1 and len(new) == 1:
             result[new[0]] = old[0][1]
         elif new:
             for k, part in zip(new, self.moved(old, [shape[k] for k in new]), strict=True):
                 result[k] = part
         return tuple(result)
+
+    def parts_of(self, size, part):
+        """Return size / part if `part` is a known number and `size` is visibly a larger multiple of it, else None."""
+        if not isinstance(part, int) or not isinstance(size, Int):
+            return None
+        parts, rest = self.divided(size, part)
+        return parts if isinstance(rest, int) and rest == 0 else None
 
     def moved(self, old: list[tuple], sizes: list) -> list:
         """Return the index of a position under the sizes of a new shape, as uninterpreted integers.

@@ -4,6 +4,7 @@
 from dataclasses import replace
 from math import prod
 
+from rlflow.proving.decisions import Undefined
 from rlflow.proving.tensors import Tensor, broadcast_shape, listed, read
 
 LARGEST = 2**63 - 1  # the end of a Slice up to the end of an axis: no axis is longer
@@ -98,19 +99,52 @@ def expand(m, a, x, s):
     return Tensor(shape, lambda i: read(m, x, i, shape), x.dtype)
 
 
-def resize(m, a, x, roi=None, scales=None, s=None):
-    """Define Resize where each axis of x keeps its size or has size 1 and is repeated.
+# (coordinate transformation, rounding) pairs with which a nearest Resize by a whole factor f reads position i // f.
+REPEATING = frozenset((
+    (b"asymmetric", b"floor"),
+    *((place, rounding) for place in (b"half_pixel", b"pytorch_half_pixel", b"half_pixel_symmetric")
+      for rounding in (b"round_prefer_floor", b"round_prefer_ceil")),
+))  # fmt: skip
 
-    The target sizes `s` must be given, with the modes nearest, asymmetric and floor. Other attributes or inputs raise
-    NotImplementedError.
+
+def resize(m, a, x, roi=None, scales=None, s=None):
+    """Define Resize by whole factors: each axis keeps its size, or its size is multiplied.
+
+    The mode nearest selects one element for each index (REPEATING says when it repeats each element). The mode linear
+    interpolates along each axis between two elements. Other modes and attributes raise Undefined.
     """
-    wanted = {"mode": b"nearest", "coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
-    if roi is not None or scales is not None or any(a(name, b"") != value for name, value in wanted.items()):
-        raise NotImplementedError("a Resize of another kind")
-    for k, size in enumerate(s.content):
+    mode, place = a("mode", b"nearest"), a("coordinate_transformation_mode", b"half_pixel")
+    others = {"axes": None, "antialias": 0, "exclude_outside": 0, "keep_aspect_ratio_policy": b"stretch"}
+    if any(a(name, usual) != usual for name, usual in others.items()) or mode not in (b"nearest", b"linear"):
+        raise Undefined("a Resize of this kind has no definition")
+    m.require((scales is None) != (s is None))
+    given = (scales if s is None else s).content
+    m.require(len(given) == x.rank)
+    for size in given:
         m.require(size >= 1)
-        m.require(x.shape[k] == size or x.shape[k] == 1)
-    return expand(m, a, x, s)
+    factors = [wanted // size for wanted, size in zip(given, x.shape, strict=True)] if scales is None else given
+    shape = tuple(size * factor for size, factor in zip(x.shape, factors, strict=True))
+    for size, wanted in zip(shape, given, strict=True):
+        m.require(scales is not None or size == wanted)
+    rounding = a("nearest_mode", b"round_prefer_floor") if mode == b"nearest" else None
+    if (place, rounding) in REPEATING:
+        return Tensor(shape, lambda i: x.at(tuple(k // factor for k, factor in zip(i, factors, strict=True))), x.dtype)
+    keeps = [bool(factor == 1) for factor in factors]
+
+    def at(i, done=()):
+        """Return the element at an index; `done` holds the positions in x along the first axes."""
+        axis = len(done)
+        if axis == x.rank:
+            return x.at(done)
+        k, size, factor = i[axis], x.shape[axis], factors[axis]
+        if keeps[axis]:
+            return at(i, (*done, k))
+        if mode == b"nearest":
+            return at(i, (*done, m.nearest(place, rounding, k, size, factor)))
+        low, high, weight = m.between(place, k, size, factor)
+        return at(i, (*done, low)) * (m.number(1) - weight) + at(i, (*done, high)) * weight
+
+    return Tensor(shape, at, x.dtype)
 
 
 def concat(m, a, *tensors):

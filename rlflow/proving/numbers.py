@@ -123,6 +123,23 @@ class Numbers:
         except (ValueError, OverflowError) as error:
             raise Invalid from error
 
+    def between(self, place: bytes, k: int, size: int, factor: int) -> tuple:
+        """Return the two positions between which a linear Resize interpolates, and the weight of the second one.
+
+        The arguments are those of `coordinate`.
+        """
+        exact = min(max(coordinate(place, k, size, factor), Fraction(0)), Fraction(size - 1))
+        return int(exact), min(int(exact) + 1, size - 1), self.number(exact - int(exact))
+
+    def nearest(self, place: bytes, rounding: bytes, k: int, size: int, factor: int) -> int:
+        """Return the position that a nearest Resize reads; `rounding` is its nearest_mode, the rest as `coordinate`."""
+        exact, half = coordinate(place, k, size, factor), Fraction(1, 2)
+        rounded = {
+            b"floor": math.floor(exact), b"ceil": math.ceil(exact), b"round_prefer_floor": math.ceil(exact - half),
+            b"round_prefer_ceil": math.floor(exact + half),
+        }[rounding]  # fmt: skip
+        return min(max(rounded, 0), size - 1)
+
     def position(self, shape: tuple, index: tuple) -> int:
         position = 0
         for size, k in zip(shape, index, strict=True):
@@ -146,6 +163,24 @@ class Numbers:
             sizes[free[0]] = prod(shape) // others
         self.require(prod(sizes) == prod(shape) and min(sizes, default=0) >= 0)
         return tuple(sizes)
+
+
+def coordinate(place: bytes, k: int, size: int, factor: int) -> Fraction:
+    """Return the place on an axis that a Resize reads; it may lie between two elements or outside of the axis.
+
+    Args:
+      place: the attribute coordinate_transformation_mode.
+      k: the index after the Resize.
+      size: the size of the axis before the Resize.
+      factor: the whole factor by which the Resize multiplies the size.
+    """
+    if place == b"align_corners":
+        return Fraction(k * (size - 1), max(size * factor - 1, 1))
+    if place == b"pytorch_half_pixel" and size * factor == 1:
+        return Fraction(0)
+    if place == b"asymmetric":
+        return Fraction(k, factor)
+    return Fraction(2 * k + 1, 2 * factor) - Fraction(1, 2)
 
 
 def all_within(pairs) -> bool:

@@ -17,6 +17,8 @@ symbols (rlflow.proving.symbolic). These are the main methods of an algebra:
     m.broadcast_size(a, b)     the common size of two sizes: they are equal, or one of them is 1
     m.broadcast_index(size, whole, k)   the index that broadcasting from `size` to `whole` maps k to
     m.number(n)  m.quotient(a, b)  m.larger(a, b)  m.apply("exp", a)     numbers
+    m.nearest(place, rounding, k, size, factor)   the position that a nearest Resize reads
+    m.between(place, k, size, factor)   the two positions and the weight of a linear Resize
     m.position(shape, index), m.index(position, shape)   the position in row-major order, and back
     m.reshaped(shape, wanted, allowzero)         the shape that Reshape makes of `wanted`, with 0 and -1 filled in
     m.require(c)               a requirement c of the operator on its inputs

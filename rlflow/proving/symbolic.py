@@ -4,6 +4,8 @@ Two numbers are proved equal if each term of one number equals one term of the o
 elements are equal.
 """
 
+import functools
+import operator
 from collections.abc import Callable
 from contextlib import ExitStack
 from fractions import Fraction
@@ -27,7 +29,7 @@ from rlflow.proving.polynomials import (
 )
 from rlflow.proving.unknowns import UNKNOWN, Int, Truth, mentions, plain, term_of
 
-WRITTEN_OUT = 4  # largest number of terms of a sum that is written out
+WRITTEN_OUT = 5  # a sum of at most this known number of terms is written out
 
 
 class Symbols(NormalForms):
@@ -43,6 +45,21 @@ class Symbols(NormalForms):
 
     def windows(self, a, sizes: tuple, kernel: tuple) -> object | None:
         """Return None, so that rlflow.proving.reductions computes window positions from strides, pads and dilations."""
+
+    def between(self, place: bytes, k, size, factor) -> tuple:
+        """Return two unknown positions on the axis and an unknown weight; all depend only on the arguments.
+
+        The arguments are those of rlflow.proving.numbers.coordinate.
+        """
+        low, high = (self.nearest(place, which, k, size, factor) for which in (b"lower", b"higher"))
+        return low, high, self.element(f"weight, {place.decode()}", (k, size, factor))
+
+    def nearest(self, place: bytes, rounding: bytes, k, size, factor) -> Int:
+        """Return an unknown position on the axis that depends only on the arguments; see `between`."""
+        k, size, factor = (term_of(value) for value in (k, size, factor))
+        made = UNKNOWN[f"place, {place.decode()}, {rounding.decode()}", 3](k, size, factor)
+        self.lemma(made >= 0, made < size)
+        return Int(self, made)
 
     # -- numbers --
 
@@ -79,12 +96,12 @@ class Symbols(NormalForms):
     def sum(self, size, body: Callable) -> Poly:
         """Return the sum of `body(k)` for 0 ≤ k < size.
 
-        A sum over a few indices that are known is written out. If the answer to a comparison in `body` changes within
-        the range, the sum is split there into two sums. A sum over rows of which some are zero is split into a sum over
-        these and a sum over the others.
+        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums. A sum
+        over rows of which some are zero is split into a sum over these and a sum over the others.
         """
-        known = range(size) if isinstance(size, int) and size <= WRITTEN_OUT else ()
-        ranges, result = [(k, k + 1) for k in known] or [(0, size)], self.number(0)
+        if isinstance(size, int) and size <= WRITTEN_OUT:
+            return functools.reduce(operator.add, map(body, range(size)), self.number(0))
+        ranges, result = [(0, size)], self.number(0)
         while ranges:
             low, high = ranges.pop(0)
             length = high - low

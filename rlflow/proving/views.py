@@ -207,6 +207,11 @@ def _full(number, like: View, *sizes) -> Tensor:
     return Tensor(tuple(sizes), lambda i: world.number(number), like.type.dtype)
 
 
+def _eye(size, like: View) -> Tensor:
+    world = like.case.world
+    return Tensor((size, size), lambda i: world.inside([(i[0] - i[1], 1)], lambda: world.number(1)), like.type.dtype)
+
+
 def _scalar(view: View):
     if not all(size == 1 for size in view.type.shape):
         raise Unknown("a number is not known in advance")
@@ -267,7 +272,7 @@ def length(items) -> Any:
 def _compiled(text: str):
     own = {
         "full": _full, "scalar": _scalar, "scalar_is": _scalar_is, "attributes": _attributes, "finite": _finite,
-        "zeros": _zeros, "nonzeros": _nonzeros, "len": length,
+        "zeros": _zeros, "nonzeros": _nonzeros, "len": length, "factors": lambda view: view.tensor.content, "eye": _eye,
     }  # fmt: skip
     with patch.dict(expressions.FUNCTIONS, {**SIZE_FUNCTIONS, **own}):
         return compile_expression(_ScalarEquality().visit(ast.parse(text, mode="eval")).body, text)

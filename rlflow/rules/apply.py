@@ -24,12 +24,12 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rlflow.common.errors import RLFlowError
-from rlflow.graph.contents import content_array
+from rlflow.graph.contents import CONTENT_LIMIT, content_array
 from rlflow.graph.dims import Dim, Undecided, least
 from rlflow.graph.ir import ABSENT, MAX_ORIGINS, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
-from rlflow.graph.shapes import infer_types, known_value, refused_at_some_size, shape_value
+from rlflow.graph.shapes import infer_types, known_value, refused_at_some_size, shape_value, steers
 from rlflow.graph.symbolic import is_symbolic
 from rlflow.rules.contents import digest_of
 from rlflow.rules.expressions import Tensor, Unknown, unshared
@@ -470,7 +470,8 @@ class _Planner:
     def literal(self, value, op: Op | None, left: list[int] | None) -> int:
         """Add a constant and return its number; symbolic sizes are expressed as in `without_symbols`.
 
-        An array keeps its data type. Other values become int64, but floats take the data type of the first operand.
+        An array keeps its data type. Other values become int64, but floats take the data type of the first operand. The
+        scales of a Resize become float32.
 
         Args:
           value: number, tuple or array.
@@ -486,7 +487,9 @@ class _Planner:
             raise Refused(f"{value} would have to be known")
         if array is not value:
             dtype = TensorProto.INT64
-            if array.dtype.kind == "f" and array.size and left:
+            if op is not None and op.op == "Resize" and len(left) == 2:
+                dtype = TensorProto.FLOAT
+            elif array.dtype.kind == "f" and array.size and left:
                 if kind is None:
                     raise Refused("the shape of a tensor is not known")
                 dtype = kind.dtype
@@ -539,13 +542,13 @@ class _Planner:
         self.added.append(node)
         return node
 
-    def tensors(self, name: str) -> range:
-        """Return numbers of the single tensors of a `Star`; none if the star is a margin."""
+    def tensors(self, name: str) -> list[int]:
+        """Return the number of each tensor of a `Star`, ABSENT for an absent one; none if the star is a margin."""
         if name in self.margins:
-            return range(0)
+            return []
         first = -2 - len(self.bound)
         self.bound += self.bindings[name]
-        return range(first, first - len(self.bindings[name]), -1)
+        return [ABSENT if tensor == ABSENT else first - k for k, tensor in enumerate(self.bindings[name])]
 
     def can_run(self, node: Node) -> bool:
         """Return True if a new node may be added, because ONNX Runtime has a kernel for it or needs none.
@@ -628,8 +631,9 @@ class _Planner:
             return None
         if number >= 0:
             kind = self.types.get(number)
-            constant = shape_value(self.constants, number)
-            return constant if constant is not None or kind is None else content_array(kind)
+            if number in self.constants:
+                return self.constants[number].load() if kind.size <= CONTENT_LIMIT or steers(kind) else None
+            return None if kind is None else content_array(kind)
         tensor = self.bound[-2 - number]
         steering = shape_value(self.graph, tensor)
         return steering if steering is not None else known_value(self.graph, tensor)

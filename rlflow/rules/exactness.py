@@ -57,9 +57,15 @@ def _roundings(pattern, rounded: set[str]) -> float:
     if op.op == "Shape":  # does not depend on the elements
         return 0
     below = max((_roundings(operand, rounded) for operand in op.inputs), default=0)
-    if op.op in MOVES and not op.domain:
+    if (op.op in MOVES and not op.domain) or _repeats(op):
         return below
     return below + 1 if _single_rounding(op) else float("inf")
+
+
+def _repeats(op: Op) -> bool:
+    """Return True for a Resize whose pattern requires the mode nearest: its result has elements of its input."""
+    mode = dict(op.attributes).get("mode")
+    return op.op == "Resize" and isinstance(mode, Literal) and mode.compute({}) == b"nearest"
 
 
 def _single_rounding(op: Op) -> bool:

@@ -140,6 +140,29 @@ def value(tensor: Tensor) -> tuple[int, ...]:
     return tuple(array.reshape(-1).tolist())
 
 
+def factors(tensor: Tensor) -> tuple[int, ...]:
+    """Return the content of the `scales` of a Resize, a constant list of whole numbers, as integers.
+
+    Raises:
+      Unknown: the tensor is not a short constant list, or a number is not whole.
+    """
+    constant = tensor.graph.constants.get(tensor.id)
+    if constant is None or not may_be_factors(constant.type):
+        raise Unknown("the scales are not known in advance")
+    content = constant.load().tolist()
+    if any(number != int(number) for number in content):
+        raise Unknown("a scale is not a whole number")
+    return tuple(map(int, content))
+
+
+def may_be_factors(kind: TensorType) -> bool:
+    """Return True if `factors` may read a constant of this type: a list of at most MAX_FACTORS numbers."""
+    return len(kind.shape) == 1 and kind.size <= MAX_FACTORS
+
+
+MAX_FACTORS = 5  # axes of the largest image that ONNX Runtime resizes
+
+
 def broadcasts(small: Tensor, large: Tensor) -> bool:
     """Return True if `small` and `large` broadcast to the shape of `large`."""
     a, b = shape(small), shape(large)
@@ -221,6 +244,11 @@ def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
     return np.full(sizes, held)
 
 
+def eye(size: int, like: Tensor) -> np.ndarray:
+    """Return the identity matrix with `size` rows in the data type of `like`."""
+    return np.eye(size, dtype=full(1, like).dtype)
+
+
 def scalar(tensor: Tensor) -> float:
     """Return the only element of a tensor. Raise Unknown unless it is a weight, a literal or computed from sizes."""
     result = tensor.graph.constants.get(tensor.id)
@@ -293,8 +321,8 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        axes, reshaped, dtype, compose, inverse, full, scalar, finite, zeros, nonzeros, labels, positions, attributes,
-        len, min, max, sum, abs, tuple, range, all, any,
+        axes, reshaped, dtype, compose, inverse, full, eye, scalar, factors, finite, zeros, nonzeros, labels, positions,
+        attributes, len, min, max, sum, abs, tuple, range, all, any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}

@@ -19,7 +19,7 @@ from rlflow.proving.tensors import Tensor
 
 OPSET = 23
 SMALL = [(), (1,), (3,), (2, 3), (2, 1, 3), (2, 1, 3, 2)]
-BY_RUNTIME = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "Pad")
+BY_RUNTIME = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "Pad", "Resize")
 EXACT, SINGLE = 1e-6, 2e-5  # tolerances of float64 and float32
 
 
@@ -68,7 +68,8 @@ def as_tensor(array: np.ndarray | None) -> Tensor | None:
     if array is None:
         return None
     whole = array.dtype.kind == "i"
-    content = tuple(array.reshape(-1).tolist()) if whole else None
+    scales = array.dtype == np.float32 and np.array_equal(array, np.round(array))  # the scales of a Resize
+    content = tuple(map(int, array.reshape(-1))) if whole or scales else None
     dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
     return Tensor(array.shape, lambda i: int(array[i]) if whole else float(array[i]), dtype, content)
 
@@ -182,6 +183,7 @@ def layout():
     yield "Expand", [numbers(2, 1), ints(3, 1, 4)], {}
     nearest = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     yield "Resize", [numbers(2, 3, 1, 1), None, None, ints(2, 3, 4, 5)], nearest
+    yield from resizes()
     yield "IsNaN", [numbers(2, 3)], {}
     for pads in ((0, 1, 2, 0), (1, 0, 0, 2)):
         yield "Pad", [numbers(2, 3), ints(*pads)], {}
@@ -199,6 +201,20 @@ def layout():
         yield "SpaceToDepth", [numbers(2, channels, height, width)], {"blocksize": n}
         for mode in ("DCR", "CRD"):
             yield "DepthToSpace", [numbers(2, channels, height, width)], {"blocksize": n, "mode": mode}
+
+
+def resizes():
+    x, y = numbers(1, 2, 3, 2), numbers(2, 1, 3)
+    places = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners")
+    for place, rounding in itertools.product(places, ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")):
+        a = {"mode": "nearest", "coordinate_transformation_mode": place, "nearest_mode": rounding}
+        yield "Resize", [x, None, np.float32([1, 1, 2, 2])], a
+        yield "Resize", [x, None, None, ints(1, 2, 9, 2)], a
+        yield "Resize", [y, None, np.float32([1, 1, 4])], a
+    for place in places:
+        a = {"mode": "linear", "coordinate_transformation_mode": place}
+        yield "Resize", [x, None, np.float32([1, 1, 2, 3])], a
+        yield "Resize", [x, None, None, ints(1, 2, 12, 2)], a
 
 
 def sums():

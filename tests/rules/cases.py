@@ -7,6 +7,7 @@ from tests.rules.generated_cases import GENERATED
 from tests.rules.instances import Case, case
 from tests.rules.memory_cases import MEMORY
 from tests.rules.shape_cases import OPEN_SIZES, SHAPE_ARITHMETIC
+from tests.rules.upsampling_cases import RESIZES, UPSAMPLING
 
 S2 = dict(strides=[2, 2])
 P1 = dict(pads=[1, 1, 1, 1])
@@ -1333,5 +1334,5 @@ FUSION += [
 
 CASES: list[Case] = [
     *ALGEBRA, *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *DIMENSIONS, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT,
-    *MATMUL, *MEMORY, *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
+    *MATMUL, *MEMORY, *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *RESIZES, *SHAPE_ARITHMETIC, *SLICES, *UPSAMPLING,
 ]  # fmt: skip

@@ -6,9 +6,9 @@ A case is one line of data: the rule and what its names stand for.
 
 A tensor is a text: sizes (none for a scalar), `=` before them for a constant and `+` for a positive constant,
 `:int64` after them for another data type, `/0` after them for zeros in every second row along axis 0. A list or an int
-is an int64 constant with that content, a float a constant scalar; a list of tensors stands for `*xs`, `@x` for the same
-tensor as x. A size may be a letter, which is a symbol of the model; `Known([…])` is computed from sizes. Whatever is
-not a tensor's name is an attribute's, `**a` is a dict.
+is an int64 constant with that content, a list of floats a float32 constant, a float a constant scalar; a list of
+tensors stands for `*xs`, `@x` for the same tensor as x. A size may be a letter, which is a symbol of the model;
+`Known([…])` is computed from sizes. Whatever is not a tensor's name is an attribute's, `**a` is a dict.
 """
 
 from dataclasses import dataclass, field, replace
@@ -269,9 +269,12 @@ class _Instance:
             case Var(name):
                 return [self.tensor(name, self.case.values[name])]
             case Star(name):
-                return [self.tensor(f"{name}{k}", text) for k, text in enumerate(self.case.values[name])]
+                values = enumerate(self.case.values[name])  # None stands for an absent input
+                return ["" if text is None else self.tensor(f"{name}{k}", text) for k, text in values]
             case Literal(compute=compute, text=text):
-                return [self.constant(f"number{text}", np.asarray(compute({}), self.case.dtype))]
+                value = compute({})  # a list is the scales of a Resize
+                kind = np.float32 if isinstance(value, tuple) else self.case.dtype
+                return [self.constant(f"number{text}", np.asarray(value, kind))]
             case Absent():
                 return [""]
             case Output():
@@ -288,7 +291,9 @@ class _Instance:
         if isinstance(value, Known):
             return self.made.get(name) or self.known(name, value.content)
         if isinstance(value, list | float | int):
-            return self.constant(name, np.asarray(value, self.case.dtype if isinstance(value, float) else np.int64))
+            scales = isinstance(value, list) and any(isinstance(number, float) for number in value)
+            kind = np.float32 if scales else self.case.dtype if isinstance(value, float) else np.int64
+            return self.constant(name, np.asarray(value, kind))
         if name in self.made:
             return name
         if value[:1] == "@":

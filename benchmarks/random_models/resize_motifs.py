@@ -1,0 +1,84 @@
+"""Motifs of upsampling: a Resize, mostly by whole factors, and operators that can run before it instead."""
+
+import numpy as np
+
+from benchmarks.random_models.image_motifs import batch_norm, conv, image
+from benchmarks.random_models.join_motifs import concat
+from benchmarks.random_models.motifs import commuted, one
+from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
+
+REPEATING = [("asymmetric", "floor")] * 8 + [
+    ("half_pixel", "round_prefer_ceil"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"),
+    ("pytorch_half_pixel", "round_prefer_floor"), ("asymmetric", "round_prefer_ceil"),
+    ("align_corners", "round_prefer_floor"),
+]  # fmt: skip
+
+
+def attributes_for(s: Sketch, x: Tensor) -> dict:
+    """Return attributes of a Resize of the image x: mostly nearest, and linear for two spatial axes."""
+    if len(x.shape) == 4 and s.chance(0.25):
+        place = s.pick(["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"])
+        return {"mode": "linear", "coordinate_transformation_mode": place}
+    place, rounding = s.pick(REPEATING)
+    return {"mode": "nearest", "coordinate_transformation_mode": place, "nearest_mode": rounding}
+
+
+def resized(s: Sketch, x: Tensor, attributes: dict, factors: list[int]) -> Tensor:
+    """Draw a Resize, with scales or with sizes, and return its tensor.
+
+    Args:
+        s: the sketch.
+        x: the image.
+        attributes: the attributes of the Resize.
+        factors: the factor of each axis.
+
+    Raises:
+        Misfit: ONNX Runtime has no such Resize, or rules do not know it in this opset.
+    """
+    if s.float != np.float32 or s.opset < 13:
+        raise Misfit
+    roi = s.constant(np.zeros(0, np.float32)) if s.chance(0.1) else None
+    if s.chance(0.2):
+        sizes = np.array(factors, np.int64) * x.shape
+        return s.op("Resize", x, roi, None, s.constant(sizes), bound=x.bound, **attributes)
+    return s.op("Resize", x, roi, s.constant(np.array(factors, np.float32)), bound=x.bound, **attributes)
+
+
+def upsampled(s: Sketch) -> None:
+    """Draw a Resize of an image, and then an operator that can run before it or on the small image."""
+    x = s.find(lambda t: t.dtype == s.float and 3 <= len(t.shape) <= 4 and 1 < t.shape[1] < 6 and max(t.shape) < 9,
+               lambda: image(s))  # fmt: skip
+    attributes, spatial = attributes_for(s, x), len(x.shape) - 2
+    factors = [1, 1, *([2] * spatial if s.chance(0.8) else [s.pick([1, 2, 3]) for _ in range(spatial)])]
+    y = resized(s, x, attributes, factors)
+    if s.chance(0.3):
+        others = [s.input([y.shape[0], s.pick([1, 2]), *y.shape[2:]]) for _ in range(s.pick([1, 1, 2]))]
+        y = concat(s, 1, *([y, *others] if s.chance(0.5) else [*others, y]))
+    match s.pick(["Conv"] * 3 + ["point"] * 3 + ["Relu", "LeakyRelu", "Sigmoid", "Clip", "norm"] + ["both"] * 3):
+        case "Conv":
+            same = {"pads": [1] * 2 * spatial} if s.chance(0.9) else {}
+            conv(s, y, [3] * spatial, s.chance(0.5), same)
+        case "point":
+            conv(s, y, [1] * spatial, s.chance(0.5), {} if s.chance(0.8) else {"strides": [2] * spatial})
+        case "norm":
+            batch_norm(s, y)
+        case "both" if y.shape[1] == x.shape[1]:
+            other = resized(s, s.like(x), attributes, factors)
+            commuted(s, s.pick(["Add", "Mul"]), y, other)
+        case "Relu" | "Clip" as kind:
+            one(s, kind, y)
+        case "LeakyRelu" | "Sigmoid" as kind:
+            s.op(kind, y, bound=max(1.0, y.bound))
+
+
+def cut_positions(s: Sketch) -> None:
+    """Draw a convolution, mostly 1×1, and a Slice of its result along one axis or two."""
+    x = image(s)
+    spatial = len(x.shape) - 2
+    y = conv(s, x, [1 if s.chance(0.85) else 2] * spatial, s.chance(0.5), {})
+    axes = [len(y.shape) - 1] if s.chance(0.85) else [1, len(y.shape) - 1]
+    starts, ends = [s.pick([0, 0, 1]) for _ in axes], [s.pick([2, 2, 3, -1]) for _ in axes]
+    s.op("Slice", y, late={k: np.array(v, np.int64) for k, v in (("starts", starts), ("ends", ends), ("axes", axes))})
+
+
+RESIZE_MOTIFS = {upsampled: 4, cut_positions: 1}  # motif → relative frequency
