@@ -1,6 +1,7 @@
 """Where each rule fires, and look-alikes at which it must refuse, with the reason it must give."""
 
 from tests.rules.algebra_cases import ALGEBRA
+from tests.rules.channels_cases import CHANNELS
 from tests.rules.dimensions_cases import DIMENSIONS
 from tests.rules.fused_cases import ATTENTION, DIGITS, EPSILON, FUSED
 from tests.rules.generated_cases import GENERATED
@@ -1333,6 +1334,7 @@ FUSION += [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *ALGEBRA, *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *DIMENSIONS, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT,
-    *MATMUL, *MEMORY, *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *RESIZES, *SHAPE_ARITHMETIC, *SLICES, *UPSAMPLING,
+    *ALGEBRA, *ATTENTION, *CHANNELS, *CONCAT, *CONVOLUTION, *DIMENSIONS, *ELEMENTWISE, *FUSED, *FUSION, *GENERATED,
+    *GROUPS, *LAYOUT, *MATMUL, *MEMORY, *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *RESIZES, *SHAPE_ARITHMETIC,
+    *SLICES, *UPSAMPLING,
 ]  # fmt: skip
