@@ -23,15 +23,18 @@ def attention(s: Sketch) -> None:
 def scores(s: Sketch, q: Tensor, k: Tensor) -> Tensor:
     """Draw Softmax(c q k + m) and return its tensor.
 
-    The scaling by c is a Mul, a Div, part of FusedMatMul, or missing; the mask m is mostly missing.
+    The scaling by c is a Mul, a Div, part of FusedMatMul, a Mul of q and one of k, or missing. The mask m is mostly
+    missing.
 
     Args:
         s: the sketch.
         q: queries [batch, heads, length, features].
         k: transposed keys [batch, heads, features, positions].
     """
-    form = s.pick(["Mul", "Mul", "Div", "Div", "inside", "none"])
+    form = s.pick(["Mul", "Mul", "Div", "Div", "inside", "roots", "none"])
     number = s.pick([0.5, 2.0, 1.5])
+    if form == "roots":
+        q, k = (s.op("Mul", x, scalar(s, x, number), bound=2 * x.bound) for x in (q, k))
     z = fused_matmul(s, q, k, number) if form == "inside" else matmul(s, q, k)
     if form in ("Mul", "Div"):
         z = s.op(form, z, scalar(s, z, number), bound=2 * z.bound)

@@ -160,6 +160,7 @@ def search_once(run: Run, method: str, out: Path, measure: bool) -> tuple[Search
     seconds = config.eval.measure_seconds if measure else 0.0
     outcome = run.spec.deliver(run.task, [candidate], run.path, config, measure_seconds=seconds)
     copy_with_receipt(outcome, out)
+    put_session(outcome, out)
     return answer, outcome
 
 

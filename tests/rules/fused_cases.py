@@ -168,7 +168,9 @@ FOUR = dict(q="2x3x4x8", k="2x3x8x5", v="2x3x5x8", i=-1)
 ATTENTION = [
     *(
         each
-        for name, scale in (("attention", {}), ("attention-scaled", dict(f=0.5)))
+        for name, scale in (
+            ("attention", {}), ("attention-scaled", dict(f=0.5)), ("attention-roots", dict(f=0.5, g=0.75))
+        )
         for each in (
             single(name, **HEADS, **scale),
             single(name, **HEADS | dict(b="2x3x8", c="2x3x6", t=[2, 3, 2, 4], u=[0, 0, 2, -1], o=[0, 0, -1], i=3),
@@ -180,6 +182,8 @@ ATTENTION = [
             single(name, "the softmax is not over the places", **HEADS | dict(i=2), **scale),
         )
     ),
+    single("attention-roots", "a factor has axes", **HEADS, f="=1", g=0.75),
+    single("attention-roots", "a factor has axes", **HEADS, f=0.5, g="=1x1"),
     single("attention-apart", **APART),
     single("attention-apart", **APART | dict(a="1x1x8", b="1x4x8", c="1x4x8"), opset=13),
     single("attention-apart", "the inputs are not batch, places", **APART | dict(b="2x2x4x4", c="2x2x4x4")),
