@@ -1,4 +1,4 @@
-"""Motifs around convolutions and pools in which channels are padded, sliced, gathered, scaled or concatenated."""
+"""Motifs on the channels of images: padded, sliced, gathered, scaled, concatenated, reduced or normalised."""
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from benchmarks.random_models.image_motifs import (
     pool_attributes,
 )
 from benchmarks.random_models.join_motifs import concat, split
-from benchmarks.random_models.motifs import commuted, one
-from benchmarks.random_models.sketch import Sketch, Tensor
+from benchmarks.random_models.motifs import calm, commuted, one, reduced, scalar
+from benchmarks.random_models.norm_motifs import EPSILONS, deviation
+from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 from benchmarks.random_models.window_motifs import chosen
 
 
@@ -125,7 +126,47 @@ def joined_parts(s: Sketch) -> None:
         conv(s, y, kernel, bias, attributes, s.pick([0, 8]) * attributes.get("group", 1))
 
 
+def reduced_channels(s: Sketch) -> None:
+    """Draw a reduction of an image, mostly over its channels, else over axes beside them."""
+    x = calm(s, image(s) if s.chance(0.5) else s.input((s.pick([1, 2]), s.pick([5, 6, 8]), 3, 4)), 4)
+    axes = s.pick([[1], [1], [1], [1], [-len(x.shape) + 1], [1, 2], [2, 3], [0, 1]])
+    if max(axes) == len(x.shape):
+        axes = [2]
+    count, keep = np.prod([x.shape[axis] for axis in axes]), {} if s.chance(0.5) else {"keepdims": s.pick([0, 1])}
+    match s.pick(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMax", "ReduceL2", "ReduceSumSquare"]):
+        case "ReduceL2" | "ReduceSumSquare" as kind:
+            bound = x.bound**2 * count
+            s.op(kind, x, late={"axes": np.array(axes)}, bound=bound**0.5 if kind == "ReduceL2" else bound, **keep)
+        case kind:
+            reduced(s, kind, x, axes, **keep)
+
+
+def channel_norm(s: Sketch) -> None:
+    """Draw a decomposed layer normalisation of the channels, (x − m) / σ · g + b, or a look-alike with other axes."""
+    x = calm(s, image(s), 8)
+    epsilon = s.pick(EPSILONS)
+    centred = s.op("Sub", x, reduced(s, "ReduceMean", x, [1 if s.chance(0.9) else 2], keepdims=1))
+    if s.chance(0.75):
+        square = s.op("Pow", centred, scalar(s, x, 2), bound=centred.bound**2)
+    else:
+        square = s.op("Mul", centred, centred)
+    sigma = deviation(s, square, 1 if s.chance(0.9) else 2, epsilon)
+    y = s.op("Div", centred, sigma, bound=centred.bound * epsilon**-0.5)
+    per_channel(s, per_channel(s, y, "Mul"), "Add")
+
+
+def grouped_norm(s: Sketch) -> None:
+    """Draw the operator GroupNormalization."""
+    x = image(s)
+    if s.opset < 21:
+        raise Misfit
+    groups = s.pick([g for g in (1, 2, 3, 4) if x.shape[1] % g == 0])
+    largest = 4 * (np.prod(x.shape[1:]) / groups) ** 0.5 + 2
+    scale, offset, epsilon = s.weight(x.shape[1:2]), s.weight(x.shape[1:2]), s.pick([0.5, 0.125])
+    s.op("GroupNormalization", x, scale, offset, num_groups=groups, epsilon=epsilon, bound=largest)
+
+
 CHANNEL_MOTIFS = {  # motif → relative frequency
     separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
-    gated: 1, joined_parts: 2,
+    gated: 1, joined_parts: 2, reduced_channels: 1.5, channel_norm: 1, grouped_norm: 0.5,
 }  # fmt: skip

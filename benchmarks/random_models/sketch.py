@@ -13,7 +13,7 @@ import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from rlflow.graph import contrib
-from rlflow.graph.opsets import MOVED
+from rlflow.graph.opsets import MOVED, for_inference
 
 OPSETS = (*range(9, 24), 17, 18, 20, 20, 21, 21, 23, 23, 23, 23, 23)  # opsets with more operators are drawn more often
 SIZES = (1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 6, 8)
@@ -294,6 +294,7 @@ class Sketch:
         data = {name: numpy_helper.from_array(array) for name, array in arrays.items() if array.dtype == np.int64}
         opsets = self.opsets([node])
         try:
+            node = for_inference(node)
             schema = defs.get_schema(node.op_type, opsets[-1].version, node.domain)
             result = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets, ir_version=8)
         except (shape_inference.InferenceError, onnx.checker.ValidationError, defs.SchemaError) as error:

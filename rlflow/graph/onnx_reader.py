@@ -31,7 +31,7 @@ from rlflow.graph.bodies import (
 )
 from rlflow.graph.ir import ABSENT, Body, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
-from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved_attributes
+from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, for_inference, moved_attributes
 from rlflow.graph.random_numbers import RANDOM_OPS, drawn_by, known_scalars
 from rlflow.graph.repairs import check_model, free_names
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
@@ -499,7 +499,7 @@ class _Reader:
         light.ir_version = max(self.proto.ir_version, 4)
         graph, source = light.graph, self.proto.graph
         graph.name = source.name
-        graph.node.extend(source.node)
+        graph.node.extend(map(for_inference, source.node))
         graph.output.extend(source.output if declared else map(_without_shape, source.output))
         names = {value.name for value in inputs}
         graph.input.extend(inputs)

@@ -35,6 +35,8 @@ MOVED: dict[str, Moved] = {
     "ReduceMean": _AXES_18,
     "ReduceMax": _AXES_18,
     "ReduceMin": _AXES_18,
+    "ReduceSumSquare": _AXES_18,
+    "ReduceL2": _AXES_18,
     "Clip": Moved(11, (("min", 1, np.float32), ("max", 2, np.float32))),
     "Pad": Moved(11, (("pads", 1, np.int64), ("value", 2, np.float32))),
     "Slice": Moved(10, (("starts", 1, np.int64), ("ends", 2, np.int64), ("axes", 3, np.int64))),
@@ -47,7 +49,7 @@ SINCE: dict[str, int] = {
     "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "Gemm": 7, "BatchNormalization": 9, "Reshape": 5,
     "Softmax": 13, "LogSoftmax": 13, "Dropout": 7, "Sum": 8, "Max": 8, "Min": 8, "Concat": 4, "MaxPool": 1,
     "Squeeze": 1, "AveragePool": 7, "Expand": 8, "LayerNormalization": 17, "Gelu": 20, "Pad": 2,
-    "RMSNormalization": 23, "Attention": 23, "Resize": 13,
+    "RMSNormalization": 23, "Attention": 23, "Resize": 13, "GroupNormalization": 21,
 }  # fmt: skip
 
 
@@ -64,6 +66,16 @@ def schema_version(op: str, domain: str, opset: int) -> int:
 def supported(op: str, domain: str, opset: int) -> bool:
     """Return True if rules may match or add an operator in a model that imports version `opset` of its domain."""
     return opset >= (SINCE.get(op, 1) if domain == "" else 1)
+
+
+def for_inference(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return a node with the same inputs and result types, for which ONNX infers these types.
+
+    ONNX infers none for GroupNormalization. InstanceNormalization stands for it.
+    """
+    if node.domain or node.op_type != "GroupNormalization":
+        return node
+    return onnx.helper.make_node("InstanceNormalization", node.input, node.output)
 
 
 @cache

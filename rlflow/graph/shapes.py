@@ -19,7 +19,7 @@ from rlflow.graph import symbolic
 from rlflow.graph.contents import CONTENT_LIMIT, content_array, contents
 from rlflow.graph.dims import Dim, Undecided, equal
 from rlflow.graph.ir import ABSENT, Constant, Graph, Node, Opaque, TensorType
-from rlflow.graph.opsets import moved_attributes, schema_version
+from rlflow.graph.opsets import for_inference, moved_attributes, schema_version
 from rlflow.graph.symbolic import ELEMENT_WISE
 
 
@@ -247,7 +247,8 @@ def _infer(op, domain, version, attributes, n_outputs, inputs, values) -> tuple[
     node.attribute.extend(attribute_proto(op, domain, version, name, value) for name, value in attributes)
     types = {n: type_proto(t) for n, t in zip(names, inputs, strict=False) if n}
     data = {f"i{k}": numpy_helper.from_array(np.array(v, np.dtype(d)).reshape(s)) for k, v, d, s in values}
-    schema = defs.get_schema(op, version, domain)
+    node = for_inference(node)
+    schema = defs.get_schema(node.op_type, version, domain)
     result = shape_inference.infer_node_outputs(
         schema, node, types, data, opset_imports=[helper.make_opsetid(domain, version)], ir_version=10
     )

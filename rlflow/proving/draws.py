@@ -24,6 +24,7 @@ TYPES = (
 # Operators with one number per spatial axis in attributes such as `strides`: equal `**a` mean equal ranks.
 SAME_RANK = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool")
 VARIADIC = ("Concat", "Sum", "Max", "Min")
+REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2")
 ANY = tuple(range(MAX_RANK + 1))  # ranks of an input that may have any rank
 SOME = ANY[1:]  # ranks of an input with at least one axis
 SPATIAL = (3, 4)  # ranks of an image or kernel: one or two spatial axes
@@ -34,6 +35,7 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
     ("ConvTranspose", 0): SPATIAL, ("ConvTranspose", 1): SPATIAL, ("ConvTranspose", 2): (1,),
     ("AveragePool", 0): SPATIAL, ("GlobalAveragePool", 0): SPATIAL, ("GlobalMaxPool", 0): SPATIAL,
     ("BatchNormalization", 0): SOME, **{("BatchNormalization", k): (1,) for k in range(1, 5)},
+    **{("GroupNormalization", slot): ranks for slot, ranks in enumerate((SPATIAL, (1,), (1,)))},
     ("MatMul", 0): SOME, ("MatMul", 1): SOME, ("FusedMatMul", 0): SOME, ("FusedMatMul", 1): SOME,
     **{(op, slot): ranks for op in ("Gemm", "FusedGemm") for slot, ranks in enumerate(((2,), (2,), (0, 1, 2)))},
     **{(op, 0): SOME for op in (
@@ -55,7 +57,7 @@ LISTS: dict[tuple[str, int], str] = {
     ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
     ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps",
     ("Gather", 1): "indices", ("Where", 0): "flags",
-    **{(op, 1): "axes" for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
+    **{(op, 1): "axes" for op in REDUCTIONS},
 }  # fmt: skip
 # The values of a list of kind "flags": one to three numbers 0 or 1.
 FLAGS = tuple(flags for count in (1, 2, 3) for flags in itertools.product((0, 1), repeat=count))
@@ -78,6 +80,7 @@ REST: dict[str, dict[str, tuple]] = {
     "FusedGemm": GEMM | ACTIVATION,
     "FusedMatMul": {"alpha": ("real", 1.0), "transA": ("pick", (0, 1)), "transB": ("pick", (0, 1))},
     "BatchNormalization": {"epsilon": ("real", 1e-5)},
+    "GroupNormalization": {"num_groups": ("size", None), "epsilon": ("real", 1e-5)},
     "LayerNormalization": {"axis": ("axis", -1), "epsilon": ("real", 1e-5)},
     "RMSNormalization": {"axis": ("axis", -1), "epsilon": ("real", 1e-5)},
     "SkipLayerNormalization": {"epsilon": ("real", 1e-12)},
@@ -100,8 +103,7 @@ REST: dict[str, dict[str, tuple]] = {
     "Cast": {"to": ("pick", TYPES)},
     "SpaceToDepth": {"blocksize": ("size", None)},
     "DepthToSpace": {"blocksize": ("size", None), "mode": ("pick", (b"DCR", b"CRD"))},
-    **{op: {"keepdims": ("pick", (1, 0)), "noop_with_empty_axes": ("pick", (0, 1))}
-       for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
+    **{op: {"keepdims": ("pick", (1, 0)), "noop_with_empty_axes": ("pick", (0, 1))} for op in REDUCTIONS},
 }  # fmt: skip
 
 

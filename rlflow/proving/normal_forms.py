@@ -88,7 +88,26 @@ class NormalForms(Reshapes):
                     return self.number(root)
         if name == "exp":
             return self.exponential(arguments[0])
+        if name == "log":
+            return self.logarithm(arguments[0])
         return Poly(self, (Term(Fraction(1), (), (Applied(name, tuple(arguments)),)),))
+
+    def logarithm(self, p: Poly) -> Poly:
+        """Return log(p), with log(exp(a)·b) = a + log(b) and log(b/a) = log(b) - log(a) for a positive a.
+
+        The factors `exp(a)` and `1/a` may stand before a sum over indices.
+        """
+        result, term = self.number(0), p.terms[0] if len(p.terms) == 1 else None
+        for factor in term.factors if term is not None else ():
+            known = isinstance(factor, Applied) and factor.name in ("exp", "inverse") and self.positive_atom(factor)
+            if known and not any(atom_mentions(factor, v) for v, _ in term.bound):
+                inner = factor.arguments[0]
+                result = result + (inner if factor.name == "exp" else -self.logarithm(inner))
+                term = term._replace(factors=tuple(f for f in term.factors if f is not factor))
+        rest = p if term is None else Poly(self, (term,))
+        if rest.number == 1:
+            return result
+        return result + Poly(self, (Term(Fraction(1), (), (Applied("log", (rest,)),)),))
 
     def exponential(self, p: Poly) -> Poly:
         """Return exp(p), with exp(a + b) = exp(a)·exp(b) and exp(-a) = 1/exp(a)."""
@@ -313,8 +332,22 @@ class NormalForms(Reshapes):
             case Applied(name, arguments):
                 return Applied(name, tuple(map(self.minimal, arguments)))
             case Greatest(bound, claim, body):
-                return Greatest(bound, claim, self.minimal(body))
+                return self.minimal_greatest(bound, claim, self.minimal(body))
         return atom
+
+    def minimal_greatest(self, bound: tuple, claim, body: Poly) -> Greatest:
+        """Return a maximum with its indices standardised like those of a sum, if it is over one product and no claim.
+
+        Args:
+          bound: (index, size) pairs.
+          claim: the z3 claim that an index must satisfy to count.
+          body: the number.
+        """
+        one, claim = body.terms[0] if len(body.terms) == 1 else None, z3.simplify(claim)
+        if one is None or one.bound or not z3.is_true(claim) or any(isinstance(f, Inside) for f in one.factors):
+            return Greatest(bound, claim, body)
+        made = regrouped(self, one._replace(bound=bound))
+        return Greatest(made.bound, claim, Poly(self, (made._replace(bound=()),)))
 
     # -- equality --
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from rlflow.proving.layout import axis_of, distinct_axes, transpose
+from rlflow.proving.layout import axis_of, distinct_axes, renamed, transpose
 from rlflow.proving.tensors import Attributes, Tensor, broadcast_shape, pointwise, read, require_not_enlarging
 
 
@@ -100,6 +100,11 @@ def mean(m, sizes, body):
     return m.quotient(m.total(sizes, body), m.number(prod(sizes)))
 
 
+def total_of_squares(m, sizes, body):
+    """Return the sum of `body(k)` · `body(k)` over all indices k below the sizes."""
+    return m.total(sizes, lambda k: body(k) * body(k))
+
+
 def integer_mean(m, sizes, body):
     """Return the mean of integers `body(k)`, rounded towards 0 as in ONNX Runtime."""
     return m.apply("integer quotient", m.total(sizes, body), m.number(prod(sizes)))
@@ -149,7 +154,7 @@ def batch_normalization(m, a, x, scale, offset, mu, variance):
     return Tensor(x.shape, at, x.dtype)
 
 
-def normalized(m, a, x, centre: Callable) -> Tensor:
+def normalized(m, a, x, centre: Callable, axis: int = -1) -> Tensor:
     """Return (x - c) / √(mean of (x - c)² + epsilon), where c and the mean are taken over the axes from `axis` on.
 
     Args:
@@ -157,8 +162,9 @@ def normalized(m, a, x, centre: Callable) -> Tensor:
       a: the attributes `axis` and `epsilon`.
       x: the tensor.
       centre: `centre(m, sizes, element)` returns c from the sizes and elements along these axes.
+      axis: the first of these axes if there is no attribute `axis`.
     """
-    axis = axis_of(m, a("axis", -1), x.rank)
+    axis = axis_of(m, a("axis", axis), x.rank)
     sizes = x.shape[axis:]
 
     def at(i):
@@ -186,6 +192,29 @@ def layer_normalization(m, a, x, scale, offset=None):
 
 def rms_normalization(m, a, x, scale):
     return scaled(m, normalized(m, a, x, lambda m, sizes, body: m.number(0)), scale)
+
+
+def instance_normalization(m, a, x, scale, offset):
+    """Define InstanceNormalization: normalise each channel of each image, then scale it."""
+    m.require(x.rank > 2)
+    return per_channel(m, normalized(m, a, x, mean, 2), scale, offset)
+
+
+def group_normalization(m, a, x, scale, offset):
+    """Define GroupNormalization: normalise the channels of each group together, then scale each channel."""
+    m.require(x.rank > 2)
+    groups = a("num_groups")
+    m.require(x.shape[1] == (x.shape[1] // groups) * groups)
+    apart = renamed(m, x, (x.shape[0], groups, x.shape[1] // groups * prod(x.shape[2:])))
+    return per_channel(m, renamed(m, normalized(m, a, apart, mean, 2), x.shape), scale, offset)
+
+
+def per_channel(m, normal: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+    """Return normal · scale + offset, where scale and offset have one number per entry of axis 1."""
+    for t in (scale, offset):
+        m.require(t.rank == 1)
+        m.require(t.shape[0] == normal.shape[1])
+    return Tensor(normal.shape, lambda i: normal.at(i) * scale.at(i[1:2]) + offset.at(i[1:2]), normal.dtype)
 
 
 @dataclass(frozen=True)

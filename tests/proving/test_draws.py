@@ -17,6 +17,7 @@ RULES = {rule.name: rule for rule in load_rules(families())}
 NOT_DRAWN = {
     ("Conv", "kernel_shape"), ("ConvTranspose", "kernel_shape"), ("FusedConv", "kernel_shape"), ("Cast", "saturate"),
     ("Cast", "round_mode"), ("LayerNormalization", "stash_type"), ("RMSNormalization", "stash_type"),
+    ("GroupNormalization", "stash_type"),
     ("MaxPool", "storage_order"),
     ("BatchNormalization", "momentum"), ("BatchNormalization", "training_mode"), ("Split", "num_outputs"),
     ("FusedConv", "activation_params"), ("FusedGemm", "activation_alpha"), ("FusedGemm", "activation_beta"),

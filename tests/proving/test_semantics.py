@@ -110,7 +110,7 @@ def agrees(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> bool:
 UNARY = ("Identity", "Relu", "Neg", "Abs", "Exp", "Erf", "Tanh", "Sigmoid", "HardSwish", "Dropout")
 POSITIVE = ("Sqrt", "Log", "Reciprocal")
 BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum")
-REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
+REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2")
 
 
 def cases():
@@ -228,6 +228,10 @@ def sums():
     for shape in ((2, 3), (2, 3, 2), (1, 3, 2, 2)):
         statistics = [numbers(3), numbers(3) + 1, numbers(3), numbers(3, positive=True)]
         yield "BatchNormalization", [numbers(*shape), *statistics], {"epsilon": 0.25}
+    for shape, groups in (((2, 3, 4), 3), ((2, 4, 3), 2), ((1, 4, 2, 3), 2)):
+        arrays = [numbers(*shape), numbers(shape[1]), numbers(shape[1]) + 1]
+        yield "InstanceNormalization", arrays, {"epsilon": 0.25}
+        yield "GroupNormalization", arrays, {"epsilon": 0.25, "num_groups": groups}
     for axis in (-1, 1, 2):
         shape = (2, 3, 4)[axis:]
         yield (

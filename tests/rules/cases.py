@@ -1,5 +1,6 @@
 """Where each rule fires, and look-alikes at which it must refuse, with the reason it must give."""
 
+from tests.rules.channels_cases import CHANNELS
 from tests.rules.fused_cases import ATTENTION, DIGITS, EPSILON, FUSED
 from tests.rules.generated_cases import GENERATED
 from tests.rules.instances import Case, case
@@ -1330,6 +1331,6 @@ FUSION += [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *MEMORY,
-    *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
+    *ATTENTION, *CHANNELS, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL,
+    *MEMORY, *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
 ]  # fmt: skip

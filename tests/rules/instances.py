@@ -24,7 +24,7 @@ from rlflow.graph import contrib
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import session
 from rlflow.graph.onnx_writer import to_model
-from rlflow.graph.opsets import moved_attributes
+from rlflow.graph.opsets import for_inference, moved_attributes
 from rlflow.graph.shapes import attribute_proto
 from rlflow.rules.apply import apply
 from rlflow.rules.locations import explain
@@ -221,9 +221,11 @@ class _Instance:
         domains = {"": case.opset} | {node.domain: contrib.VERSION for node in self.nodes.values() if node.domain}
         imports = [helper.make_opsetid(*pair) for pair in domains.items()]
         nodes = [*self.arithmetic, *self.nodes.values()]
-        graph = helper.make_graph(nodes, "case", self.inputs, declared, self.weights)
+        graph = helper.make_graph(list(map(for_inference, nodes)), "case", self.inputs, declared, self.weights)
         model = helper.make_model(graph, opset_imports=imports, ir_version=8)
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        del inferred.graph.node[:]
+        inferred.graph.node.extend(nodes)
         del inferred.graph.value_info[:]
         open_ones = [k for k, v in enumerate(inferred.graph.output) if not v.type.tensor_type.HasField("shape")]
         for k in open_ones:  # the checker asks for a shape

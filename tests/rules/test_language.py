@@ -53,7 +53,7 @@ def test_two_rules_of_one_name_are_refused(tmp_path):
 
 
 def test_an_unknown_family_or_rule_is_refused():
-    with pytest.raises(RLFlowError, match="unknown rule family 'convulsion'; known: attention, concat, convolution"):
+    with pytest.raises(RLFlowError, match="unknown rule family 'convulsion'; known: attention, channels, concat"):
         load_rules(["convulsion"])
     with pytest.raises(RLFlowError, match="no rule is named 'relu-rule'"):
         load_rules().index("relu-rule")
