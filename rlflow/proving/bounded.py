@@ -20,6 +20,7 @@ from typing import NamedTuple
 from rlflow.common.errors import first_line
 from rlflow.proving.cases import Case
 from rlflow.proving.decisions import Fork, NotApplicable, Picks, Undefined, Unprovable
+from rlflow.proving.draws import MAX_RANK, demanded
 from rlflow.proving.formal import GRID, Formal, Formula
 from rlflow.proving.numbers import CHECKED, Invalid, Numeric, evaluate
 from rlflow.proving.tensors import Tensor
@@ -294,7 +295,7 @@ class World(Picks, Formal):
 
     def pick(self, key: str, options: tuple):
         if isinstance(key, str) and key.startswith(("rank of ", "length of ")):
-            options = tuple(k for k in options if k <= self.bound.rank)
+            options = tuple(k for k in options if k <= self.bound.rank or k > MAX_RANK)  # conditions ask for more
         if isinstance(key, str) and key.startswith("how many "):
             options = tuple(k for k in options if k <= self.bound.count)
         return super().pick(key, options)
@@ -561,6 +562,7 @@ def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WOR
     if not any(bound.pad for bound in covered):
         raise TimeoutError if left < 0 else Unprovable("no case fires")
     words = [str(b) for b in covered if not any(b != other and other.includes(b) for other in covered)]
+    words += [f"rank {rank} where a condition asks for it" for rank in demanded(rule)]
     if any(has_values(key) for key in shown):
         words.append(f"numbers that conditions compare: {', '.join(map(str, GRID))}")
     return "; ".join(words), len(shown)

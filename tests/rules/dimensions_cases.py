@@ -65,6 +65,15 @@ DIMENSIONS = [
         window("conv-of-slices", "the convolution strides or dilates", x="1x2x5x4x4", w="=3x2x3x3x3", a=a)
         for a in (dict(strides=[2, 1, 1]), dict(dilations=[2, 1, 1]))
     ),
+    window("conv-of-stacks", x="2x2x4x3x5", w="=3x2x2x3x2", b=["=3"], p=(1, 0, 1) * 2),
+    window("conv-of-stacks", x="1x3x5x4x4", w="=4x3x5x1x2", opset=11),
+    window("conv-of-stacks", "the paddings at both ends differ", x="1x2x4x4x4", w="=3x2x2x3x3", p=(1, 1, 1, 0, 1, 1)),
+    window("conv-of-stacks", "the kernel has one depth", x="1x2x4x4x4", w="=3x2x1x3x3"),
+    window("conv-of-stacks", "the kernel has one depth", x="1x2x4x4x4", w="=3x2x3x1x1"),
+    *(
+        window("conv-of-stacks", "the convolution strides or dilates", x="1x2x5x4x4", w="=3x2x3x3x3", a=a)
+        for a in (dict(strides=[2, 1, 1]), dict(dilations=[2, 1, 1]))
+    ),
     window("conv-of-frames", x="2x2x4x3x5", w="=3x2x1x3x2", b=["=3"], p=(0, 1, 0, 0, 0, 1), s=(1, 2, 1)),
     window("conv-of-frames", x="nx4x3x5x4", w="=4x4x1x1x2", opset=11),
     window("conv-of-frames", "the kernel has several depths", x="1x2x4x4x4", w="=3x2x2x3x3"),
@@ -79,7 +88,12 @@ DIMENSIONS = [
     window("conv-of-depths", "rows or columns are", x="1x2x4x4x4", w="=3x2x3x1x1", p=ONES),
     *(
         each
-        for name, kernel in (("conv-of-slices", "3x3x3"), ("conv-of-frames", "1x3x3"), ("conv-of-depths", "3x1x1"))
+        for name, kernel in (
+            ("conv-of-slices", "3x3x3"),
+            ("conv-of-stacks", "2x3x3"),
+            ("conv-of-frames", "1x3x3"),
+            ("conv-of-depths", "3x1x1"),
+        )
         for each in (
             window(name, "not a convolution over three axes", x="1x2x5x5", w="=3x2x3x3"),
             window(name, "not a convolution over three axes", x="1x2x4x4x4", w=f"3x2x{kernel}"),
