@@ -98,6 +98,7 @@ EQUATIONS = (  # equations and the shapes of their operands
     ("bhid,bhjd->bhij", (1, 2, 3, 4), (1, 2, 5, 4)), ("bsnh,btnh->bnst", (1, 3, 2, 4), (1, 5, 2, 4)),
     ("bnst,btnh->bsnh", (1, 2, 3, 5), (1, 5, 2, 4)),
     ("nchw,dc->ndhw", (1, 3, 2, 2), (2, 3)), ("nchw,c->nchw", (2, 3, 2, 2), (3,)), ("i,j->ij", (3,), (4,)),
+    ("bsd,dnh->bsnh", (1, 2, 3), (3, 2, 2)),
     ("ij,ij->i", (2, 3), (2, 3)), ("bij,bj->bi", (2, 3, 4), (2, 4)), ("ij,kj", (2, 3), (4, 3)),
 )  # fmt: skip
 

@@ -84,6 +84,7 @@ def equations() -> Iterator[bytes]:
     # scores and values of attention; channels that are mixed or scaled
     usual = "aecd->acbe aecd->aceb abed->abce abde->abce adbe->acbe aebd->acbe eb->aecd b->abcd"
     yield from (f"abcd,{rest}".encode() for rest in usual.split())
+    yield from (b"abc,cde->abde", b"abc,cde->adbe", b"abc,dec->abde")  # features that become heads
 
 
 MAX_LABELS = 3  # in an operand or in the result

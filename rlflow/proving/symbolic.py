@@ -96,8 +96,8 @@ class Symbols(NormalForms):
     def sum(self, size, body: Callable) -> Poly:
         """Return the sum of `body(k)` for 0 ≤ k < size.
 
-        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums. A sum
-        over rows of which some are zero is split into a sum over these and a sum over the others.
+        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums. If
+        some rows of a tensor are zero, a sum over its rows is split into a sum over these and one over the others.
         """
         if isinstance(size, int) and size <= WRITTEN_OUT:
             return functools.reduce(operator.add, map(body, range(size)), self.number(0))
