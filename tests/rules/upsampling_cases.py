@@ -11,6 +11,8 @@ LINEAR = dict(mode="linear", coordinate_transformation_mode="align_corners")
 REPEATED_POINT = dict(x="1x2x3x4", s=[1.0, 1.0, 2.0, 3.0], w="=3x2x1x1", b=["=3"], a={})
 POINT = REPEATED_POINT | dict(r=dict(coordinate_transformation_mode="align_corners"))
 JOINED = dict(x="1x2x2x2", l=["1x1x4x4"], m=["1x3x4x4"], w="=3x6x3x3", b=["=3"], p=PADS)
+JOINED_POINT = JOINED | dict(s=TWICE, w="=3x6x1x1", a={}, r=dict(nearest_mode="floor"))
+del JOINED_POINT["p"]
 CUT = dict(x="2x2x3x4", w="=3x2x1x1", b=["=3"], a={}, s=[1], e=[3], t=[3])
 NORM = dict(g="3", b="3", m="3", v="+3", a=dict(epsilon=0.5))
 
@@ -28,6 +30,19 @@ UPSAMPLING = [
     case("conv-of-joined-repeated", "not a 3×3 kernel", **JOINED | dict(w="=3x6x1x1", p=(0, 0, 0, 0))),
     case("conv-of-joined-repeated", "not a 3×3 kernel", **JOINED | dict(p=(0, 1, 0, 1))),
     case("conv-of-joined-repeated", "the Resize is joined with nothing", **JOINED | dict(l=[], m=[], w="=3x2x3x3")),
+    single("conv-of-joined-resized", **JOINED_POINT),
+    single("conv-of-joined-resized", **JOINED_POINT | dict(x="nx2x2x2", l=[], m=["nx4x4x4"], r={}), opset=13),
+    case("conv-of-joined-resized", "the kernel is not 1×1", **JOINED_POINT | dict(w="=3x6x2x1")),
+    case("conv-of-joined-resized", "the kernel is not 1×1", **JOINED_POINT | dict(w="3x6x1x1")),
+    *(case("conv-of-joined-resized", "the convolution strides, pads or", **JOINED_POINT | dict(a=a, w=w))
+      for w, a in (
+          ("=3x6x1x1", dict(strides=[2, 1])), ("=3x6x1x1", dict(pads=[0, 0, 1, 0])), ("=3x2x1x1", dict(group=3)),
+      )),
+    case("conv-of-joined-resized", "the batch or the channels",
+        **JOINED_POINT | dict(x="1x1x2x2", s=[1.0, 2.0, 2.0, 2.0])),
+    *(case("conv-of-joined-resized", "a filter", **JOINED_POINT | dict(r=r))
+      for r in (dict(antialias=1), dict(axes=[0, 1, 2, 3]))),
+    case("conv-of-joined-resized", "the Resize is joined", **JOINED_POINT | dict(l=[], m=[], w="=3x2x1x1")),
     single("conv-of-resized", **POINT),
     single("conv-of-resized", **POINT | dict(x="nx2xhxw", b=[], r={})),
     *(case("conv-of-resized", "a filter", **POINT | dict(r=r)) for r in (dict(antialias=1), dict(axes=[0, 1, 2, 3]))),
