@@ -14,13 +14,33 @@ REPEATING = [("asymmetric", "floor")] * 8 + [
 ]  # fmt: skip
 
 
-def attributes_for(s: Sketch, x: Tensor) -> dict:
-    """Return attributes of a Resize of the image x: mostly nearest, and linear for two spatial axes."""
-    if len(x.shape) == 4 and s.chance(0.25):
+def attributes_for(s: Sketch, x: Tensor, linear: float) -> dict:
+    """Return attributes of a Resize of the image x.
+
+    Args:
+        s: the sketch.
+        x: the image.
+        linear: the probability of the mode linear, for an image with two spatial axes.
+    """
+    if len(x.shape) == 4 and s.chance(linear):
         place = s.pick(["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"])
         return {"mode": "linear", "coordinate_transformation_mode": place}
     place, rounding = s.pick(REPEATING)
     return {"mode": "nearest", "coordinate_transformation_mode": place, "nearest_mode": rounding}
+
+
+def small_image(s: Sketch) -> Tensor:
+    """Return an image with one or two spatial axes whose enlargement is still small."""
+    sizes = [s.pick([1, 1, 2]), *(s.pick([2, 3, 4]) for _ in range(s.pick([2, 3, 3, 3])))]
+    return s.find(
+        lambda t: t.dtype == s.float and 3 <= len(t.shape) <= 4 and 0 < min(t.shape) <= max(t.shape) < 9,
+        lambda: s.input(sizes),
+    )
+
+
+def factors_for(s: Sketch, x: Tensor) -> list[int]:
+    spatial = len(x.shape) - 2
+    return [1, 1, *([2] * spatial if s.chance(0.8) else [s.pick([1, 2, 3]) for _ in range(spatial)])]
 
 
 def resized(s: Sketch, x: Tensor, attributes: dict, factors: list[int]) -> Tensor:
@@ -44,30 +64,31 @@ def resized(s: Sketch, x: Tensor, attributes: dict, factors: list[int]) -> Tenso
     return s.op("Resize", x, roi, s.constant(np.array(factors, np.float32)), bound=x.bound, **attributes)
 
 
-def upsampled(s: Sketch) -> None:
-    """Draw a Resize of an image, and then an operator that can run before it or on the small image."""
-    x = s.find(lambda t: t.dtype == s.float and 3 <= len(t.shape) <= 4 and 1 < t.shape[1] < 6 and max(t.shape) < 9,
-               lambda: image(s))  # fmt: skip
-    attributes, spatial = attributes_for(s, x), len(x.shape) - 2
-    factors = [1, 1, *([2] * spatial if s.chance(0.8) else [s.pick([1, 2, 3]) for _ in range(spatial)])]
-    y = resized(s, x, attributes, factors)
-    if s.chance(0.3):
+def resized_conv(s: Sketch) -> None:
+    """Draw a Resize of an image, perhaps a Concat with other images, and a convolution of the result."""
+    x = small_image(s)
+    spatial, size = len(x.shape) - 2, s.pick([1, 3])
+    y = resized(s, x, attributes_for(s, x, 0.6 if size == 1 else 0.1), factors_for(s, x))
+    if s.chance(0.4):
         others = [s.input([y.shape[0], s.pick([1, 2]), *y.shape[2:]]) for _ in range(s.pick([1, 1, 2]))]
         y = concat(s, 1, *([y, *others] if s.chance(0.5) else [*others, y]))
-    match s.pick(["Conv"] * 3 + ["point"] * 3 + ["Relu", "LeakyRelu", "Sigmoid", "Clip", "norm"] + ["both"] * 3):
-        case "Conv":
-            same = {"pads": [1] * 2 * spatial} if s.chance(0.9) else {}
-            conv(s, y, [3] * spatial, s.chance(0.5), same)
-        case "point":
-            conv(s, y, [1] * spatial, s.chance(0.5), {} if s.chance(0.8) else {"strides": [2] * spatial})
+    attributes = {"pads": [size // 2] * 2 * spatial} if s.chance(0.9) else {"strides": [2] * spatial}
+    conv(s, y, [size] * spatial, s.chance(0.5), attributes)
+
+
+def resized_elements(s: Sketch) -> None:
+    """Draw a Resize of an image and an activation or normalisation, or a sum or product of two of them."""
+    x = small_image(s)
+    attributes, factors = attributes_for(s, x, 0.1), factors_for(s, x)
+    y = resized(s, x, attributes, factors)
+    match s.pick(["Relu", "LeakyRelu", "Sigmoid", "Clip", "norm", "both", "both"]):
         case "norm":
             batch_norm(s, y)
-        case "both" if y.shape[1] == x.shape[1]:
-            other = resized(s, s.like(x), attributes, factors)
-            commuted(s, s.pick(["Add", "Mul"]), y, other)
+        case "both":
+            commuted(s, s.pick(["Add", "Mul"]), y, resized(s, s.like(x), attributes, factors))
         case "Relu" | "Clip" as kind:
             one(s, kind, y)
-        case "LeakyRelu" | "Sigmoid" as kind:
+        case kind:
             s.op(kind, y, bound=max(1.0, y.bound))
 
 
@@ -81,4 +102,4 @@ def cut_positions(s: Sketch) -> None:
     s.op("Slice", y, late={k: np.array(v, np.int64) for k, v in (("starts", starts), ("ends", ends), ("axes", axes))})
 
 
-RESIZE_MOTIFS = {upsampled: 4, cut_positions: 1}  # motif → relative frequency
+RESIZE_MOTIFS = {resized_conv: 3, resized_elements: 1, cut_positions: 1}  # motif → relative frequency

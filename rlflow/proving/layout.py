@@ -129,7 +129,6 @@ def resize(m, a, x, roi=None, scales=None, s=None):
     rounding = a("nearest_mode", b"round_prefer_floor") if mode == b"nearest" else None
     if (place, rounding) in REPEATING:
         return Tensor(shape, lambda i: x.at(tuple(k // factor for k, factor in zip(i, factors, strict=True))), x.dtype)
-    keeps = [bool(factor == 1) for factor in factors]
 
     def at(i, done=()):
         """Return the element at an index; `done` holds the positions in x along the first axes."""
@@ -137,11 +136,12 @@ def resize(m, a, x, roi=None, scales=None, s=None):
         if axis == x.rank:
             return x.at(done)
         k, size, factor = i[axis], x.shape[axis], factors[axis]
-        if keeps[axis]:
-            return at(i, (*done, k))
         if mode == b"nearest":
-            return at(i, (*done, m.nearest(place, rounding, k, size, factor)))
+            return at(i, (*done, m.choose(factor == 1, k, m.nearest(place, rounding, k, size, factor))))
         low, high, weight = m.between(place, k, size, factor)
+        low, high = (m.choose(factor == 1, k, position) for position in (low, high))
+        if low is high:
+            return at(i, (*done, low))
         return at(i, (*done, low)) * (m.number(1) - weight) + at(i, (*done, high)) * weight
 
     return Tensor(shape, at, x.dtype)

@@ -144,23 +144,29 @@ def factors(tensor: Tensor) -> tuple[int, ...]:
     """Return the content of the `scales` of a Resize, a constant list of whole numbers, as integers.
 
     Raises:
-      Unknown: the tensor is not a short constant list, or a number is not whole.
+      Unknown: the tensor is not a constant, or `holds_factors` is False.
     """
     constant = tensor.graph.constants.get(tensor.id)
-    if constant is None or not may_be_factors(constant.type):
+    if constant is None:
         raise Unknown("the scales are not known in advance")
-    content = constant.load().tolist()
-    if any(number != int(number) for number in content):
+    if not holds_factors(constant):
         raise Unknown("a scale is not a whole number")
-    return tuple(map(int, content))
+    return tuple(map(int, constant.load().tolist()))
 
 
-def may_be_factors(kind: TensorType) -> bool:
-    """Return True if `factors` may read a constant of this type: a list of at most MAX_FACTORS numbers."""
-    return len(kind.shape) == 1 and kind.size <= MAX_FACTORS
+def holds_factors(constant: Constant) -> bool:
+    """Return True for a float32 list of at most MAX_FACTORS whole numbers from 1; the result is cached."""
+    kind = constant.type
+    if kind.dtype != FLOATS[0] or len(kind.shape) != 1 or not 0 < kind.size <= MAX_FACTORS:
+        return False
+    if constant.digest not in _FACTORS:
+        content = constant.load()
+        _FACTORS[constant.digest] = bool(((content >= 1) & (content < 2**20) & (content == np.floor(content))).all())
+    return _FACTORS[constant.digest]
 
 
 MAX_FACTORS = 5  # axes of the largest image that ONNX Runtime resizes
+_FACTORS: dict[str, bool] = {}  # digest of a short list → True if `factors` may read the list
 
 
 def broadcasts(small: Tensor, large: Tensor) -> bool:

@@ -10,13 +10,13 @@ from itertools import count
 
 from rlflow.graph.ir import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.shapes import steers
-from rlflow.rules.expressions import FLOATS, may_be_factors
+from rlflow.rules.expressions import FLOATS, holds_factors
 
 
 def content_of_constant(constant: Constant) -> str | bool:
-    """Return the digest of a constant whose content a rule may read (a shape, flags, a single number), else True."""
+    """Return the digest of a constant whose content a rule may read (sizes, flags, factors, one number), else True."""
     kind = constant.type
-    if kind.size == 1 or may_be_factors(kind) or (steers(kind) and kind.dtype not in FLOATS):
+    if kind.size == 1 or holds_factors(constant) or (steers(kind) and kind.dtype not in FLOATS):
         return constant.digest
     return True
 

@@ -28,6 +28,9 @@ NOT_DRAWN = {
         "left_window_size", "right_window_size",
     )),
     ("SpaceToDepth", "mode"),
+    *(("Resize", name) for name in (
+        "axes", "antialias", "keep_aspect_ratio_policy", "exclude_outside", "cubic_coeff_a", "extrapolation_value",
+    )),
 }  # fmt: skip
 
 

@@ -96,3 +96,29 @@ def test_a_constant_that_only_the_replaced_operator_read_stays_where_others_read
     rewritten = apply(graph, RULES[xfer_id], MatchTable(RULES, graph).location(xfer_id, 0))
     onnx.checker.check_model(to_model(rewritten))
     assert [constant.load().tolist() for constant in rewritten.constants.values()] == [[2.0, 3.0, 4.0]]
+
+
+@pytest.mark.parametrize("steps", [
+    "twice = Mul(sides, two)",
+    "real = Cast<to=1>(sides) product = Mul(real, factor) floor = Floor(product) twice = Cast<to=7>(floor)",
+])  # fmt: skip
+def test_computed_sizes_of_a_resize_become_scales_and_the_small_image_is_convolved(steps):
+    text = f"""<ir_version: 9, opset_import: ["": 18]> g (float[n, 2, h, w] x) => (float[n, 3, p, q] y)
+        <int64[1] zero = {{0}}, int64[1] end = {{4}}, int64[1] middle = {{2}}, int64[2] two = {{2, 2}},
+         float factor = {{2.0}}> {{
+            sizes = Shape(x) sides = Slice(sizes, middle, end) others = Slice(sizes, zero, middle)
+            {steps} wanted = Concat<axis=0>(others, twice)
+            large = Resize<mode="nearest", coordinate_transformation_mode="half_pixel">(x, , , wanted)
+            y = Conv<pads=[1, 1, 1, 1]>(large, k)
+        }}"""
+    model = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    model.graph.initializer.append(numpy_helper.from_array(random.standard_normal((3, 2, 3, 3), np.float32), "k"))
+    graph, _ = prepared(load_graph(model), RULES)
+    assert [graph.nodes[n].op for n in graph.order] == ["Resize", "Conv"]
+    (match,), _ = explain(graph, RULES, "conv-of-repeated")
+    rewritten = to_model(apply(graph, RULES[match.xfer_id], match))
+    for sizes in ((1, 2, 3, 4), (2, 2, 1, 1)):
+        x = random.standard_normal(sizes, np.float32)
+        wanted, result = (ReferenceEvaluator(m).run(None, {"x": x})[0] for m in (model, rewritten))
+        np.testing.assert_allclose(result, wanted, atol=1e-5)

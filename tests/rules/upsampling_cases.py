@@ -2,13 +2,14 @@
 
 from functools import partial
 
-from tests.rules.instances import case
+from tests.rules.instances import Known, case
 
 # ONNX's reference implementation resizes in float32's precision at most where it interpolates.
 single = partial(case, dtype="float32")
 PADS, TWICE = (1, 1, 1, 1), [1.0, 1.0, 2.0, 2.0]
 LINEAR = dict(mode="linear", coordinate_transformation_mode="align_corners")
-POINT = dict(x="1x2x3x4", s=[1.0, 1.0, 2.0, 3.0], w="=3x2x1x1", b=["=3"], a={}, r=LINEAR)
+REPEATED_POINT = dict(x="1x2x3x4", s=[1.0, 1.0, 2.0, 3.0], w="=3x2x1x1", b=["=3"], a={})
+POINT = REPEATED_POINT | dict(r=dict(coordinate_transformation_mode="align_corners"))
 JOINED = dict(x="1x2x2x2", l=["1x1x4x4"], m=["1x3x4x4"], w="=3x6x3x3", b=["=3"], p=PADS)
 JOINED_POINT = JOINED | dict(s=TWICE, w="=3x6x1x1", a={}, r=dict(nearest_mode="floor"))
 del JOINED_POINT["p"]
@@ -22,6 +23,44 @@ UPSAMPLING = [
     case("conv-of-repeated", "not a 3×3 kernel", x="1x2x3x4", w="3x2x3x3", b=[], p=PADS),
     case("conv-of-repeated", "not a 3×3 kernel", x="1x2x3x4", w="=3x2x3x1", b=[], p=(1, 0, 1, 0)),
     case("conv-of-repeated", "not a 3×3 kernel", x="1x2x3x4", w="=3x2x3x3", b=[], p=(0, 0, 0, 0)),
+    case("conv-of-joined-repeated", **JOINED),
+    case("conv-of-joined-repeated", **JOINED | dict(x="nx2x2x2", l=[], m=["nx4x4x4"]), opset=13),
+    case("conv-of-joined-repeated", x="2x1x3x1", l=["2x2x6x2"], m=[], w="=2x3x3x3", b=["2"], p=PADS),
+    case("conv-of-joined-repeated", "not a 3×3 kernel", **JOINED | dict(w="3x6x3x3")),
+    case("conv-of-joined-repeated", "not a 3×3 kernel", **JOINED | dict(w="=3x6x1x1", p=(0, 0, 0, 0))),
+    case("conv-of-joined-repeated", "not a 3×3 kernel", **JOINED | dict(p=(0, 1, 0, 1))),
+    case("conv-of-joined-repeated", "the Resize is joined with nothing", **JOINED | dict(l=[], m=[], w="=3x2x3x3")),
+    single("conv-of-joined-resized", **JOINED_POINT),
+    single("conv-of-joined-resized", **JOINED_POINT | dict(x="nx2x2x2", l=[], m=["nx4x4x4"], r={}), opset=13),
+    case("conv-of-joined-resized", "the kernel is not 1×1", **JOINED_POINT | dict(w="=3x6x2x1")),
+    case("conv-of-joined-resized", "the kernel is not 1×1", **JOINED_POINT | dict(w="3x6x1x1")),
+    *(case("conv-of-joined-resized", "the convolution strides, pads or", **JOINED_POINT | dict(a=a, w=w))
+      for w, a in (
+          ("=3x6x1x1", dict(strides=[2, 1])), ("=3x6x1x1", dict(pads=[0, 0, 1, 0])), ("=3x2x1x1", dict(group=3)),
+      )),
+    case("conv-of-joined-resized", "the batch or the channels",
+        **JOINED_POINT | dict(x="1x1x2x2", s=[1.0, 2.0, 2.0, 2.0])),
+    *(case("conv-of-joined-resized", "a filter", **JOINED_POINT | dict(r=r))
+      for r in (dict(antialias=1), dict(axes=[0, 1, 2, 3]))),
+    case("conv-of-joined-resized", "the Resize is joined", **JOINED_POINT | dict(l=[], m=[], w="=3x2x1x1")),
+    single("conv-of-resized", **POINT),
+    single("conv-of-resized", **POINT | dict(x="nx2xhxw", b=[], r={})),
+    *(case("conv-of-resized", "a filter", **POINT | dict(r=r)) for r in (dict(antialias=1), dict(axes=[0, 1, 2, 3]))),
+    case("pointwise-conv-of-repeated", **REPEATED_POINT),
+    case("pointwise-conv-of-repeated",
+        **REPEATED_POINT | dict(x="nx4xh", s=[1.0, 1.0, 4.0], w="=3x4x1", b=[], a={})),
+    *(
+        case(name, reason, **point | more)
+        for name, point in (("conv-of-resized", POINT), ("pointwise-conv-of-repeated", REPEATED_POINT))
+        for reason, more in (
+            ("the kernel is not 1×1", dict(w="=3x2x1x2")), ("the kernel is not 1×1", dict(w="3x2x1x1")),
+            ("the convolution strides or pads", dict(a=dict(strides=[2, 2]))),
+            ("the convolution strides or pads", dict(a=dict(pads=[1, 0, 0, 0]))),
+            ("the batch or the channels", dict(x="1x1x3x4", s=[1.0, 2.0, 2.0, 3.0])),
+            ("a scale is not a whole number", dict(s=[1.0, 1.0, 1.5, 2.0])),
+            ("the scales are not known", dict(s=Known([1.0, 1.0, 2.0, 2.0]))),
+        )
+    ),
     case("slice-of-pointwise-conv", **CUT),
     case("slice-of-pointwise-conv", x="nx4x5", w="=6x2x1", b=[], a=dict(group=2), s=[0], e=[9], t=[-1]),
     *(
@@ -35,6 +74,21 @@ UPSAMPLING = [
             ("the ends are not counted", dict(s=[-2], e=[9])), ("the ends are not counted", dict(s=[2], e=[2])),
         )
     ),
+    *(
+        single("linear-resize-as-products", x="2x3x4x5", s=[1.0, 1.0, 2.0, 3.0],
+            r=dict(coordinate_transformation_mode=c))
+        for c in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    ),
+    single("linear-resize-as-products", x="1x1x1x2", s=TWICE, r=dict(nearest_mode="floor"), opset=13),
+    *(
+        case("linear-resize-as-products", "not a small image", x=x, s=s, r={})
+        for x, s in (
+            ("1x2x3x65", TWICE), ("1x2x3", TWICE[1:]), ("1x2x3x4", [1.0, 2.0, 2.0, 2.0]), ("1x2x3x4:int32", TWICE),
+        )
+    ),
+    case("linear-resize-as-products", "whether h < 4 would have to be known", x="1x2xhx4", s=TWICE, r={}),
+    *(case("linear-resize-as-products", "a filter", x="1x2x3x4", s=TWICE, r=r)
+      for r in (dict(antialias=1), dict(axes=[0, 1, 2, 3]))),
     *(
         each
         for name, more in (
@@ -66,6 +120,20 @@ NOT_WHOLE = "a size is not multiplied by a whole number"
 REGION = dict(coordinate_transformation_mode="tf_crop_and_resize")
 OTHER = (dict(mode="cubic"), dict(mode="linear", antialias=1), dict(mode="cubic", exclude_outside=1))
 RESIZES = [
+    case("resize-by-scales", x="1x2x3x4", s=[1, 2, 6, 12], a={}),
+    single("resize-by-scales", x="2x3x2", s=[2, 3, 8], a=LINEAR, opset=13),
+    case("resize-by-scales", x="nx2x3x4", s=Known(["n", 2, 6, 8]), a={}),
+    case("resize-by-scales", NOT_WHOLE, x="1x2x3x4", s=[1, 2, 6, 6], a={}),
+    case("resize-by-scales", "a shape or an axis is not known", x="1x2x3x4", s="4:int64", a={}),
+    *(case("resize-by-scales", "not a nearest or a linear", x="1x2x3x4", s=[1, 2, 6, 4], a=a) for a in OTHER),
+    *(case("resize-by-scales", "some axes alone", x="1x2x3x4", s=[1, 2, 6, 4], a=a)
+      for a in (dict(axes=[0, 1, 2, 3]), dict(keep_aspect_ratio_policy="not_larger"))),
+    case("resize-without-roi", x="1x2x3x4", r="=8", s=[TWICE], a={}),
+    case("resize-without-roi", x="1x2x3x4", r="=8", s=[None, [1, 2, 6, 6]], a={}),
+    single("resize-without-roi", x="nx2xh", r="6", s=[[1.0, 1.0, 3.0]], a=LINEAR, opset=13),
+    case("resize-without-roi", "the region is read", x="1x2x3", r="=6", s=[[1.0, 1.0, 2.0]], a=REGION),
+    *(case("resize-without-roi", "not a nearest or a linear", x="1x2x3x4", r="=8", s=[TWICE], a=a)
+      for a in (*OTHER, dict(axes=[0, 1, 2, 3]))),
     *(case("resize-as-repeated", x="1x2x3x4", s=TWICE, c=c, n=n)
       for c in ("half_pixel", "pytorch_half_pixel") for n in ("round_prefer_floor", "round_prefer_ceil")),
     case("resize-as-repeated", x="nx2xh", s=[1.0, 1.0, 3.0], c="half_pixel", n="round_prefer_ceil", opset=13),
