@@ -220,6 +220,26 @@ def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
     return np.full(sizes, held)
 
 
+def array(numbers: tuple, like: Tensor) -> np.ndarray:
+    """Return a constant with the given elements in the data type of `like`.
+
+    Args:
+      numbers: the elements, nested tuples of numbers with one level per axis.
+      like: a tensor with the wanted data type.
+    """
+    import onnx
+
+    return np.asarray(numbers, onnx.helper.tensor_dtype_to_np_dtype(like.type.dtype))
+
+
+def worthwhile(condition: bool) -> bool:
+    """Return the condition, which keeps a rule out of places where the rule is true but cannot make a model faster.
+
+    A proof does not assume the condition, so the proof covers these places, too.
+    """
+    return condition
+
+
 def scalar(tensor: Tensor) -> float:
     """Return the only element of a tensor. Raise Unknown unless it is a weight, a literal or computed from sizes."""
     result = tensor.graph.constants.get(tensor.id)
@@ -262,8 +282,8 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        axes, reshaped, dtype, compose, inverse, full, scalar, finite, attributes, len, min, max, sum, abs, tuple,
-        range, all, any,
+        axes, reshaped, dtype, compose, inverse, full, array, worthwhile, scalar, finite, attributes, len, min, max,
+        sum, abs, tuple, range, all, any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}

@@ -5,6 +5,7 @@ from tests.rules.generated_cases import GENERATED
 from tests.rules.instances import Case, case
 from tests.rules.memory_cases import MEMORY
 from tests.rules.shape_cases import OPEN_SIZES, SHAPE_ARITHMETIC
+from tests.rules.winograd_cases import WINOGRAD
 
 S2 = dict(strides=[2, 2])
 P1 = dict(pads=[1, 1, 1, 1])
@@ -1331,5 +1332,5 @@ FUSION += [
 
 CASES: list[Case] = [
     *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *MEMORY,
-    *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
+    *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES, *WINOGRAD,
 ]  # fmt: skip
