@@ -13,6 +13,7 @@ WINOGRAD = [
     case("conv-as-winograd-4", **WIDE | dict(x="nx64x5x4", p=[0, 1, 2, 1])),
     case("conv-as-winograd-2", **WIDER | dict(b=["=32"], p=[0, 1, 2, 1])),
     case("conv-as-winograd-2", **WIDER | dict(x="nx128x5x4"), opset=13),
+    case("conv-as-winograd-2", "larger tiles save more", **WIDER | dict(x="1x128x17x16")),
     *(
         each
         for name, given in (("conv-as-winograd-4", WIDE), ("conv-as-winograd-2", WIDER))
