@@ -271,7 +271,9 @@ class _Instance:
             case Star(name):
                 return [self.tensor(f"{name}{k}", text) for k, text in enumerate(self.case.values[name])]
             case Literal(compute=compute, text=text):
-                return [self.constant(f"number{text}", np.asarray(compute({}), self.case.dtype))]
+                number = compute({})
+                dtype = "int64" if isinstance(number, tuple) else self.case.dtype
+                return [self.constant(f"number{text}", np.asarray(number, dtype))]
             case Absent():
                 return [""]
             case Output():

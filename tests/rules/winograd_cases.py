@@ -13,6 +13,8 @@ WINOGRAD = [
     case("conv-as-winograd-4", **WIDE | dict(x="nx64x5x4", p=[0, 1, 2, 1])),
     case("conv-as-winograd-2", **WIDER | dict(b=["=32"], p=[0, 1, 2, 1])),
     case("conv-as-winograd-2", **WIDER | dict(x="nx128x5x4"), opset=13),
+    case("relu-into-blocks", x="1x4x6x2", s=[1, 4, 3, 4], n=2, e=[5, 7]),
+    case("relu-into-blocks", x="nx36x2x3", s=[0, -1, 2, 3], n=3, e=[6, 8], opset=13),
     case("conv-as-winograd-2", "larger tiles save more", **WIDER | dict(x="1x128x17x16")),
     *(
         each
