@@ -166,7 +166,18 @@ def grouped_norm(s: Sketch) -> None:
     s.op("GroupNormalization", x, scale, offset, num_groups=groups, epsilon=epsilon, bound=largest)
 
 
+def wide(s: Sketch) -> None:
+    """Draw a convolution of 64 or 128 channels, mostly a 3×3 convolution without strides."""
+    channels = s.pick([64, 64, 128])
+    x = s.input([1, channels, s.pick([4, 5, 6] if channels == 64 else [4]), s.pick([4, 5] if channels == 64 else [4])])
+    attributes = {"pads": [1, 1, 1, 1]} if s.chance(0.7) else {} if s.chance(0.5) else {"pads": [0, 1, 2, 1]}
+    strides = {"strides": [2, 2]} if s.chance(0.1) else {}
+    y = conv(s, x, [3, 3] if s.chance(0.9) else [1, 3], s.chance(0.5), attributes | strides, 32)
+    if s.chance(0.5):
+        s.op("Relu", y)
+
+
 CHANNEL_MOTIFS = {  # motif → relative frequency
     separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
-    gated: 1, joined_parts: 2, reduced_channels: 1.5, channel_norm: 1, grouped_norm: 0.5,
+    gated: 1, joined_parts: 2, reduced_channels: 1.5, channel_norm: 1, grouped_norm: 0.5, wide: 0.7,
 }  # fmt: skip

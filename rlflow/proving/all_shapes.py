@@ -197,7 +197,14 @@ class Symbolic(Picks, Symbols):
     Args:
       steps: the decisions of the case, as (key, value) pairs, and its assumptions, as z3 claims.
       budget: the number of z3 queries that the proof may make.
+
+    Attributes:
+      case: the class that evaluates the rule.
+      how: the method of the proof, in words.
     """
+
+    case = Case
+    how = "equal normal forms"
 
     def __init__(self, steps: tuple, budget: Budget):
         self.picks = dict(step for step in steps if isinstance(step, tuple))
@@ -207,15 +214,14 @@ class Symbolic(Picks, Symbols):
 class Opaque(Symbolic):
     """One case in the symbolic algebra, with opaque windows. `windows_seen` holds the left side's windows."""
 
+    how = "equal normal forms, whatever the windows"
+
     def __init__(self, steps: tuple, budget: Budget):
         self.windows_seen: dict[tuple, list] = {}
         super().__init__(steps, budget)
 
     def windows(self, a, sizes: tuple, kernel: tuple):
         return opaque_windows(self, a, sizes, kernel)
-
-
-HOW = {Symbolic: "equal normal forms", Opaque: "equal normal forms, whatever the windows"}
 
 
 def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic], budget: Budget) -> Outcome:
@@ -234,7 +240,7 @@ def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic
                 fired += fires
                 if reason is not None:
                     failures.append(reason)
-                    result = counterexample(rule, world, is_float) if kind is Symbolic else None
+                    result = counterexample(rule, world, is_float) if kind is not Opaque else None
                     if result is not None:
                         return Outcome("refuted", fired, result)
                     if kind is Opaque or len(failures) > MAX_FAILURES:
@@ -247,7 +253,7 @@ def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic
         failures.append(f"the symbols do not reach: {first_line(error)}")
     if not fired and not failures:
         failures.append("no case fires")
-    return Outcome("unproved", fired, failures[0]) if failures else Outcome("all-shapes", fired, HOW[kind])
+    return Outcome("unproved", fired, failures[0]) if failures else Outcome("all-shapes", fired, kind.how)
 
 
 def explore(
@@ -296,7 +302,7 @@ def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
       Unprovable: if the rule applies and the sides are not proved equal.
     """
     try:
-        case = Case(rule, world, is_float)
+        case = world.case(rule, world, is_float)
         source = case.source()
         if not world.feasible() or not case.fires():
             return False

@@ -16,6 +16,7 @@ from rlflow.proving.bounded import Refuted, prove_bounded
 from rlflow.proving.cases import needs_integer_proof
 from rlflow.proving.decisions import Budget, Undefined, Unprovable
 from rlflow.proving.draws import coverage
+from rlflow.proving.written_out import WrittenOut
 from rlflow.rules.proofs import Proof
 from rlflow.rules.rule import Rule
 
@@ -37,7 +38,8 @@ def prove_rule(rule: Rule) -> Proof:
     readings = (True, False) if needs_integer_proof(rule) else (True,)
     windowed = {op.op for op in (*rule.ops, *rule.target_ops)} & WINDOWED
     outcome = Outcome("unproved", 0, "")
-    for kind in (Opaque, Symbolic) if windowed else (Symbolic,):
+    kinds = (WrittenOut,) if "array(" in rule.text else (Opaque, Symbolic) if windowed else (Symbolic,)
+    for kind in kinds:
         outcome = prove_all_shapes(rule, readings, kind, Budget(QUESTIONS))
         if outcome.proof != "unproved":
             return result(outcome.proof, f"{coverage(rule)}: {outcome.cases} cases", outcome.how)

@@ -15,7 +15,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import dims
 from rlflow.graph.dims import Dim, Undecided
-from rlflow.graph.ir import Graph, TensorType
+from rlflow.graph.ir import Constant, Graph, TensorType
 from rlflow.graph.shapes import shape_value
 from rlflow.rules.contents import is_finite, zero_positions
 
@@ -255,6 +255,26 @@ def eye(size: int, like: Tensor) -> np.ndarray:
     return np.eye(size, dtype=full(1, like).dtype)
 
 
+def array(numbers: tuple, like: Tensor) -> np.ndarray:
+    """Return a constant with the given elements in the data type of `like`.
+
+    Args:
+      numbers: the elements, nested tuples of numbers with one level per axis.
+      like: a tensor with the wanted data type.
+    """
+    import onnx
+
+    return np.asarray(numbers, onnx.helper.tensor_dtype_to_np_dtype(like.type.dtype))
+
+
+def worthwhile(condition: bool) -> bool:
+    """Return the condition, which keeps a rule out of places where the rule is true but cannot make a model faster.
+
+    A proof does not assume the condition, so the proof covers these places, too.
+    """
+    return condition
+
+
 def scalar(tensor: Tensor) -> float:
     """Return the only element of a tensor. Raise Unknown unless it is a weight, a literal or computed from sizes."""
     result = tensor.graph.constants.get(tensor.id)
@@ -327,8 +347,8 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        axes, reshaped, dtype, compose, inverse, full, eye, scalar, factors, finite, zeros, nonzeros, labels, positions,
-        attributes, len, min, max, sum, abs, tuple, range, all, any,
+        axes, reshaped, dtype, compose, inverse, full, array, eye, scalar, factors, finite, zeros, nonzeros, labels,
+        positions, worthwhile, attributes, len, min, max, sum, abs, tuple, range, all, any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}

@@ -90,6 +90,9 @@ MUTATIONS = [
     ("where-of-expand-first", "Where(c, x, y)", "Where(c, y, x)"),
     ("where-all", "if all(value(c))", "if len(value(c)) > 0"),
     ("where-none", "if not any(value(c))", "if len(value(c)) > 0"),
+    ("conv-as-winograd-4", "[7 * k, 28 * k]", "[8 * k, 27 * k]"),
+    ("conv-as-winograd-4", "(0, 4, -4, -1, 1, 0)", "(0, 4, -4, 1, 1, 0)"),
+    ("conv-as-winograd-2", "pads=[0, p[1], 0, p[3] + 1]", "pads=[0, p[3], 0, p[1] + 1]"),
     ("add-into-gemm", 'if attributes(a, "beta") is None and attributes(a, "alpha") is None', "if rank(x) == 2"),
 ]  # fmt: skip
 

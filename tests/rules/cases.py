@@ -9,6 +9,7 @@ from tests.rules.instances import Case, case
 from tests.rules.memory_cases import MEMORY
 from tests.rules.shape_cases import OPEN_SIZES, SHAPE_ARITHMETIC
 from tests.rules.upsampling_cases import RESIZES, UPSAMPLING
+from tests.rules.winograd_cases import WINOGRAD
 
 S2 = dict(strides=[2, 2])
 P1 = dict(pads=[1, 1, 1, 1])
@@ -1336,5 +1337,5 @@ FUSION += [
 CASES: list[Case] = [
     *ALGEBRA, *ATTENTION, *CHANNELS, *CONCAT, *CONVOLUTION, *DIMENSIONS, *ELEMENTWISE, *FUSED, *FUSION, *GENERATED,
     *GROUPS, *LAYOUT, *MATMUL, *MEMORY, *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *RESIZES, *SHAPE_ARITHMETIC,
-    *SLICES, *UPSAMPLING,
+    *SLICES, *UPSAMPLING, *WINOGRAD,
 ]  # fmt: skip

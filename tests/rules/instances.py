@@ -274,9 +274,10 @@ class _Instance:
                 values = enumerate(self.case.values[name])  # None stands for an absent input
                 return ["" if text is None else self.tensor(f"{name}{k}", text) for k, text in values]
             case Literal(compute=compute, text=text):
-                value = compute({})  # a list is the scales of a Resize
-                kind = np.float32 if isinstance(value, tuple) else self.case.dtype
-                return [self.constant(f"number{text}", np.asarray(value, kind))]
+                number = compute({})
+                of_list = "float32" if isinstance(number, tuple) and isinstance(number[0], float) else "int64"
+                dtype = of_list if isinstance(number, tuple) else self.case.dtype
+                return [self.constant(f"number{text}", np.asarray(number, dtype))]
             case Absent():
                 return [""]
             case Output():
