@@ -11,8 +11,10 @@ import numpy as np
 
 from rlflow.graph.ir import ABSENT, Constant, Graph
 
+FLOATS = (1, 10, 11, 16)  # onnx.TensorProto FLOAT, FLOAT16, DOUBLE, BFLOAT16
 MAX_READ = 1 << 28  # elements; a larger weight is not read
 _FINITE: dict[str, bool] = {}  # digest of a constant → True if all its elements are finite
+_HOLDS_ZERO: dict[str, bool] = {}  # digest of a constant → True if some element is zero
 _ZEROS: dict[tuple[str, int], tuple[int, ...]] = {}  # (digest, axis) → positions along the axis that hold only zeros
 
 
@@ -60,18 +62,35 @@ def zero_positions(graph: Graph, tensor: int, axis: int) -> tuple[int, ...] | No
     if digest is None or graph.types[tensor].size > MAX_READ:
         return None
     if (digest, axis) not in _ZEROS:
-        rows = np.moveaxis(_content(graph, tensor), axis, 0)
-        rows = rows.reshape(len(rows), -1)
-        # One element shows that a row is not zero, so a dense weight is hardly read.
-        left = np.flatnonzero(rows[:, 0] == 0) if rows.size else []
-        _ZEROS[digest, axis] = tuple(int(k) for k in left if not rows[k].any())
+        _ZEROS[digest, axis] = _zero_rows(_content(graph, tensor), axis)
     return _ZEROS[digest, axis]
 
 
-def _content(graph: Graph, tensor: int) -> np.ndarray:
+def _zero_rows(array: np.ndarray | None, axis: int) -> tuple[int, ...]:
+    if array is None or not array.size:
+        return ()
+    rows = np.moveaxis(array, axis, 0)
+    rows = rows.reshape(len(rows), -1)
+    # One element shows that a row is not zero, so a dense weight is hardly read.
+    return tuple(int(k) for k in np.flatnonzero(rows[:, 0] == 0) if not rows[k].any())
+
+
+def _content(graph: Graph, tensor: int) -> np.ndarray | None:
+    """Return the elements of a constant; None for one that is computed from weights without any zero.
+
+    Searches compute many weights, and only few models hold zeros.
+    """
     from rlflow.graph.onnx_writer import constant_cone, evaluate  # the writer imports much that most commands lack
 
     if tensor in graph.constants:
         return graph.constants[tensor].load()
     cone = sorted(constant_cone(graph, tensor), key=graph.rank.__getitem__)
-    return evaluate(graph, cone, [tensor])[0]
+    read = {t for node_id in cone for t in graph.nodes[node_id].inputs if t in graph.constants}
+    weights = [graph.constants[t] for t in read if graph.types[t].dtype in FLOATS and graph.types[t].size > 1]
+    return evaluate(graph, cone, [tensor])[0] if any(map(_holds_zero, weights)) else None
+
+
+def _holds_zero(constant: Constant) -> bool:
+    if constant.digest not in _HOLDS_ZERO:
+        _HOLDS_ZERO[constant.digest] = constant.type.size <= MAX_READ and bool((constant.load() == 0).any())
+    return _HOLDS_ZERO[constant.digest]

@@ -17,7 +17,7 @@ from rlflow.graph import dims
 from rlflow.graph.dims import Dim, Undecided
 from rlflow.graph.ir import Constant, Graph, TensorType
 from rlflow.graph.shapes import shape_value
-from rlflow.rules.contents import is_finite, zero_positions
+from rlflow.rules.contents import FLOATS, is_finite, zero_positions
 
 
 class Tensor(NamedTuple):
@@ -86,9 +86,6 @@ def _all_hold(holds: Callable[[Any], bool], items: Iterable) -> bool:
     if open_question is not None:
         raise open_question
     return True
-
-
-FLOATS = (1, 10, 11, 16)  # onnx.TensorProto FLOAT, FLOAT16, DOUBLE, BFLOAT16
 
 
 def constant(*tensors: Tensor) -> bool:
