@@ -385,12 +385,13 @@ class TaskSpec(Protocol):
         """Return all files of the problem. A run folder stores their hash and refuses to continue if they change."""
 
     @classmethod
-    def settled(cls, config: Mapping, source: Path) -> Mapping:
-        """Return the config of a new run, with the options that the files of the user determine.
+    def settled(cls, config: Mapping, source: Path, begun: Mapping | None = None) -> Mapping:
+        """Return the config of a run, with the options that the files of the user determine.
 
         Args:
           config: the config.
           source: the file that `fetch` returned.
+          begun: the result of `depends_on` when the run was begun; None for a new run.
 
         Raises:
           RLFlowError: the files do not fit the problem.

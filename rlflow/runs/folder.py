@@ -88,7 +88,7 @@ class RunFolder:
             say(line)
         identity, specs = path / "model.json", TASKS.get(config.task.name)
         if identity.exists():
-            source = _same_model(path, read_json(identity), config, task_of(config))
+            config, source = _as_begun(path, read_json(identity), config)
             known = {"spec": specs.of(config, source)}
         else:
             with _nothing_left_of(path):
@@ -310,15 +310,27 @@ def iteration_options(config: DictConfig) -> dict:
     return options
 
 
-def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> Path:
+def _as_begun(path: Path, identity: dict, config: DictConfig) -> tuple[DictConfig, Path]:
+    """Return the config and the model's file of a run that was begun.
+
+    Args:
+      path: the run folder.
+      identity: the content of its model.json.
+      config: the config, which gets the settled options if the first command was stopped before it stored them.
+
+    Raises:
+      RLFlowError: the model or the settings of `task_of` differ, or model.json is damaged.
+    """
     try:
-        source, wanted = path / identity["source"], identity["sha256"]
+        source, wanted, begun = path / identity["source"], identity["sha256"], identity["task"]
         if identity["model"] != config.model:
             raise RLFlowError(
                 f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'"
             )
-        for key, value in task.items():
-            if identity["task"][key] != value:
+        if not (path / "config.yaml").exists() and begun["task"] == config.task.name:
+            config = TASKS.get(config.task.name).settled(config, source, begun)
+        for key, value in task_of(config).items():
+            if begun[key] != value:
                 raise RLFlowError(f"{path} was begun with other options ('{key}' differs); use another --run")
     except (KeyError, TypeError) as error:
         raise RLFlowError(f"{path / 'model.json'} is damaged: {error!r} is missing") from error
@@ -326,7 +338,7 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
         raise RLFlowError(f"the model of {path} is gone: {source}. Restore this file, or use another --run")
     if file_hash(*TASKS.get(config.task.name).files(source)) != wanted:
         raise RLFlowError(f"{source} has changed since {path} was begun; use another --run")
-    return source
+    return config, source
 
 
 def _check_libraries(named: Sequence[str]) -> None:

@@ -154,7 +154,7 @@ class PlainSpec:
         return [source]
 
     @classmethod
-    def settled(cls, config: Mapping, source: Path) -> Mapping:
+    def settled(cls, config: Mapping, source: Path, begun: Mapping | None = None) -> Mapping:
         if config.inputs:
             raise RLFlowError(f"the task {config.task.name} runs no model; leave out --inputs")
         return config

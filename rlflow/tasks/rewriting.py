@@ -73,12 +73,16 @@ class RewritingSpec(EnvSpec):
         return model_files(source)
 
     @classmethod
-    def settled(cls, config: Mapping, source: Path) -> Mapping:
+    def settled(cls, config: Mapping, source: Path, begun: Mapping | None = None) -> Mapping:
         """Return the config with the sizes of the given inputs and with the precision in which to compute.
 
         The first given set of inputs has the sizes of symbols that `shapes` does not name. `env.widen=null` becomes
-        true if a model in half precision is measured to be no slower in float32.
+        true if a model in half precision is measured to be no slower in float32. A run that was begun keeps its sizes
+        and its precision.
         """
+        if begun is not None:
+            widen = begun["env"]["widen"] if config.env.widen is None else config.env.widen
+            return OmegaConf.merge({"shapes": begun["shapes"]}, config, {"env": {"widen": widen}})
         if config.inputs:
             sizes = Feeds.of(source, config.inputs).named_sizes(OmegaConf.to_container(config.shapes))
             config = OmegaConf.merge(config, {"shapes": sizes})

@@ -243,7 +243,7 @@ class _Instance:
 
     def node(self, op: Op) -> onnx.NodeProto:
         if op.key not in self.nodes:
-            inputs = [name for pattern in op.inputs for name in self.operand(pattern)]
+            inputs = [name for pattern in op.inputs for name in self.operand(pattern, op)]
             attributes = dict(self.case.values.get(op.rest, {})) | self.case.extra.get(op.op, {})
             for name, bound in op.attributes:
                 value = self.case.values[bound.name] if isinstance(bound, Bind) else bound.compute({})
@@ -266,7 +266,7 @@ class _Instance:
             self.nodes[op.key] = node
         return self.nodes[op.key]
 
-    def operand(self, pattern) -> list[str]:
+    def operand(self, pattern, op: Op) -> list[str]:
         match pattern:
             case Var(name):
                 return [self.tensor(name, self.case.values[name])]
@@ -275,7 +275,7 @@ class _Instance:
                 return ["" if text is None else self.tensor(f"{name}{k}", text) for k, text in values]
             case Literal(compute=compute, text=text):
                 number = compute({})
-                of_list = "float32" if isinstance(number, tuple) and isinstance(number[0], float) else "int64"
+                of_list = "float32" if op.op == "Resize" else "int64"  # the scales of a Resize are floats
                 dtype = of_list if isinstance(number, tuple) else self.case.dtype
                 return [self.constant(f"number{text}", np.asarray(number, dtype))]
             case Absent():

@@ -125,7 +125,7 @@ def test_the_walks_use_many_rules():
     tables = [table for model in MODELS.values() for seed in range(at_night(2, 1)) for _, table in walk(model, seed)]
     used = {rule.name for table in tables for rule, result in zip(RULES, table.locations, strict=True) if result}
     known = {rule.name for rule in RULES if rule.family != "shape_arithmetic"}  # these models have no such arithmetic
-    assert len(used & known) > at_night(0.7, 0.65) * len(known), sorted(known - used)
+    assert len(used & known) > at_night(0.6, 0.56) * len(known), sorted(known - used)
 
 
 # -- order and hash --------------------------------------------------------------------------------

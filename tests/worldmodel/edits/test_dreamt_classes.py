@@ -18,7 +18,7 @@ def task():
 
 @pytest.fixture(scope="module")
 def episodes(task):
-    return random_episodes(task, 6, 4)
+    return random_episodes(task, 8, 5)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import tensorflow as tf
 from rlflow.collect.edits import SignatureFeatures, merged_signatures, unpack
 from rlflow.common.errors import RLFlowError
 from rlflow.env.features import AXES, CONTENT, LENGTH, SIZES
+from rlflow.rules.language import load_rules
 from tests.suite import at_night, eager
 from tests.toys.systems import SIGNS_AND_PRODUCTS, played, random_episodes, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
@@ -29,6 +30,7 @@ from worldmodel.graph_mdn.training_batches import REWRITTEN, Examples, MatchBatc
 from worldmodel.train_and_load import load
 from worldmodel.world_model_options import GraphMDNConfig
 
+N_RULES = len(load_rules())
 CONFIG = GraphMDNConfig(width=32, latent=8, match_steps=40, node_steps=at_night(400, 250), holdout=0.0)
 SMALL = GraphMDNConfig(width=8, latent=4, match_steps=2, node_steps=2, holdout=0.0, checkpoint_seconds=1e-9)
 
@@ -309,7 +311,7 @@ def test_what_networks_do_not_agree_on_is_not_sure(learnt):
     vocabulary, networks = vocabulary_of(training.groundings.rules, examples), []
     for seed in range(2):
         tf.random.set_seed(seed)
-        networks.append(MatchNetwork(500, len(vocabulary.structures), len(vocabulary.slots), 16, 1))
+        networks.append(MatchNetwork(N_RULES, len(vocabulary.structures), len(vocabulary.slots), 16, 1))
     both, *each = (Judge(some, vocabulary, table) for some in (networks, networks[:1], networks[1:]))
     agreed, differed = 0, 0
     for asked in examples.rewritten[:20]:
@@ -348,7 +350,7 @@ def test_which_operand_is_which_is_seen(learnt):
     """A match whose operands have changed places is another match, although it consists of the same."""
     training, table = learnt
     tf.random.set_seed(0)
-    network, swapped, asked = MatchNetwork(500, 1, 1, 32, 1), [], met(training.groundings.rules)[:60]
+    network, swapped, asked = MatchNetwork(N_RULES, 1, 1, 32, 1), [], met(training.groundings.rules)[:60]
     for pattern, signature in asked:
         first = len(pattern.nodes)
         swapped.append((pattern, (*signature[:first], signature[first + 1], signature[first], *signature[first + 2 :])))
@@ -400,7 +402,7 @@ def test_a_node_is_seen_with_its_neighbourhood_and_nothing_else(learnt):
     from worldmodel.edits.dream_states import DreamStates
 
     there, rows = episode.nodes[0], NodeRows(index, table)
-    states, zero = DreamStates(index, [there], 500), np.zeros(len(there), np.int64)
+    states, zero = DreamStates(index, [there], N_RULES), np.zeros(len(there), np.int64)
     all_nodes = around(states, zero, there, 1)
     of_all = dict(zip(all_nodes[0].tolist(), costs(rows.batch(*all_nodes)), strict=True))
     for node in there[:: max(1, len(there) // 8)]:
