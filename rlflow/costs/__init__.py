@@ -23,7 +23,7 @@ than the uncertainty of the gain.
 """
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,10 +268,17 @@ def node_spread(cost, graph: Graph, node: Node) -> Spread:
     return cost.spread(graph, node) if hasattr(cost, "spread") else EXACT
 
 
-def graph_spread(cost, graph: Graph) -> Spread:
-    """Return the uncertainty of the cost of a whole graph."""
+def graph_spread(cost, graph: Graph, node_ids: Iterable[int] | None = None) -> Spread:
+    """Return the uncertainty of the cost of a graph.
+
+    Args:
+      cost: the cost model.
+      graph: the graph.
+      node_ids: ids of the nodes whose costs are added up; ids that are not in the graph are allowed. None for all.
+    """
     result = EXACT
-    for node in graph.nodes.values():
+    for node_id in graph.nodes if node_ids is None else graph.nodes.keys() & node_ids:
+        node = graph.nodes[node_id]
         result = result.plus(node_spread(cost, graph, node), runs_of(cost, graph, node))
     return result
 

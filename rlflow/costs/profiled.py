@@ -158,7 +158,7 @@ class ProfiledCost:
         blocked = groups.blocked_inputs(group)
         key = (
             group_signature(graph, group),
-            tuple([tensor in blocked for node in group for tensor in node.inputs]) if blocked else (),
+            tuple([k for k, tensor in enumerate(t for node in group for t in node.inputs) if tensor in blocked]),
         )
         kernel = self._memo.get(key)
         if kernel is None:

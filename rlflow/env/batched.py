@@ -18,7 +18,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import GraphArrays, LocalState, State, valid_actions
 from rlflow.common.task import Task as AnyTask
-from rlflow.costs import NodeCost
+from rlflow.costs import GraphCost, NodeCost
 from rlflow.env import BATCHED, MOVES
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.ir import Graph, Node
@@ -130,6 +130,10 @@ class BatchedState(LocalState):
     @property
     def graph(self) -> Graph:
         return self.single.graph
+
+    @property
+    def graph_cost(self) -> GraphCost:
+        return self.single.graph_cost
 
     @property
     def cost(self) -> NodeCost:

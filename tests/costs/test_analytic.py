@@ -83,7 +83,7 @@ def test_signatures_ignore_names_and_see_what_matters():
     first = sign("y = Conv(x, w, b)")
     assert first == sign("z = Conv(x, w, b)", "z")
     assert first != sign("y = Conv(x, w)")
-    assert first != sign("y = Conv<kernel_shape=[3,3]>(x, w, b)")
+    assert first != sign("y = Conv<strides=[2,2]>(x, w, b)")
 
     def power(exponent, constant=True):
         e = f"<float e = {{{exponent}}}>" if constant else ""

@@ -101,7 +101,7 @@ def test_no_search_goes_where_nothing_was_recorded(at, capsys, tmp_path):
     assert task.initial.cost.runtime_ps == known and not task.cost.target.missing
     costs = [task.initial.follow(match).cost.runtime_ps for match in task.initial.matches]
     assert task.cost.target.missing and max(costs) > 0.9e12  # a second
-    assert all(cost <= known or cost > 0.9e12 for cost in costs)
+    assert all(cost < 2 * known or cost > 0.9e12 for cost in costs)  # below: kernels that the model has, too
 
 
 def test_nothing_is_timed_into_the_database_of_another_machine(recorded, capsys):

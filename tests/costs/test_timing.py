@@ -1,11 +1,13 @@
-"""How often `time_model` runs a kernel, on a clock that only the runs move."""
+"""How often `time_model` runs a kernel, on a clock that only the runs move, and which kernels share a timing."""
 
 from types import SimpleNamespace
 
+import onnx
 import pytest
 
 from rlflow.costs import timing
-from rlflow.costs.timing import MIN_REPEATS, SESSIONS, WARM_UPS, empty_model, time_model
+from rlflow.costs.timing import MIN_REPEATS, SESSIONS, WARM_UPS, empty_model, group_signature, time_model
+from rlflow.graph.onnx_reader import load_graph
 
 
 @pytest.fixture
@@ -54,3 +56,26 @@ def test_a_fast_kernel_is_warmed_up_and_timed_in_all_sessions(runs):
     made = runs(0.1)
     assert len(made) == SESSIONS
     assert sum(made) * 0.1 >= 20 + SESSIONS * WARM_UPS * 0.1
+
+
+def group_of_convolution(operators: str) -> tuple:
+    """Return the signature of all operators together, from x [1, 4, 9, 9] to y with a kernel of 2 × 2."""
+    text = f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    g (float[1,4,9,9] x) => (float[1,6,8,8] y) <float[6,4,2,2] w = {{{", ".join(["1.0"] * 96)}}}> {{ {operators} }}"""
+    graph = load_graph(onnx.parser.parse_model(text))
+    return group_signature(graph, tuple(graph.nodes[node_id] for node_id in graph.order))
+
+
+def test_a_fused_convolution_has_the_timing_of_a_convolution_and_its_activation():
+    apart = group_of_convolution("c = Conv <strides = [1, 1]> (x, w) y = Relu (c)")
+    fused = 'y = com.microsoft.FusedConv <activation = "{}", pads = [0, 0, 0, 0]> (x, w)'
+    assert group_of_convolution(fused.format("Relu")) == apart
+    assert group_of_convolution(fused.format("Tanh")) not in (apart, group_of_convolution("y = Conv (x, w)"))
+
+
+def test_a_convolution_has_the_same_timing_whether_its_defaults_are_written_or_not():
+    written = "dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 0, 0], strides = [1, 1]"
+    short = group_of_convolution("y = Conv (x, w)")
+    assert group_of_convolution(f"y = Conv <{written}> (x, w)") == short
+    text = str(group_of_convolution('y = Conv <auto_pad = "VALID"> (x, w)'))
+    assert "auto_pad" in text and "pads" not in text.replace("auto_pad", "")

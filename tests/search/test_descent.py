@@ -77,3 +77,16 @@ def test_what_either_cost_knows_of_a_match_is_kept_until_something_near_it_chang
     start = tiny_task().initial
     steepest = greedy(start, 1000).interactions
     assert steepest < descend(start).interactions < 2 * steepest
+
+
+@pytest.mark.parametrize("off, first", [(1, 0), (3, 1)])
+def test_a_gain_within_its_uncertainty_comes_after_all_others(off, first):
+    """Relu → Abs gains 4 and is off by √2 · off; it closes the way to Relu → Neg → Tanh, which gains 39."""
+    costs = {"Relu": 40, "Abs": 36, "Neg": 20, "Tanh": 1}
+    rules = "Relu(x) => Abs(x)\nRelu(x) => Neg(x)\nNeg(x) => Tanh(x)"
+    task = toy_task(["Relu", "Relu"], rules, costs, off={"Relu": off, "Abs": off})
+    result = descend(task.initial)
+    assert result.actions[0][0] == first and result.stop == "local optimum"
+    assert result.state.cost.runtime_ps == (2 * 36 if first == 0 else 2 * 1)
+    alone = toy_task(["Relu"], "Relu(x) => Abs(x)", costs, off={"Relu": off, "Abs": off})
+    assert descend(alone.initial).state.cost.runtime_ps == 36  # it is still a gain
