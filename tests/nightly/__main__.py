@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CHECKS = {  # name → (module in tests.nightly and its arguments, time limit in seconds)
     "onnx suite": (["onnx_suite"], 600),
-    "proofs": (["proofs"], 1500),
+    "proofs": (["proofs"], 2400),
     "mutations": (["mutations", "--seconds", "300"], 900),
     "fuzz": (["fuzz", "--seconds", "300"], 600),
     "fuzz, symbolic": (["fuzz", "--symbolic", "--seconds", "120"], 400),

@@ -31,7 +31,8 @@ def differences(rules: list[Rule], proofs: list[Proof], records: dict[str, dict]
 def main() -> int:
     parser(__doc__).parse_args()
     rules = list(load_rules(families()))
-    found = differences(rules, prove(rules, workers=WORKERS), load_proofs())
+    proofs = prove(rules, workers=WORKERS, progress=lambda proof: print(proof.name, proof.proof, file=sys.stderr))
+    found = differences(rules, proofs, load_proofs())
     print(*found, sep="\n", file=sys.stderr)
     print(f"{len(rules)} rules proved again, {len(found)} differ from their records")
     return int(bool(found))
