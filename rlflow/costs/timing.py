@@ -109,12 +109,20 @@ def _with_defaults(graph: Graph, node: Node) -> tuple:
     weight = graph.types.get(node.inputs[1])
     if weight is None or weight.shape is None:
         return node.attributes
-    kernel = weight.shape[2:]
+    return _filled(node.attributes, weight.shape[2:])
+
+
+@cache
+def _filled(attributes: tuple, kernel: tuple) -> tuple:
+    """Return the attributes of a convolution with the defaults for a kernel of these sizes.
+
+    The result is cached, since a signature is computed whenever the cost of an operator is looked up.
+    """
     ones = (1,) * len(kernel)
     defaults = {"dilations": ones, "group": 1, "kernel_shape": kernel, "strides": ones}
-    if node.attribute("auto_pad") is None:
+    if "auto_pad" not in dict(attributes):
         defaults["pads"] = (0,) * (2 * len(kernel))
-    return tuple(sorted((defaults | dict(node.attributes)).items()))
+    return tuple(sorted((defaults | dict(attributes)).items()))
 
 
 def _input(graph: Graph, tensor: int) -> tuple | None:

@@ -12,20 +12,19 @@ enumerated, so most combinations are never visited.
 import itertools
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
 from rlflow.common.errors import first_line
-from rlflow.proving.cases import Case
+from rlflow.proving.cases import Case, MemoizedCase
 from rlflow.proving.decisions import Fork, NotApplicable, Picks, Undefined, Unprovable
 from rlflow.proving.draws import MAX_RANK, demanded
 from rlflow.proving.formal import GRID, Formal, Formula
 from rlflow.proving.numbers import CHECKED, Invalid, Numeric, evaluate
 from rlflow.proving.tensors import Tensor
 from rlflow.rules.expressions import Unknown
-from rlflow.rules.patterns import Op, Star
+from rlflow.rules.patterns import Star
 from rlflow.rules.rule import Rule
 
 STEPS = 10  # integer operations per unit of work
@@ -362,31 +361,14 @@ class World(Picks, Formal):
         return self.pick(("equal", name, index, value), (True, False))
 
 
-class MemoizedCase(Case):
-    """A case that computes each element once. Its input tensors have at most `world.bound.elements` elements."""
+class BoundedCase(MemoizedCase):
+    """A case whose input tensors have at most `world.bound.elements` elements."""
 
     def variable(self, *arguments) -> Tensor:
         tensor = super().variable(*arguments)
         if tensor.content is None:
             self.world.require(prod(tensor.shape) <= self.world.bound.elements)
         return tensor
-
-    def operator(self, op: Op, read: Callable) -> list[Tensor]:
-        if op.key not in self.made:
-            self.made[op.key] = [_memoized(t) for t in super().operator(op, read)]
-        return self.made[op.key]
-
-
-def _memoized(tensor: Tensor) -> Tensor:
-    """Return a copy of the tensor that computes each element once and then takes it from a cache."""
-    known: dict[tuple, Formula] = {}
-
-    def at(index: tuple) -> Formula:
-        if index not in known:
-            known[index] = tensor.at(index)
-        return known[index]
-
-    return replace(tensor, at=at)
 
 
 # -- one case --------------------------------------------------------------------------------------
@@ -451,7 +433,7 @@ def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None],
       is_float: True for float tensors, False for int64.
       bound: the limits of the cases.
       spend: a function that is called with the amount of work done; it may raise TimeoutError.
-      visit: the function, which is called with (World, MemoizedCase, output tensors of the left side).
+      visit: the function, which is called with (World, BoundedCase, output tensors of the left side).
     """
     waiting: list[Iterator[dict]] = [iter([{}])]
     while waiting:
@@ -461,7 +443,7 @@ def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None],
             continue
         spend(CASE_WORK)
         world = World(picks, bound, spend)
-        case = MemoizedCase(rule, world, is_float)
+        case = BoundedCase(rule, world, is_float)
         try:
             source = case.source()
             if not case.fires():

@@ -537,3 +537,28 @@ class Case:
         number = Tensor((), lambda i: self.world.number(value), before[0].dtype if before else self.dtype)
         is_integer = not isinstance(value, float) and not hasattr(value, "terms")
         return replace(number, dtype=INT64, content=(value,)) if is_integer else number
+
+
+class MemoizedCase(Case):
+    """A case that computes each element once and then takes it from a cache."""
+
+    def operator(self, op: Op, read) -> list[Tensor]:
+        if op.key not in self.made:
+            self.made[op.key] = [self.memoized(tensor) for tensor in super().operator(op, read)]
+        return self.made[op.key]
+
+    def memoized(self, tensor: Tensor) -> Tensor:
+        """Return a copy of the tensor that computes each element once."""
+        known: dict[tuple, tuple] = {}
+
+        def at(index: tuple):
+            key = self.key(index)
+            if key not in known:
+                known[key] = (index, tensor.at(index))  # the index is kept because z3 reuses the id of a freed term
+            return known[key][1]
+
+        return replace(tensor, at=at)
+
+    def key(self, index: tuple) -> tuple:
+        """Return the key under which the element at an index is cached."""
+        return index

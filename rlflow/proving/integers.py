@@ -173,7 +173,7 @@ class Claims:
     @contextmanager
     def index_below(self, length):
         """Return a context manager that yields a new index k (a z3 constant) and assumes 0 ≤ k < length inside."""
-        pair = self.fresh(), plain(length)
+        pair = self.summed_index(), plain(length)
         self.enter((pair,))
         self.bound.append(pair)
         try:
@@ -181,6 +181,10 @@ class Claims:
         finally:
             self.bound.pop()
             self.leave()
+
+    def summed_index(self):
+        """Return the z3 constant for the index of `index_below`."""
+        return self.fresh()
 
     def fresh(self):
         """Return a new z3 constant for an index, with a name that is not in use."""

@@ -7,40 +7,24 @@ unknown sizes stay sums.
 """
 
 from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import replace
 
 import z3
 
 from rlflow.proving.all_shapes import Symbolic
-from rlflow.proving.cases import Case
+from rlflow.proving.cases import MemoizedCase
 from rlflow.proving.decisions import Budget, Fork
 from rlflow.proving.polynomials import Element, Inside, Poly, Term, atom_mentions
-from rlflow.proving.tensors import Tensor
 from rlflow.proving.unknowns import Int, mentions, monomials, plain, subterms, term_id, term_of, without_factors
 
 MAX_KNOWN = 64  # largest known size of a sum that is written out
 QUOTIENT = "'"  # last letter of the name of a quotient that `WrittenOut.floor_quotient` introduces
 
 
-class MemoizedCase(Case):
+class ScopedCase(MemoizedCase):
     """A case that computes each element once in each scope of summed indices."""
 
-    def operator(self, op, read: Callable) -> list[Tensor]:
-        if op.key not in self.made:
-            self.made[op.key] = [self.memoized(t) for t in super().operator(op, read)]
-        return self.made[op.key]
-
-    def memoized(self, tensor: Tensor) -> Tensor:
-        known: dict[tuple, tuple] = {}
-
-        def at(index: tuple):
-            key = (self.world.scope, *map(term_id, index))
-            if key not in known:
-                known[key] = (index, tensor.at(index))  # the index is kept because z3 reuses the id of a freed term
-            return known[key][1]
-
-        return replace(tensor, at=at) if tensor.content is None else tensor
+    def key(self, index: tuple) -> tuple:
+        return (self.world.scope, *map(term_id, index))
 
 
 class WrittenOut(Symbolic):
@@ -57,7 +41,7 @@ class WrittenOut(Symbolic):
       simplified: z3 id of a term, number of definitions → (the term, its value in the algebra).
     """
 
-    case = MemoizedCase
+    case = ScopedCase
 
     def __init__(self, steps: tuple, budget: Budget):
         self.proved: set = set()
@@ -80,20 +64,9 @@ class WrittenOut(Symbolic):
         """The (index, size) pairs of all open scopes, by z3 id."""
         return tuple(self.scopes)
 
-    @contextmanager
-    def index_below(self, length):
-        """Return a context manager that yields an index k and assumes 0 ≤ k < length inside.
-
-        Sums at the same depth have the same index, so that equal terms of two sums are structurally equal.
-        """
-        pair = self.index_symbol(f"sum {len(self.bound)}"), plain(length)
-        self.enter((pair,))
-        self.bound.append(pair)
-        try:
-            yield pair[0]
-        finally:
-            self.bound.pop()
-            self.leave()
+    def summed_index(self):
+        """Return one index for all sums at the same depth, so that equal terms of two sums are structurally equal."""
+        return self.index_symbol(f"sum {len(self.bound)}")
 
     def enter(self, bound: tuple) -> None:
         self.kept.append(bound)
