@@ -262,6 +262,7 @@ def multi_head_attention(m, a, q, k, v):
         m.require(one == other)
     m.require(k.shape[1] == v.shape[1])
     heads = a("num_heads")
+    m.require(heads is not None)
     for t in (q, v):
         m.require(t.shape[2] == (t.shape[2] // heads) * heads)
     apart = lambda t: permuted(m, renamed(m, t, (*t.shape[:2], heads, t.shape[2] // heads)), 0, 2, 1, 3)  # noqa: E731
