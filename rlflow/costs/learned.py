@@ -27,6 +27,7 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
+from rlflow.common.messages import markdown_table
 from rlflow.costs import EXACT, FREE, CostModel, NodeCost, Spread, node_spread
 from rlflow.costs.database import MeasuredPair, default_path
 from rlflow.costs.measurements import KernelGraph, Known, kind_of, log_ratio_deviation
@@ -464,15 +465,15 @@ def left_out_table(judged: list[LeftOut]) -> str:
     """Return the result of `leave_out` as a Markdown table: for each model, the latency of the original, the number of
     rewritten graphs, and the error and rank correlation of each cost model.
     """
-    lines = [f"| original | ms | graphs | {' | '.join(f'{cost}: error, rank correlation' for cost in COSTS)} |"]
-    lines.append("| --- | ---: | ---: |" + " --- |" * len(COSTS))
+    rows = []
     for one in judged:
         cells = [one.original[:8], f"{one.measured_ms[0]:.2f}", str(len(one.measured_ms) - 1)]
         for cost in COSTS:
             rank = one.rank_correlation(cost)
             cells.append(f"{100 * one.error(cost):.1f} %, {'–' if rank is None else f'{rank:.2f}'}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    head = ("original", "ms", "graphs", *(f"{cost}: error, rank correlation" for cost in COSTS))
+    return markdown_table(head, rows, numbers=(1, 2))
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
