@@ -478,8 +478,7 @@ def left_out_table(judged: list[LeftOut]) -> str:
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
     """Return Spearman's rank correlation of two float64 arrays [n]; 0 if one is constant. Ties get their mean rank."""
-    ranks = [
-        (np.searchsorted(s, x, "left") + np.searchsorted(s, x, "right")) / 2.0
-        for x, s in ((a, np.sort(a)), (b, np.sort(b)))
-    ]
+    from scipy.stats import rankdata
+
+    ranks = rankdata(a), rankdata(b)
     return float(np.corrcoef(*ranks)[0, 1]) if all(r.std() for r in ranks) else 0.0
