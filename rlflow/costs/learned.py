@@ -347,9 +347,13 @@ def _choose(measurements: Sequence[MeasuredGraph]) -> tuple[float, np.ndarray | 
 def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
     """Minimise the mean squared relative error plus `strength` times the ridge penalty; all models have equal weight.
 
+    The overhead is at least 0; common and the factors lie in [MIN_FACTOR, MAX_FACTOR].
+
     Returns:
       common, factors and overhead_ps of a `Correction`.
     """
+    from scipy.optimize import lsq_linear
+
     kinds = sorted({kind for m in measurements for kind in m.parts_ps})
     counts = Counter(m.model for m in measurements)
     rows = np.array([[m.parts_ps.get(kind, 0) for kind in kinds] + [m.launches] for m in measurements], float)
@@ -364,34 +368,12 @@ def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
     aims = np.zeros(len(ridge))
     aims[0] = 1
     equations = np.vstack([np.hstack([0 * weights, weights * rows]), strength**0.5 * ridge])
-    result = _bounded(equations, np.concatenate([weights[:, 0], strength**0.5 * aims]))
+    low, high = np.full(len(ridge), MIN_FACTOR), np.full(len(ridge), MAX_FACTOR)
+    low[-1], high[-1] = 0, np.inf
+    wanted = np.concatenate([weights[:, 0], strength**0.5 * aims])
+    result = lsq_linear(equations, wanted, (low, high), method="bvls").x
     factors = dict(zip(kinds, result[1:-1].tolist(), strict=True))
     return {"common": float(result[0]), "factors": factors, "overhead_ps": float(result[-1] / unit)}
-
-
-def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
-    """Minimise |equations · x − aims|² with x[−1] ≥ 0 and all other unknowns in [MIN_FACTOR, MAX_FACTOR].
-
-    An unknown that leaves its bounds is fixed at the bound, and the problem is solved again for the other unknowns.
-
-    Args:
-      equations: float64 [m, n].
-      aims: float64 [m].
-
-    Returns:
-      x, float64 [n].
-    """
-    low, high = np.full(equations.shape[1], MIN_FACTOR), np.full(equations.shape[1], MAX_FACTOR)
-    low[-1], high[-1] = 0, np.inf
-    free, result = np.ones(len(low), bool), np.zeros(len(low))
-    while True:
-        rest = aims - equations[:, ~free] @ result[~free]
-        result[free] = np.linalg.lstsq(equations[:, free], rest, rcond=None)[0]
-        outside = (result < low) | (result > high)
-        if not outside.any():
-            return result
-        result = np.clip(result, low, high)
-        free &= ~outside
 
 
 # -- judging ---------------------------------------------------------------------------------------
