@@ -148,6 +148,11 @@ class Episode:
         return len(self) - self.copied
 
 
+def interactions_of(episodes: Iterable[Episode]) -> int:
+    """Return the number of real steps that were played for some episodes."""
+    return sum(episode.interactions for episode in episodes)
+
+
 def write_shard(path: Path | str, episodes: list[Episode]) -> None:
     """Write episodes to a file atomically; equal episodes give equal bytes.
 
