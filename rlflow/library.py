@@ -28,7 +28,7 @@ from rlflow.graph.onnx_writer import check_apart, serialised
 from rlflow.optimisation.delivery import copy_with_receipt
 from rlflow.optimisation.pipeline import search_and_deliver
 from rlflow.optimisation.session_options import put_session
-from rlflow.reports.markdown import at_sizes_text
+from rlflow.reports.sentences import at_sizes_text
 from rlflow.runs.config import asks_to_learn
 from rlflow.runs.folder import RunFolder
 from worldmodel.run_pages import pages

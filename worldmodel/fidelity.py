@@ -374,13 +374,9 @@ def _with_ties(returns: np.ndarray) -> np.ndarray:
 
 
 def _spearman(real: np.ndarray, predicted_returns: np.ndarray) -> float | None:
-    ranks = _ranked(real), _ranked(predicted_returns)
+    from scipy.stats import rankdata
+
+    ranks = rankdata(real), rankdata(predicted_returns)
     if any(np.ptp(rank) == 0 for rank in ranks):
         return None
     return float(np.corrcoef(*ranks)[0, 1])
-
-
-def _ranked(values: np.ndarray) -> np.ndarray:
-    """Return the ascending rank of each value, from 1; equal values all have the mean of their ranks."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[which]

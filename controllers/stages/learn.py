@@ -43,7 +43,7 @@ from rlflow.runs.folder import stages_of
 from rlflow.zoo import zoo_or_path
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.dream import DreamVectorEnv
-from worldmodel.fidelity_report import markdown_table, sentence
+from worldmodel.fidelity_report import fidelity_table, sentence
 from worldmodel.run_pages import draw_fidelity, draw_iterations, events
 from worldmodel.train_and_load import train
 from worldmodel.trainer import Diverged
@@ -292,7 +292,7 @@ def train_world_model(run) -> dict:
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:
-        write_text(run.path / FIDELITY_TABLE, markdown_table(results["fidelity"]))
+        write_text(run.path / FIDELITY_TABLE, fidelity_table(results["fidelity"]))
     return results
 
 

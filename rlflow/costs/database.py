@@ -25,7 +25,7 @@ from typing import NamedTuple
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import say
+from rlflow.common.messages import markdown_table, say
 from rlflow.common.system import locked
 from rlflow.costs.measured import Latency
 from rlflow.costs.timing import Timing
@@ -427,14 +427,12 @@ def operators(signature: str) -> str:
 
 def summary_table(result: list[dict]) -> str:
     """Return the result of `summary` as a Markdown table."""
-    lines = [
-        "| operator | threads | machine | onnxruntime | timings | median, µs | from | to |",
-        "| --- |" + " --- |" * 7,
-    ]
-    for row in result:
-        shown = (
-            row["operator"], row["threads"], row["machine"], row["onnxruntime"], row["count"],
+    head = ("operator", "threads", "machine", "onnxruntime", "timings", "median, µs", "from", "to")
+    rows = [
+        (
+            row["operator"], str(row["threads"]), row["machine"], row["onnxruntime"], str(row["count"]),
             f"{row['median_us']:.1f}", row["first"][:10], row["last"][:10],
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(map(str, shown))} |")
-    return "\n".join(lines)
+        )
+        for row in result
+    ]  # fmt: skip
+    return markdown_table(head, rows)

@@ -318,7 +318,7 @@ def _stand_in(graph: Graph, tensor: int) -> Constant:
 def empty_model() -> onnx.ModelProto:
     """Return a model with one node, which ONNX Runtime folds at load, so its latency is the overhead of any run."""
     one = helper.make_tensor("c", TensorProto.FLOAT, [1], [1.0])
-    return _model([helper.make_node("Identity", ["c"], ["y"])], [("x", [1])], [("y", [1])], [one])
+    return float_model([helper.make_node("Identity", ["c"], ["y"])], {"x": [1]}, {"y": [1]}, [one])
 
 
 def roused(model: onnx.ModelProto, threads: int) -> onnx.ModelProto:
@@ -350,20 +350,24 @@ def reorder_model(op: str, kind: TensorType) -> onnx.ModelProto:
       op: ReorderInput or ReorderOutput.
       kind: type of the tensor, [batch, channels, height, width].
     """
-    image, blocks = ("image", list(kind.shape)), ("blocks", blocked_shape(kind))
+    image, blocks = {"image": kind.shape}, {"blocks": blocked_shape(kind)}
     given, made = (image, blocks) if op == "ReorderInput" else (blocks, image)
     channels = {} if op == "ReorderInput" else {"channels": kind.shape[1]}
-    return _model([helper.make_node(op, [given[0]], [made[0]], domain=NCHWC, **channels)], [given], [made])
+    return float_model([helper.make_node(op, list(given), list(made), domain=NCHWC, **channels)], given, made)
 
 
-def _model(nodes, inputs, outputs, weights=()) -> onnx.ModelProto:
+def float_model(
+    nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]],
+    weights: Sequence[onnx.TensorProto] = (),
+) -> onnx.ModelProto:  # fmt: skip
+    """Return the model of some nodes; inputs and outputs are float32 and given as name → shape."""
     given, made = (
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values] for values in (inputs, outputs)
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in values.items()]
+        for values in (inputs, outputs)
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]
-    return helper.make_model(
-        helper.make_graph(nodes, "alone", given, made, list(weights)), opset_imports=opsets, ir_version=8
-    )
+    graph = helper.make_graph(nodes, "alone", given, made, weights)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 # -- blocks ----------------------------------------------------------------------------------------

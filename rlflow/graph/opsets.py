@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from rlflow.graph.repairs import plain_domain
+
 
 class Moved(NamedTuple):
     """The attributes of one operator that became inputs in a later opset.
@@ -101,7 +103,7 @@ def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np
       node: a node as the file contains it.
       opset: version of the node's domain that the model imports.
     """
-    moved = moved_attributes(node.op_type, "" if node.domain == "ai.onnx" else node.domain, opset)
+    moved = moved_attributes(node.op_type, plain_domain(node.domain), opset)
     values = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute} if moved else {}
     return [(slot, np.asarray(values[name], dtype)) for name, slot, dtype in moved if name in values]
 

@@ -1,4 +1,4 @@
-"""Draw all charts with matplotlib: as PNG files beside a Markdown page, and as SVG inside an HTML page.
+"""Draw all charts with matplotlib: as PNG files, and as SVG inside an HTML page.
 
 An SVG chart refers to the colours of the page by CSS variables, so it follows the light and the dark mode. Its labels
 stay text and are not converted to outlines. Its elements are rebuilt by `markup.tag`, which escapes the names from

@@ -30,7 +30,7 @@ from rlflow.graph.onnx_writer import save_graph, save_model
 from rlflow.optimisation.contest import keep_delivery
 from rlflow.optimisation.delivery import DeliveryOptions, check_is_of_time, deliver, sizes_to_measure
 from rlflow.reports.html import write_html
-from rlflow.reports.markdown import certainty_line, session_text, summary_line, write_report
+from rlflow.reports.sentences import certainty_line, session_text, summary_line
 from rlflow.rules.language import load_rules
 from rlflow.zoo import ZOO, load
 
@@ -175,7 +175,6 @@ class RewritingSpec(EnvSpec):
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
         outcome = results["eval"]
         chosen = {"shapes": dict(self.shapes), "fix": self.fix, "threads": self.threads}
-        write_report(folder, results)
         return {
             "result": summary_line(outcome),
             "sure": certainty_line(outcome),

@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks import equal_seconds, first_use, memory, optimise, searches, speed, transfer, world_models
 from benchmarks.shared import MODELS, NOTHING, number, percent, ratio
+from rlflow.memory.problem import Problem
 
 MEASURED = {
     "ratio": 0.9, "interval": [0.85, 0.95], "verdict": "faster", "original_memory_bytes": 2e6,
@@ -108,3 +109,10 @@ def test_actions_end_at_the_cheapest_state_on_the_way(monkeypatch):
     states = [type("State", (), {"objective": cost}) for cost in costs]
     monkeypatch.setattr(equal_seconds, "states_along", lambda task, actions: states)
     assert equal_seconds.cheapest(Some, np.array([[1, 0], [2, 0], [5, 0]])) == [(1, 0)]  # 5 is NO-OP
+
+
+def test_random_depth_first_orders_go_on_with_what_has_just_become_ready():
+    problem = Problem.of_nodes([1] * 6, [0] * 6, [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5)])
+    orders = memory.random_depth_first(problem, 1000, 0)
+    for order in ([0, 1, 3, 2, 4, 5], [0, 2, 4, 1, 3, 5]):  # there are no others
+        assert abs(np.mean((orders == order).all(axis=1)) - 0.5) < 0.05

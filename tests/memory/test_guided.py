@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rlflow.memory.order_search import MIN_GAIN, lowered, probable
-from rlflow.memory.problem import by_priority, depth_first, random_orders
+from rlflow.memory.problem import by_priority, depth_first
 from rlflow.tasks.ordering import layered
-from tests.memory.small import all_orders, small
+from tests.memory.small import all_orders, random_orders, small
 
 ALL = 10**6
 

@@ -431,7 +431,7 @@ def test_by_default_it_searches_and_learns_nothing(model, tmp_path):
     assert not list(tmp_path.glob("faster.run/episodes")) and list(
         json.loads((tmp_path / "faster.run" / BEST_SO_FAR_FILE).read_text())
     ) == list(ANALYTIC)
-    assert "Dream and reality" not in (tmp_path / "faster.run" / "eval" / "report.md").read_text()
+    assert "dream and reality" not in (tmp_path / "faster.run" / "eval" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rlflow.graph.session_file import session_file, write_setup
 from rlflow.optimisation import session_options
 from rlflow.optimisation.budget import Budget
 from rlflow.optimisation.session_options import best_session, contenders
-from rlflow.reports.markdown import session_code, session_text
+from rlflow.reports.sentences import session_code, session_text
 from rlflow.zoo import load
 
 MEASURED = {

@@ -22,7 +22,7 @@ from rlflow.cli.sweep import end_with, write_parameters
 from rlflow.common import system
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
-from rlflow.reports.markdown import as_csv
+from rlflow.reports.sentences import as_csv
 from rlflow.runs.sweeps import runs as sweep_runs
 from rlflow.runs.sweeps.definition import load_sweep
 from rlflow.runs.sweeps.runs import FIGURES, Run, figures, has_diverged, plan, run_stages

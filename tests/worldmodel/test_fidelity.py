@@ -12,7 +12,7 @@ from tests.toys.oracle import Oracle
 from worldmodel import fidelity as module
 from worldmodel import train_and_load as trainings
 from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, improvement
-from worldmodel.fidelity_report import markdown_table, write_fidelity
+from worldmodel.fidelity_report import fidelity_table, write_fidelity
 
 EPISODES = toy.episodes(at_night(40, 24), seed=9)
 HORIZONS = (1, 3, 5, 99)
@@ -214,8 +214,8 @@ def test_the_result_is_json_and_the_same_twice():
 
 def test_the_table_has_a_row_for_each_horizon_that_was_reached():
     sure, uncertain = measured(), measured(Oracle(wrong_after=3))
-    assert len(markdown_table(sure).splitlines()) == 2 + 2 * 3 * 3
-    lines = markdown_table(uncertain).splitlines()
+    assert len(fidelity_table(sure).splitlines()) == 2 + 2 * 3 * 3
+    lines = fidelity_table(uncertain).splitlines()
     assert len(lines) == 2 + 2 * (3 * 3 + 1)  # at 5 steps the model where certain has a row of its own
     assert len({line.count("|") for line in lines}) == 1
 

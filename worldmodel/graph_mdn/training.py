@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from rlflow.collect.edits import SignatureFeatures
-from rlflow.collect.episodes import Episode
+from rlflow.collect.episodes import Episode, interactions_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EncodingSpec
 from worldmodel.edits.class_rewards import add_dreamt_classes, learn_class_rewards, with_predicted_rewards
@@ -63,7 +63,7 @@ def train(
     )  # fmt: skip
     description = training_description(config, spec, training, seed)
     networks = _Networks(model, Path(folder), description, seed, log, progress)
-    interactions = sum(episode.interactions for episode in source)
+    interactions = interactions_of(source)
     results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
     model.usual_rewards, has_own = with_predicted_rewards(model, learnt, rewritten)
     add_dreamt_classes(model, learnt, has_own)

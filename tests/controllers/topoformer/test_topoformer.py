@@ -91,10 +91,10 @@ def test_sizes_take_turns_from_batch_to_batch_and_epoch_to_epoch(monkeypatch):
     controller.evaluation(one, 0)
     assert sizes == [8, 10, 12, 8]
     for epoch in range(3):
-        controller.epoch = epoch
+        controller.iterations = epoch
         controller.learn(one, 0)
     assert sizes[4:] == [8, 10, 12] * 4
-    controller.epoch = 1
+    controller.iterations = 1
     controller.learn(one, 0)
     assert sizes[16:] == sizes[8:12]
 
