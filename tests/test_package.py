@@ -121,6 +121,7 @@ def test_search_validate_replay_bound_and_the_lists_need_no_tensorflow(installed
     succeeds("costs", "show")
 
 
+@pytest.mark.nightly
 def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
     (tmp_path / "script.py").write_text(LIBRARY)
     done = called(installed.python, "script.py", folder=tmp_path)
