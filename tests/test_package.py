@@ -33,7 +33,7 @@ import gymnasium
 import rlflow
 
 quick = {"cost.name": "analytic", "eval.seeds": [0], "eval.measure_seconds": 0, "search.interactions": 300}
-result = rlflow.optimise("tiny_resnet18", seconds=4, options=quick, quiet=True)
+result = rlflow.optimise("tiny_resnet18", seconds=600, options=quick, quiet=True)
 result.save("library.onnx")
 state = rlflow.load_task("tiny_resnet18", cost="analytic").initial
 env = gymnasium.make("rlflow/GraphRewrite-v0", model="tiny_resnet18", cost="analytic")
@@ -93,7 +93,7 @@ def test_site_packages_gets_no_common_name_and_nothing_that_learns(installed):
 
 
 def test_the_command_optimises_a_model_and_says_its_own_name(installed, tmp_path):
-    arguments = ("tiny_squeezenet1_1", "--out", "x.onnx", "--seconds", "6", "--json", "r.json", *QUICK)
+    arguments = ("tiny_squeezenet1_1", "--out", "x.onnx", "--seconds", "600", "--json", "r.json", *QUICK)
     done = called(installed.program, "optimise", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     methods = json.loads((tmp_path / "r.json").read_text())["search"]["methods"]
@@ -121,6 +121,7 @@ def test_search_validate_replay_bound_and_the_lists_need_no_tensorflow(installed
     succeeds("costs", "show")
 
 
+@pytest.mark.nightly
 def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
     (tmp_path / "script.py").write_text(LIBRARY)
     done = called(installed.python, "script.py", folder=tmp_path)

@@ -237,7 +237,6 @@ def load_config(
       RLFlowError: a file is missing or malformed, an option is unknown (the message names the nearest known option), a
         value has a wrong type or range, or a value contains an interpolation of OmegaConf (`${…}`).
     """
-    config = OmegaConf.create(tree().defaults)
     layers = []
     for path in [*([base] if base else []), *files]:
         given = _expanded(OmegaConf.to_container(read_options(path)), tree())
@@ -251,9 +250,12 @@ def load_config(
         except (OmegaConfBaseException, yaml.YAMLError) as error:
             raise RLFlowError(f"cannot read '{text}': {first_line(error)}") from error
     layers.append(("command line", OmegaConf.create(dict(changes or {}))))
+    options = tree().defaults
     for source, layer in layers:
-        _check(OmegaConf.to_container(layer), tree(), source)
-    config = OmegaConf.merge(config, *[layer for _, layer in layers])
+        values = OmegaConf.to_container(layer)
+        _check(values, tree(), source)
+        options = _merged(options, values)  # OmegaConf.merge takes twice as long
+    config = OmegaConf.create(options)
     OmegaConf.set_readonly(config, True)
     return config
 

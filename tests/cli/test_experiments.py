@@ -82,6 +82,7 @@ def test_a_changed_option_asks_for_a_tag(folder, capsys):
         assert "controller.tag has at most 100 letters" in error
 
 
+@pytest.mark.nightly
 def test_a_controller_of_an_older_world_model_is_trained_anew(folder, tmp_path, capsys):
     command(capsys, "train-controller", folder)
     command(capsys, "train-controller", folder, "controller.tag=kept")

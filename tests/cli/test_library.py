@@ -19,7 +19,7 @@ QUICK = {"cost.name": "analytic", "eval.measure_seconds": 0, "eval.seeds": [0], 
 
 
 def quick(model, **arguments) -> rlflow.Optimised:
-    return rlflow.optimise(model, **{"seconds": 3, "options": QUICK, "quiet": True} | arguments)
+    return rlflow.optimise(model, **{"seconds": 600, "options": QUICK, "quiet": True} | arguments)
 
 
 def symbolic() -> onnx.ModelProto:

@@ -355,6 +355,7 @@ def test_an_update_ends_with_the_pass_in_which_the_policy_moved_too_far(tmp_path
     assert agent.env_steps < 2 * agent.config.batch and int(agent.optimizer.step) == 2
 
 
+@pytest.mark.nightly
 def test_it_learns_what_gains(tmp_path):
     """From play that loses to the best that these rules can do, in 80 episodes of 4 steps."""
     config = XRLflowConfig(updates=10, episodes=8, layers=1, width=32, learning_rate=0.003, entropy_weight=0.003)

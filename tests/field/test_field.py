@@ -11,7 +11,7 @@ from tests.field import kinds
 from tests.suite import at_night
 
 OPTIONS = ("--seconds", "1", "cost.name=analytic", "eval.measure_seconds=0")
-FIRST = 4  # number of cases of each kind in `make test`; the night runs all of them
+FIRST = 2  # number of cases of each kind in `make test`; the night runs all of them
 
 
 def cases():

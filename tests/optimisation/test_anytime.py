@@ -175,6 +175,7 @@ def test_every_search_leaves_its_best_and_why_it_stopped(task, whole, descent):
     assert all(follow(task, record["actions"]).runtime_ms == record["estimated_ms"] for record in whole.values())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("interactions", [150, *slow(1, 60, 400)])
 def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whole, tmp_path, monkeypatch, interactions):
     monkeypatch.setattr(anytime, "LOOK_EVERY", 0.0)
@@ -655,6 +656,7 @@ class Clockwork:
         return Timing(nanoseconds, nanoseconds, nanoseconds, 3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("why", ["interrupted", *slow("the time is up")])
 def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_and_goes_on_later(
     capsys, model, tmp_path, monkeypatch, why

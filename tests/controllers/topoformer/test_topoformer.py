@@ -59,7 +59,7 @@ def test_units_do_not_matter():
     assert np.array_equal(controller.priorities(one), controller.priorities(type(one)(larger, one.usual)))
 
 
-@pytest.mark.parametrize("baseline", ["mean", *slow("greedy")])
+@pytest.mark.parametrize("baseline", slow("mean", "greedy"))
 def test_it_learns(tmp_path, baseline):
     """On graphs that it has never seen it needs less than it did untrained. So short a training may come to nothing,
     and which does depends on how a processor rounds; one of three comes to something."""

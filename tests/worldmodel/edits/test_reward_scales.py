@@ -121,6 +121,7 @@ def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name
     )
 
 
+@pytest.mark.nightly
 def test_noise_is_in_a_runtime_and_stays_there():
     """With noise too, what all steps gained is the sum of what each gained."""
     task, paid = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused()), []
