@@ -19,8 +19,6 @@ from rlflow.common.task import Observes
 from tests.toys.latent import Identity, Memoryless, Sacrifice, Stopless, latent_spaces, make, vector
 from worldmodel.boards import BOARDS, tag_of
 
-pytestmark = pytest.mark.usefixtures("eager")
-
 SMALL = {
     "random": RandomConfig(dreams=8),
     "cma-es": CMAESConfig(generations=6, popsize=6, dreams=2, sigma0=0.5, evaluate_every=2),

@@ -22,6 +22,7 @@ def measured(model=None, **options) -> dict:
     return fidelity(model or Oracle(), EPISODES, horizons=HORIZONS, rank_steps=4, **options)
 
 
+@pytest.mark.nightly
 def test_a_trained_model_learns_the_toy(trained):
     """Far better than the baselines on episodes that it never saw, open loop; and its training says so."""
     model, results = trained
