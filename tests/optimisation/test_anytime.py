@@ -17,7 +17,7 @@ from rlflow.cli.command import open_run
 from rlflow.cli.main import make_parser
 from rlflow.cli.optimise import chosen_options
 from rlflow.common.errors import RLFlowError
-from rlflow.common.system import ALARM
+from rlflow.common.system import ALARM, WINDOWS
 from rlflow.costs import measured as measuring
 from rlflow.costs import profiled
 from rlflow.costs.analytic import RooflineCost
@@ -327,6 +327,19 @@ def test_the_clock_stops_the_block_and_nothing_after_it():
     with stoppable(0.5):
         pass
     time.sleep(0.6)  # a clock that went on would end the test here
+
+
+@pytest.mark.skipif(WINDOWS, reason="the clock of Windows rings once")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_stop_that_a_destructor_loses_comes_again():
+    class Slow:
+        def __del__(self):
+            time.sleep(60)
+
+    with pytest.raises(Stop, match="time is up"), stoppable(0.1):
+        Slow()  # Python ignores the exception in its destructor
+        time.sleep(60)
+        pytest.fail("the block goes on")
 
 
 @pytest.mark.parametrize("late", [True, False])
