@@ -6,6 +6,7 @@ import math
 import signal
 import time
 from contextlib import contextmanager
+from ctypes import ArgumentError
 from functools import partial
 from types import SimpleNamespace
 
@@ -342,14 +343,15 @@ def test_a_stop_that_a_destructor_loses_comes_again():
         pytest.fail("the block goes on")
 
 
+@pytest.mark.parametrize("error", [SystemError, ArgumentError])
 @pytest.mark.parametrize("late", [True, False])
-def test_what_code_in_c_makes_of_a_stop_is_one(late):
+def test_what_code_in_c_makes_of_a_stop_is_one(late, error):
     """An exception of a handler that it does not expect is a fault of its own to it; one that is, stays one."""
-    with pytest.raises(Stop if late else SystemError, match="interrupted" if late else "bad argument"), stoppable():
+    with pytest.raises(Stop if late else error, match="interrupted" if late else "bad argument"), stoppable():
         if late:
             with pytest.raises(Stop):
                 signal.raise_signal(signal.SIGINT)
-        raise SystemError("bad argument to internal function")
+        raise error("bad argument to internal function")
 
 
 def test_a_budget_is_for_the_whole_command():
