@@ -216,12 +216,27 @@ def kernel_digest(model: onnx.ModelProto) -> str:
     kinds |= {tensor.name: _weight_facts(tensor) for tensor in graph.initializer}
     parts = [sorted((opset.domain, opset.version) for opset in model.opset_import if opset.domain == "")]
     for node in graph.node:
-        attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
+        given = [attribute for attribute in node.attribute if not _is_default(node.op_type, attribute)]
+        attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in given)
         read = [(numbers.setdefault(name, len(numbers)), kinds.get(name)) if name else None for name in node.input]
         made = [numbers.setdefault(name, len(numbers)) if name else None for name in node.output]
         parts.append((node.domain, node.op_type, attributes, read, made))
     parts.append([numbers.get(value.name) for value in graph.output])
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _is_default(op: str, attribute: onnx.AttributeProto) -> bool:
+    """Return True if an attribute of a convolution or pool says the same as its absence."""
+    match attribute.name:
+        case "strides" | "dilations":
+            return set(attribute.ints) == {1}
+        case "pads":
+            return set(attribute.ints) == {0}
+        case "group":
+            return attribute.i == 1
+        case "auto_pad":
+            return attribute.s == b"NOTSET"
+    return attribute.name == "kernel_shape" and op in ("Conv", "FusedConv")  # The weight has this shape.
 
 
 def _weight_facts(tensor: onnx.TensorProto) -> tuple:

@@ -59,6 +59,9 @@ def test_a_fast_kernel_is_warmed_up_and_timed_in_all_sessions(runs):
     assert sum(made) * 0.1 >= 20 + SESSIONS * WARM_UPS * 0.1
 
 
+WRITTEN = "dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 0, 0], strides = [1, 1]"
+
+
 def convolved(operators: str) -> onnx.ModelProto:
     """Return a model from x [1, 4, 9, 9] to y, with a kernel w of 2 × 2 and a number b for each of 8 channels."""
     text = f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
@@ -82,7 +85,8 @@ def test_operators_have_one_kernel_if_onnx_runtime_makes_one_of_them():
         [kernel("y = Conv (x, w, b)"), kernel("c = Conv (x, w) y = BatchNormalization (c, b, b, b, b)")],
         [kernel("c = Conv (x, w) y = Relu (c)"), kernel(fused.format("Relu") + " (x, w)")],
         [kernel(fused.format("Tanh") + " (x, w)")],
-        [kernel("y = Conv <group = 1> (x, w)"), kernel("long_name = Identity (x) y = Conv <group = 1> (long_name, w)")],
+        [kernel("y = Conv (x, w)"), kernel(f"long_name = Identity (x) y = Conv <{WRITTEN}> (long_name, w)")],
+        [kernel("y = Conv <pads = [1, 0, 0, 1]> (x, w)")],
         [kernel("c = Conv (x, w, b) y = Neg (c)")],
         [kernel("c = Conv (x, w) d = Relu (c) y = Mul (c, d)")],
         [kernel("c = Conv (x, w) d = Relu (c) y = Mul (d, d)")],
@@ -92,8 +96,7 @@ def test_operators_have_one_kernel_if_onnx_runtime_makes_one_of_them():
 
 
 def test_a_convolution_has_the_same_timing_whether_its_defaults_are_written_or_not():
-    written = "dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 0, 0], strides = [1, 1]"
     short = group_of_convolution("y = Conv (x, w)")
-    assert group_of_convolution(f"y = Conv <{written}> (x, w)") == short
+    assert group_of_convolution(f"y = Conv <{WRITTEN}> (x, w)") == short
     text = str(group_of_convolution('y = Conv <auto_pad = "VALID"> (x, w)'))
     assert "auto_pad" in text and "pads" not in text.replace("auto_pad", "")
