@@ -15,7 +15,8 @@ must equal a literal. `*xs` takes any number of inputs; `**a` takes all attribut
 optional input that is left out. Several lines with `y1 = …` match several outputs at once; a name that is used again on
 its own side is an inner tensor.
 
-Right side: arguments that are not operators (`[-1, 1]`, `full(…)`) are literals.
+Right side: arguments that are not operators (`[-1, 1]`, `full(…)`) are literals. `computed(h, w)` is the list `[h, w]`
+that new operators compute if a size is a symbol (size_operands.py); in the rule's text it reads `[h, w]`.
 
 `<=>` defines a second rule, `<name>-inverse`. `forward` or `backward` before `let` or `if` restricts the clause to one
 direction. `for Op in Relu, Tanh` defines one rule per operator: `Op` is replaced in the equation and in the rule's
@@ -117,7 +118,12 @@ class Side:
         return self.literal(node)
 
     def literal(self, node: ast.expr) -> Literal:
-        return Literal(compile_expression(node, self.where), ast.unparse(node))
+        match node:
+            case ast.Call(func=ast.Name(id="computed"), args=sizes, keywords=[]):
+                node, computed = ast.List(sizes, ast.Load()), True
+            case _:
+                computed = False
+        return Literal(compile_expression(node, self.where), ast.unparse(node), computed)
 
     def operator(self, node: ast.expr) -> Op:
         if not is_operator(node):
