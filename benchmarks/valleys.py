@@ -55,7 +55,7 @@ METHODS = (*(f"{search}, {moves}" for search in SEARCHES for moves in (SINGLE, B
 # For each second of a method: real steps and gradient steps of the world model, and steps of the planner in the dream.
 INTERACTIONS, GRADIENT_STEPS, DREAMT = 5, 5, 50
 LEAST_EPISODES = 6  # of full length, from which the world model learns however few the seconds
-STEPS = 100  # most steps of an episode of X-RLflow's agent
+STEPS = 100  # most steps of an episode that a learned controller plays on the real graph
 
 
 # -- networks ----------------------------------------------------------------------------------------
@@ -179,6 +179,7 @@ class Cell:
     def planner(self) -> Actions:
         names = {
             "controller.name": "planner", "controller.planner.steps": int(DREAMT * self.seconds),
+            "controller.max_steps": STEPS,
             "world_model.graph-mdn.match_steps": int(GRADIENT_STEPS * self.seconds / 4),
             "world_model.graph-mdn.node_steps": int(GRADIENT_STEPS * self.seconds / 2),
             "cost.name": "profiled", "cost.database": self.spec.database,
