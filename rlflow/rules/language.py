@@ -118,11 +118,8 @@ class Side:
         return self.literal(node)
 
     def literal(self, node: ast.expr) -> Literal:
-        match node:
-            case ast.Call(func=ast.Name(id="computed"), args=sizes, keywords=[]):
-                node, computed = ast.List(sizes, ast.Load()), True
-            case _:
-                computed = False
+        computed = is_computed(node)
+        node = ast.List(node.args, ast.Load()) if computed else node
         return Literal(compile_expression(node, self.where), ast.unparse(node), computed)
 
     def operator(self, node: ast.expr) -> Op:
@@ -352,11 +349,33 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
         tuple(Condition(compile_expression(tree, where), reason) for tree, reason in conditions),
         relies_on_shapes, any("unshared" in _called(tree) for tree in trees), tuple(sorted(contents)),
         _is_symmetric(source, target, trees),
-        print_rule(name, source, target, clauses),
+        print_rule(name, source, target, [_with_lists(clause) for clause in clauses]),
     )  # fmt: skip
     _check_names(rule, constants, {n for n, _ in lets})
     _check_expressions(rule, lets, [tree for tree, _ in conditions])
     return rule
+
+
+def is_computed(node: ast.AST) -> bool:
+    """Return True for `computed(…)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "computed"
+
+
+class _Lists(ast.NodeTransformer):
+    """A transformer of syntax trees that replaces `computed(…)` by the list of its arguments."""
+
+    def visit_Call(self, node: ast.Call):
+        self.generic_visit(node)
+        return ast.List(node.args, ast.Load()) if is_computed(node) else node
+
+
+def _with_lists(clause: str) -> str:
+    """Return a clause for a rule's canonical text, in which `computed(h, w)` reads `[h, w]`."""
+    keyword, _, body = clause.partition(" ")
+    if keyword != "let" or "computed(" not in body:
+        return clause
+    name, _, expression = body.partition("=")
+    return f"let {name.strip()} = {ast.unparse(_Lists().visit(ast.parse(expression.strip(), mode='eval')))}"
 
 
 def _condition_text(body: str) -> str:

@@ -36,6 +36,8 @@ def without_symbols(op: str | None, shape: tuple | None, sizes: tuple) -> tuple[
 def computed_sizes(sizes: tuple, shapes: Mapping[str, tuple], op: str) -> Output:
     """Return a pattern of operators that compute sizes from shapes; each symbolic size is a size plus a number.
 
+    Reshape itself infers the first size for which this does not hold.
+
     Args:
       sizes: the sizes, at least one of them symbolic.
       shapes: name of a variable of the rule → shape of the tensor that it stands for.
@@ -47,6 +49,12 @@ def computed_sizes(sizes: tuple, shapes: Mapping[str, tuple], op: str) -> Output
     if op == "Reshape" and not all(least(size) >= 1 for size in sizes if type(size) is Dim):
         raise _undecided_sizes(sizes)
     places = [_place_of(size, shapes) if type(size) is Dim else None for size in sizes]
+    unknown = [k for k, size in enumerate(sizes) if type(size) is Dim and places[k] is None]
+    if op == "Reshape" and unknown and -1 not in sizes:
+        sizes = (*sizes[: unknown[0]], -1, *sizes[unknown[0] + 1 :])
+        unknown = unknown[1:]
+    if unknown:
+        raise _undecided_sizes(tuple(sizes[k] for k in unknown))
     parts = []
     # Known sizes in a row are one constant, and sizes of successive axes one slice of a shape.
     starts = [None if place is None else (place[0], place[1] - k) for k, place in enumerate(places)]
@@ -63,13 +71,13 @@ def computed_sizes(sizes: tuple, shapes: Mapping[str, tuple], op: str) -> Output
     return parts[0] if len(parts) == 1 else _new("Concat", *parts, axis=0)
 
 
-def _place_of(size: Dim, shapes: Mapping[str, tuple]) -> tuple:
-    """Return (name, axis, difference) of the first axis whose size differs from `size` by a number only."""
+def _place_of(size: Dim, shapes: Mapping[str, tuple]) -> tuple | None:
+    """Return (name, axis, difference) of the first axis whose size differs from `size` by a number only, or None."""
     for name, shape in shapes.items():
         for axis, other in enumerate(shape):
             if type(other) is Dim and type(size - other) is int:
                 return name, axis, size - other
-    raise _undecided_sizes((size,))
+    return None
 
 
 def _constant(numbers: list[int]) -> Literal:

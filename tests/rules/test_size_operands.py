@@ -3,6 +3,7 @@
 import pytest
 
 from rlflow.graph.dims import Undecided, symbol
+from rlflow.rules.language import parse
 from rlflow.rules.patterns import Literal, Output
 from rlflow.rules.size_operands import computed_sizes
 
@@ -28,9 +29,25 @@ def test_sizes_are_computed_from_shapes(sizes, expected):
     assert text(computed_sizes(sizes, {"x": (4, N, M), "y": (3 * N, 7)}, "Slice")) == expected
 
 
+def test_a_proof_does_not_depend_on_how_a_list_is_computed():
+    rule = "r: a test\n  Relu(x) => Relu(Slice(y, [0], {0}, [0]))\n  let y = Reshape(x, {1})"
+    (one,), (other,) = (parse(rule.format(*lists), "toy") for lists in (
+        ("computed(dim(x, 0))", "computed(2, *shape(x)[1:])"), ("[dim(x, 0)]", "[2, *shape(x)[1:]]")
+    ))  # fmt: skip
+    assert one.text == other.text and one.definition != other.definition
+
+
 def test_what_is_no_size_plus_a_number_is_not_computed():
     with pytest.raises(Undecided, match="^2.n would have to be known"):
         computed_sizes((M, 2 * N), {"x": (N, M)}, "Slice")
+
+
+def test_reshape_infers_one_size():
+    shapes = {"x": (N, 4, M)}
+    assert text(computed_sizes((4 * N, M), shapes, "Reshape")) == "Concat([-1], Slice(Shape(x), [2], [3]))"
+    for sizes in ((4 * N, 3 * M), (4 * N, M, -1)):
+        with pytest.raises(Undecided):
+            computed_sizes(sizes, shapes, "Reshape")
 
 
 def test_reshape_reads_no_size_that_may_be_zero():
