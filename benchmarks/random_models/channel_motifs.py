@@ -167,14 +167,16 @@ def grouped_norm(s: Sketch) -> None:
 
 
 def wide(s: Sketch) -> None:
-    """Draw a convolution of 64 or 128 channels, mostly a 3×3 convolution without strides."""
+    """Draw a convolution of 64 or 128 channels, mostly a 3×3 or 1×3 convolution without strides, and an activation."""
     channels = s.pick([64, 64, 128])
     x = s.input([1, channels, s.pick([4, 5, 6] if channels == 64 else [4]), s.pick([4, 5] if channels == 64 else [4])])
     attributes = {"pads": [1, 1, 1, 1]} if s.chance(0.7) else {} if s.chance(0.5) else {"pads": [0, 1, 2, 1]}
     strides = {"strides": [2, 2]} if s.chance(0.1) else {}
-    y = conv(s, x, [3, 3] if s.chance(0.9) else [1, 3], s.chance(0.5), attributes | strides, 32)
+    kernel = [3, 3] if s.chance(0.8) else [1, 3]
+    attributes = attributes if kernel[0] == 3 or s.chance(0.2) else {"pads": [0, 1, 0, 1]}
+    y = conv(s, x, kernel, s.chance(0.5), attributes | strides, 32)
     if s.chance(0.5):
-        s.op("Relu", y)
+        s.op(s.pick(["Relu", "Relu", "LeakyRelu"]), y)
 
 
 CHANNEL_MOTIFS = {  # motif → relative frequency

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks import equal_seconds, first_use, memory, optimise, searches, speed, transfer, world_models
+from benchmarks import equal_seconds, first_use, memory, optimise, searches, speed, transfer, valleys, world_models
 from benchmarks.shared import MODELS, NOTHING, number, percent, ratio
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.memory.problem import Problem
 
 MEASURED = {
@@ -99,6 +100,25 @@ def test_ratios_over_seeds_are_geometric_means():
     tables = equal_seconds.tables({"a": [dict.fromkeys(equal_seconds.METHODS, one)]})
     assert rows_of(tables, "latency")[0][2] == "1.000 (1.000 to 1.000)"
     assert rows_of(tables, "spent")[0][1] == "60 s, 3 graphs"
+
+
+def test_a_valley_is_as_deep_as_the_cost_exceeds_the_lowest_before():
+    assert valleys.valley_of([100, 90, 95, 99, 80]) == {"steps": 4, "losses": 2, "depth": 9.0}
+    assert valleys.valley_of([100]) == {"steps": 0, "losses": 0, "depth": 0.0}
+    found = {"gain": 20.0, "seconds": 60.0, "timing_seconds": 1.0, "path": {"steps": 4, "losses": 2, "depth": 9.0}}
+    tables = valleys.tables({"a": {"beam, single": [found], "xrlflow": [found | {"gain": 10.0}]}})
+    assert rows_of(tables, "paths") == [["a", "beam, single", "20.00 %", 4, 2, "9.00 %"]]
+    gains = [row for row in rows_of(tables, "gains") if row[1] != "–"]
+    assert gains == [["beam, single", "20.00 %"], ["xrlflow", "10.00 %"]]
+
+
+@pytest.mark.parametrize("model", [valleys.volumes(0, 4, 1, 8), valleys.decoder(0, (16, 8), 4, 4)])
+def test_networks_with_valleys_run(model):
+    (given,) = model.graph.input
+    sizes = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+    (result,) = run(session(model, 1), {given.name: np.ones(sizes, np.float32)})
+    assert result.shape == tuple(dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim)
+    assert 1e-3 < np.abs(result).max() < 1e3
 
 
 def test_actions_end_at_the_cheapest_state_on_the_way(monkeypatch):
