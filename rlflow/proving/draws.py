@@ -48,6 +48,7 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
     ("FastGelu", 1): (1,),
     ("Gather", 1): (0, 1, 2), ("SpaceToDepth", 0): (4,), ("DepthToSpace", 0): (4,),
     **{("Attention", k): (4,) for k in range(3)}, **{("MultiHeadAttention", k): (3,) for k in range(3)},
+    ("MultiHeadAttention", 5): (4,),
     **{(op, slot): ranks
        for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
        for slot, ranks in enumerate(((3,), (2, 3), (1,), (1,), (1,)))},
@@ -155,14 +156,17 @@ def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
 
 @cache
 def demanded(rule: Rule) -> tuple[int, ...]:
-    """Return the ranks above MAX_RANK that a permutation of the left side or a condition such as `rank(x) == 6` fixes.
+    """Return the ranks that a permutation of the left side fixes above MAX_RANK, or a condition above `max_rank`.
+
+    An example of such a condition is `rank(x) == 6`.
     """
     perms = [
         len(value.compute({})) for op in rule.ops for name, value in op.attributes
         if name == "perm" and isinstance(value, Literal)
     ]  # fmt: skip
     asked = re.findall(r"(?:rank|len)\((?:value\(|shape\()?\w+\)+ == (\d+)", rule.text)
-    return tuple(sorted({n for n in (*perms, *map(int, asked)) if n > MAX_RANK}))
+    most = max_rank(rule)
+    return tuple(sorted({n for n in perms if n > MAX_RANK} | {n for n in map(int, asked) if n > most}))
 
 
 @cache
@@ -290,7 +294,7 @@ def coverage(rule: Rule) -> str:
         "FusedGemm": "activations without parameters",
         "Einsum": f"operands and results of at most {MAX_LABELS} labels, and usual ones of four",
         "Attention": "no mask",
-        "MultiHeadAttention": "no mask and no bias",
+        "MultiHeadAttention": "no mask of padding and no bias of the projections",
     }
     result += [text for op, text in words.items() if op in ops]
     if any(("Gather", 1) in uses and reads_values(rule, name) for name, uses in uses_of(rule).items()):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rlflow.common.files import write_text
 from rlflow.common.messages import escaped
+from rlflow.costs.measured import MARGIN
 from rlflow.graph.onnx_runtime import Setup
 from rlflow.optimisation.candidates import measurement_seconds
 from rlflow.optimisation.choice import is_faster, losses
@@ -230,9 +231,11 @@ def certainty_line(outcome: dict) -> str:
 
 
 def widened_text(outcome: dict) -> str | None:
-    """Return a clause about a half-precision model that is delivered with float32 inside, or None for other files."""
+    """Return a clause about a model of low precision that is delivered with float32 inside, or None for other files."""
     if not outcome.get("widened") or outcome["delivered"] == "original":  # older results lack "widened"
         return None
+    if outcome.get("quantised"):
+        return "computes in float32 without the rounding of activations (--accept dequantised)"
     return "computes in float32 between its inputs and outputs (env.widen=false keeps the precision)"
 
 
@@ -246,6 +249,18 @@ def one_thread_text(outcome: dict) -> str | None:
         return None
     advice = ": with one thread run the original" if losses(measured) else ""
     return f"with one thread {measured_text(measured)}{advice}"
+
+
+def dequantised_text(outcome: dict) -> str | None:
+    """Return one sentence about a quantised model that is faster in float32, or None for other models."""
+    offered = outcome.get("dequantised")  # older results lack it
+    if not offered or offered["ratio"] >= 1 - MARGIN:
+        return None
+    return (
+        "the quantised model is slower on this machine than in float32 without the rounding of activations, which takes "
+        f"{offered['ratio']:.3f} of its latency; outputs then differ by {offered['error']:.1e} of their largest value. "
+        "--accept dequantised optimises and delivers that model."
+    )
 
 
 def session_text(outcome: dict) -> str | None:
@@ -276,6 +291,11 @@ def session_code(outcome: dict) -> str | None:
     return "\n".join(Setup.of(chosen["setup"]).code(Path(outcome["optimised"]).name))
 
 
+def _float32(outcome: dict) -> str:
+    text = dequantised_text(outcome)
+    return f"\n\nIn float32: {text}" if text else ""
+
+
 def _session(outcome: dict) -> str:
     text, code = session_text(outcome), session_code(outcome)
     return f"\n\nSession: {text}" + (f"\n\n```python\n{code}\n```" if code else "") if text else ""
@@ -286,7 +306,7 @@ def _summary(outcome: dict) -> str:
         f"**{escaped(summary_line(outcome))}**\n\n{escaped(certainty_line(outcome))}\n\n"
         f"Delivered: `{Path(outcome['optimised']).name}`, chosen because: {escaped(outcome['reason'])}.\n\n"
         "*Estimated* is a sum of single-operator costs, *measured* the end-to-end latency in ONNX Runtime. "
-        "The two are never mixed." + _session(outcome)
+        "The two are never mixed." + _float32(outcome) + _session(outcome)
     )
 
 
