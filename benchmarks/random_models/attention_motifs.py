@@ -62,7 +62,7 @@ def heads(s: Sketch) -> None:
 
 
 def heads_of_one(s: Sketch) -> None:
-    """Draw multi-head attention whose queries, keys and values are stacked along one axis, as Gather, Slice or Split."""
+    """Draw multi-head attention whose queries, keys and values are stacked, and taken by Gather, Slice or Split."""
     batch, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 4))
     stack = reshape(s, s.input((batch, positions, 3 * count * depth)), [batch, positions, 3, count, depth])
     stack, form, first = transpose(s, stack, [2, 0, 3, 1, 4]), s.pick(["Gather", "Slice", "Split"]), np.array([0])

@@ -17,7 +17,7 @@ by one step where a Clip is omitted; the conversion changes nothing else.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +89,7 @@ class _Converter:
       quantised: name of a tensor → how it was quantised with a constant scale.
       dynamic: name of the output of a DynamicQuantizeLinear → how it was quantised.
       ranges: name of a tensor → a range that contains its elements.
+      makers, readers: name of a tensor → the node that computes it, and the last node that reads it.
       renamed: name of a tensor that nothing computes any more → the name of the tensor that its readers read.
     """
 
@@ -106,6 +107,7 @@ class _Converter:
         self.outputs = {value.name for value in graph.output}
         self.inner = {name for node in graph.node for name in _names_in_bodies(node)}
         self.reads = Counter(name for node in graph.node for name in node.input) + Counter(self.inner)
+        self.makers = {name: node for node in graph.node for name in node.output}
         self.readers = {name: node for node in graph.node for name in node.input}
         self.nodes: list[onnx.NodeProto] = []
         self.quantised: dict[str, Quantised] = {}
@@ -254,10 +256,10 @@ class _Converter:
 
     def _own_scale(self, name: str, scale: str) -> np.ndarray | None:
         """Return the constant c of a tensor that is computed as `scale` · c; None if it is computed otherwise."""
-        for node in self.nodes:
-            if name in node.output and node.op_type == "Mul" and scale in node.input:
-                return next((self._array(other) for other in node.input if other != scale), None)
-        return None
+        node = self.makers.get(name)
+        if node is None or node.op_type != "Mul" or scale not in node.input:
+            return None
+        return next((self._array(other) for other in node.input if other != scale), None)
 
     # -- ranges and the result -------------------------------------------------------------------------
 

@@ -49,8 +49,8 @@ class EvalOptions:
     accept: str = option(
         FASTER,
         "which result is delivered: faster (measured faster, or no slower with less memory or a smaller file), equal "
-        "(also without a measured difference in speed) or dequantised (as `faster`, and a quantised model is computed in "
-        "float32, without the rounding of activations); a result that is measured slower is never delivered",
+        "(also without a measured difference in speed) or dequantised (as `faster`, with a quantised model in float32, "
+        "without the rounding of activations); a result that is measured slower is never delivered",
         choices=ACCEPTED,
     )
     seeds: tuple[int, ...] = option(

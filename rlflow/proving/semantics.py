@@ -431,6 +431,8 @@ STANDARD: dict[str, Callable] = {
     "ReduceMax": reductions.reduced(reductions.greatest),
     "ReduceMin": reductions.reduced(reductions.least),
     "ArgMax": reductions.arg_max,
+    "DFT": reductions.dft,
+    "STFT": reductions.stft,
     "GlobalAveragePool": reductions.global_pool(reductions.mean),
     "GlobalMaxPool": reductions.global_pool(reductions.greatest),
     "Softmax": reductions.softmax,

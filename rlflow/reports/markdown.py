@@ -257,7 +257,7 @@ def dequantised_text(outcome: dict) -> str | None:
     if not offered or offered["ratio"] >= 1 - MARGIN:
         return None
     return (
-        "the quantised model is slower on this machine than in float32 without the rounding of activations, which takes "
+        "the quantised model is slower here than in float32 without the rounding of activations, which takes "
         f"{offered['ratio']:.3f} of its latency; outputs then differ by {offered['error']:.1e} of their largest value. "
         "--accept dequantised optimises and delivers that model."
     )
