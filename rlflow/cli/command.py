@@ -145,7 +145,8 @@ def add_stage(commands, name: str, function, text: str, page: str | None = None)
 def add_accept(command: argparse.ArgumentParser) -> None:
     text = (
         "which result is delivered (eval.accept): 'faster' (default), a result measured faster, or no slower with less "
-        "memory or a smaller file; 'equal', also a result without a measured difference in speed"
+        "memory or a smaller file; 'equal', also a result without a measured difference in speed; 'dequantised', a "
+        "faster result that computes a quantised model in float32 without the rounding of activations"
     )
     command.add_argument("--accept", metavar="WHAT", help=text)
 

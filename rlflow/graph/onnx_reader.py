@@ -29,7 +29,8 @@ from rlflow.graph.bodies import (
     inlined,
     runs_of,
 )
-from rlflow.graph.half_precision import widened
+from rlflow.graph.dequantised import dequantised, is_quantised
+from rlflow.graph.half_precision import is_half, widened
 from rlflow.graph.ir import ABSENT, Body, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, for_inference, moved_attributes
@@ -78,7 +79,7 @@ def load_graph(
       keep: names of tensors and nodes of the main graph. Rewrites keep such a tensor with its name and value, and
         replace no such node.
       widen: True to compute in float32 between the inputs and outputs of a model in half precision
-        (rlflow/graph/half_precision.py).
+        (rlflow/graph/half_precision.py), or a quantised model without its rounding (rlflow/graph/dequantised.py).
 
     Raises:
       RLFlowError: the file or model is invalid, exceeds a limit, does not fit `shapes` or `keep`, or cannot be widened.
@@ -93,7 +94,8 @@ def load_graph(
     if bodies:
         model, functions = inlined(model)
     if widen:
-        model = widened(model, folder, keep)
+        is_integer = is_quantised(model) and not is_half(model)
+        model = (dequantised if is_integer else widened)(model, folder, keep)
     return _Reader(model, folder, dict(shapes or {}), bodies, functions, keep).read()
 
 

@@ -51,7 +51,7 @@ SINCE: dict[str, int] = {
     "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "Gemm": 7, "BatchNormalization": 9, "Reshape": 5,
     "Softmax": 13, "LogSoftmax": 13, "Dropout": 7, "Sum": 8, "Max": 8, "Min": 8, "Concat": 4, "MaxPool": 1,
     "Squeeze": 1, "AveragePool": 7, "Expand": 8, "LayerNormalization": 17, "Gelu": 20, "Pad": 2,
-    "RMSNormalization": 23, "Attention": 23, "Resize": 13, "GroupNormalization": 21,
+    "RMSNormalization": 23, "Attention": 23, "Resize": 13, "GroupNormalization": 21, "DFT": 17, "STFT": 17,
 }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
         "ArgMax", "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze",
         "Flatten", "Gather", "BiasGelu", "FastGelu",
     )},
-    ("Resize", 0): SOME, ("Resize", 1): (1,),
+    ("Resize", 0): SOME, ("Resize", 1): (1,), ("DFT", 0): SOME[1:], ("STFT", 0): (2, 3), ("STFT", 2): (1,),
     ("Unsqueeze", 0): ANY[:-1], ("Clip", 1): (0,), ("Clip", 2): (0,), ("Pad", 2): (0, 1), ("BiasGelu", 1): (1,),
     ("FastGelu", 1): (1,),
     ("Gather", 1): (0, 1, 2), ("SpaceToDepth", 0): (4,), ("DepthToSpace", 0): (4,),
@@ -58,7 +58,7 @@ LISTS: dict[tuple[str, int], str] = {
     ("Reshape", 1): "shape", ("Expand", 1): "sizes", ("Tile", 1): "repeats", ("Split", 1): "parts",
     ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
     ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps",
-    ("Gather", 1): "indices", ("Where", 0): "flags",
+    ("Gather", 1): "indices", ("Where", 0): "flags", ("STFT", 1): "count", ("STFT", 3): "count",
     **{(op, 1): "axes" for op in REDUCTIONS},
 }  # fmt: skip
 # The values of a list of kind "flags": one to three numbers 0 or 1.
@@ -116,6 +116,8 @@ REST: dict[str, dict[str, tuple]] = {
     "LeakyRelu": {"alpha": ("real", 0.01)},
     "Elu": {"alpha": ("real", 1.0)},
     "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
+    "DFT": {"axis": ("axis", 1), "inverse": ("pick", (0, 1)), "onesided": ("pick", (0, 1))},
+    "STFT": {"onesided": ("pick", (1, 0))},
     "Shape": {"start": ("pick", (0, 1, -1)), "end": ("pick", (None, 1, -1))},
     "Resize": {
         "mode": ("pick", (b"nearest", b"linear")),
@@ -155,14 +157,17 @@ def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
 
 @cache
 def demanded(rule: Rule) -> tuple[int, ...]:
-    """Return the ranks above MAX_RANK that a permutation of the left side or a condition such as `rank(x) == 6` fixes.
+    """Return the ranks that a permutation of the left side fixes above MAX_RANK, or a condition above `max_rank`.
+
+    An example of such a condition is `rank(x) == 6`.
     """
     perms = [
         len(value.compute({})) for op in rule.ops for name, value in op.attributes
         if name == "perm" and isinstance(value, Literal)
     ]  # fmt: skip
     asked = re.findall(r"(?:rank|len)\((?:value\(|shape\()?\w+\)+ == (\d+)", rule.text)
-    return tuple(sorted({n for n in (*perms, *map(int, asked)) if n > MAX_RANK}))
+    most = max_rank(rule)
+    return tuple(sorted({n for n in perms if n > MAX_RANK} | {n for n in map(int, asked) if n > most}))
 
 
 @cache
@@ -289,8 +294,10 @@ def coverage(rule: Rule) -> str:
         "FusedConv": "activations without parameters",
         "FusedGemm": "activations without parameters",
         "Einsum": f"operands and results of at most {MAX_LABELS} labels, and usual ones of four",
+        "DFT": "real numbers along the axis before the last",
+        "STFT": "real numbers with a window",
         "Attention": "no mask",
-        "MultiHeadAttention": "no mask and no bias",
+        "MultiHeadAttention": "no mask of padding and no bias of the projections",
     }
     result += [text for op, text in words.items() if op in ops]
     if any(("Gather", 1) in uses and reads_values(rule, name) for name, uses in uses_of(rule).items()):

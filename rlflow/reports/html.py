@@ -25,6 +25,7 @@ from rlflow.reports.sentences import (
     SAME,
     at_sizes_text,
     contest_table,
+    dequantised_text,
     experiment_rows,
     left_out_text,
     one_thread_text,
@@ -101,9 +102,10 @@ def _one_thread_note(outcome: dict) -> Safe | None:
 
 
 def _precision_note(outcome: dict) -> Safe | None:
-    """Return a sentence about a half-precision model that computes in float32, or None for other models."""
-    text = widened_text(outcome)
-    return text and tag("p", f"The file {text}.", class_="faint")
+    """Return a sentence about a model of low precision that computes in float32, or would be faster so, or None."""
+    text, offered = widened_text(outcome), dequantised_text(outcome)
+    said = f"The file {text}." if text else offered and f"{offered[0].upper()}{offered[1:]}"
+    return said and tag("p", said, class_="faint")
 
 
 def _session(outcome: dict) -> Safe | None:

@@ -9,6 +9,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rlflow.costs.measured import MARGIN
 from rlflow.graph.onnx_runtime import Setup
 from rlflow.optimisation.choice import is_faster, losses
 from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text, notes_text
@@ -157,9 +158,11 @@ def certainty_line(outcome: dict) -> str:
 
 
 def widened_text(outcome: dict) -> str | None:
-    """Return a clause about a half-precision model that is delivered with float32 inside, or None for other files."""
+    """Return a clause about a model of low precision that is delivered with float32 inside, or None for other files."""
     if not outcome.get("widened") or outcome["delivered"] == "original":  # older results lack "widened"
         return None
+    if outcome.get("quantised"):
+        return "computes in float32 without the rounding of activations (--accept dequantised)"
     return "computes in float32 between its inputs and outputs (env.widen=false keeps the precision)"
 
 
@@ -173,6 +176,18 @@ def one_thread_text(outcome: dict) -> str | None:
         return None
     advice = ": with one thread run the original" if losses(measured) else ""
     return f"with one thread {measured_text(measured)}{advice}"
+
+
+def dequantised_text(outcome: dict) -> str | None:
+    """Return one sentence about a quantised model that is faster in float32, or None for other models."""
+    offered = outcome.get("dequantised")  # older results lack it
+    if not offered or offered["ratio"] >= 1 - MARGIN:
+        return None
+    return (
+        "the quantised model is slower here than in float32 without the rounding of activations, which takes "
+        f"{offered['ratio']:.3f} of its latency; outputs then differ by {offered['error']:.1e} of their largest value. "
+        "--accept dequantised optimises and delivers that model."
+    )
 
 
 def session_text(outcome: dict) -> str | None:
