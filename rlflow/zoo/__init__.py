@@ -25,6 +25,7 @@ ZOO = Registry(
         "inception_v3": "rlflow.zoo.convolutional:inception_v3",
         "resnet18": "rlflow.zoo.convolutional:resnet18",
         "resnet50": "rlflow.zoo.convolutional:resnet50",
+        "resnet101": "rlflow.zoo.convolutional:resnet101",
         "squeezenet1_1": "rlflow.zoo.convolutional:squeezenet1_1",
         "shufflenet_v2": "rlflow.zoo.convolutional:shufflenet_v2",
         "shufflenet_v2_folded": "rlflow.zoo.convolutional:shufflenet_v2_folded",
