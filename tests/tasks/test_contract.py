@@ -2,7 +2,6 @@
 
 import pickle
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from rlflow.runs.config import load_config
 from rlflow.search.base import run_search
 from rlflow.tasks import TASKS
 from rlflow.tasks.plain import deliver_decisions, deliver_steps
+from tests.tasks.placement.models import TINY_DEVICE
 from tests.toys.template import MODULES, register
 
 PROBLEMS = {
@@ -22,7 +22,6 @@ PROBLEMS = {
     "placement": "tiny_resnet18",
 }  # fmt: skip
 STEPS = 12
-DEVICE = Path(__file__).parent / "placement" / "tiny.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,8 @@ def specs(tmp_path_factory):
     """name → the spec of its problem."""
     with pytest.MonkeyPatch.context() as patch:
         register(tmp_path_factory.mktemp("templates"), patch)
-        config, result = load_config([], ["cost.name=analytic", "env.max_steps=20", f"placement.device={DEVICE}"]), {}
+        options = ["cost.name=analytic", "env.max_steps=20", f"placement.device={TINY_DEVICE}"]
+        config, result = load_config([], options), {}
         for name, problem in PROBLEMS.items():
             kind = TASKS.get(name)
             result[name] = kind.of(config, kind.fetch(problem, 0, tmp_path_factory.mktemp(name)))

@@ -1,7 +1,7 @@
 """The task `placement`: choose a memory for the weights and the activation of every operator of an ONNX model.
 
-The task is that of EGRL (Khadka et al. 2021), on simulators in place of a chip that nobody else has. All latencies here
-are simulated, never measured. An integer program gives the optimum, or a proved bound.
+EGRL (Khadka et al. 2021) poses this task on a chip that is not for sale. Here simulators take the chip's place, so all
+latencies are simulated, never measured. An integer program gives the optimum, or a proved bound.
 
 | file | contents |
 | --- | --- |

@@ -28,7 +28,7 @@ UNLIMITED = 2**62  # bytes
 def tensors_of(instance, decision: np.ndarray) -> list[dict]:
     """Return one entry for every tensor of a valid decision, in run order.
 
-    Addresses are those of first fit in run order, as `compiler` assigns them. For `additive`, which has no addresses,
+    First fit in run order assigns the addresses, as in `compiler`. For `additive`, which has no addresses,
     they may end above the capacity of their memory.
 
     Args:

@@ -10,6 +10,7 @@ memories:                   # fastest first; the last one holds everything that 
   - {name: DRAM, bytes: 34359738368, gb_per_second: 67.2}
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +108,9 @@ def read_device(name: str) -> Device:
         )  # fmt: skip
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise RLFlowError(f"{path} is not the file of a device: {first_line(error)}") from error
+    names = [memory.name for memory in memories]
+    if len(set(names)) < len(names) or not all(re.fullmatch(r"[\w-]+", name) for name in names):
+        raise RLFlowError(f"{path}: each memory needs a name of its own, of letters, digits, '-' and '_'")
     speeds = [memory.fs_per_byte for memory in memories]
     if not memories or speeds != sorted(speeds) or memories[0].weights_only or memories[-1].weights_only:
         raise RLFlowError(

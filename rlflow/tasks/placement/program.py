@@ -66,8 +66,9 @@ class _Rows:
 class _Program:
     """The program of a problem, as arrays that `scipy.optimize.milp` takes.
 
-    The columns are x(k, m) for weights (k < n) and activations (n ≤ k < 2 n), then t(i), then the time after the last
-    step, then the bytes of weights in each memory, then the pairs s(i, m), q(i, m) for m > 0.
+    The first columns are x(k, m), for weights if k < n and for activations if n ≤ k < 2 n. The next columns are t(i),
+    the time after the last step, and the bytes of weights in each memory. The pairs s(i, m), q(i, m) for m > 0 come
+    last.
     """
 
     def __init__(self, problem: Problem):
@@ -185,7 +186,7 @@ def solve(problem: Problem, seconds: float) -> Solved:
     """Solve the integer program of a problem.
 
     Args:
-      problem: the problem; with a staging buffer it is that of `compiler`, for which the program is a relaxation.
+      problem: the problem. A problem with a staging buffer belongs to `compiler`, and the program is a relaxation.
       seconds: time limit of the solver. The bound of a solver that was stopped is still proved.
     """
     program = _Program(problem)

@@ -14,7 +14,7 @@ from rlflow.tasks.placement.program import GAP, solve
 from rlflow.tasks.placement.task import Placements
 
 ANNEALED = 50_000  # evaluations of annealing in `best_placement`
-FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.03, 0.0003  # of annealing, in units of the relative change of the objective
+FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.01, 0.0001  # of annealing, in units of the relative change of the objective
 
 
 class Found(NamedTuple):
@@ -33,7 +33,7 @@ class Found(NamedTuple):
     curve: list[tuple[int, int]]
 
 
-class _Best:
+class Best:
     """The best decision so far, and the number of evaluations."""
 
     def __init__(self, instance: Placements, start: np.ndarray, limit: int, seconds: float):
@@ -77,7 +77,7 @@ def greedy_dp(instance: Placements, limit: int = 10**9, seconds: float = math.in
       seconds: time limit.
     """
     decision, options = all_slowest(instance), instance.memories**2
-    best, before = _Best(instance, decision, limit, seconds), None
+    best, before = Best(instance, decision, limit, seconds), None
     while not best.is_over and not np.array_equal(before, decision):
         before = decision.copy()
         for node in range(len(decision)):
@@ -105,7 +105,7 @@ def anneal(
       seconds: time limit.
     """
     rng, options = np.random.default_rng(seed), instance.memories**2
-    best = _Best(instance, all_slowest(instance) if start is None else start, limit, seconds)
+    best = Best(instance, all_slowest(instance) if start is None else start, limit, seconds)
     current, objective = best.decision, best.objective
     while not best.is_over:
         temperature = FIRST_TEMPERATURE * (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** (best.evaluations / limit)
@@ -128,17 +128,17 @@ def random_search(instance: Placements, limit: int, seed: int) -> Found:
       seed: the seed of the random numbers.
     """
     rng = np.random.default_rng(seed)
-    best = _Best(instance, all_slowest(instance), limit, math.inf)
+    best = Best(instance, all_slowest(instance), limit, math.inf)
     while not best.is_over:
         best.evaluate(rng.integers(instance.space.nvec, size=(min(256, limit - best.evaluations), instance.workload.n)))
     return best.found()
 
 
 def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dict[str, Found], int]:
-    """Place a model by the heuristic, by the integer program, and by annealing from the better of both.
+    """Place a model by the heuristic, by the integer program, and by annealing from the last memory and from the best.
 
     Annealing gets the time that the integer program leaves. The integer program gets half of the time if it is only a
-    relaxation. Nothing is left to search for where the placement meets the bound.
+    relaxation. If a placement meets the bound, annealing is left out.
 
     Args:
       instance: the instance.
@@ -149,13 +149,14 @@ def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dic
       (name of a method → its result, a proved lower bound in femtoseconds).
     """
     begun = time.monotonic()
-    found = {"heuristic": _Best(instance, instance.control(), 1, math.inf).found()}
+    found = {"heuristic": Best(instance, instance.control(), 1, math.inf).found()}
     solved = solve(instance.problem, seconds / 2 if instance.problem.staging else seconds)
     if solved.weights is not None:
         decision = instance.memories * solved.weights + solved.outputs
-        found["integer program"] = _Best(instance, decision, 1, math.inf).found()
-    start = min(found.values(), key=lambda one: one.objective)
-    left = seconds - (time.monotonic() - begun)
-    if left > 0 and start.objective > solved.bound * (1 + 10 * GAP):
-        found["annealing"] = anneal(instance, ANNEALED, seed, start.decision, left)
+        found["integer program"] = Best(instance, decision, 1, math.inf).found()
+    best = min(found.values(), key=lambda one: one.objective)
+    if best.objective > solved.bound * (1 + 10 * GAP):
+        for name, start in (("annealing", None), ("annealing from the best", best.decision)):
+            left = seconds - (time.monotonic() - begun)
+            found[name] = anneal(instance, ANNEALED, seed, start, left)
     return found, solved.bound

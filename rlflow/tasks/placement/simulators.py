@@ -27,8 +27,8 @@ buffer, in the order of events of each step i:
 3. *Eviction*: an activation in a_i > 0 that the next step does not read, and that fits into the free part of the
    staging buffer, is written behind: P does not count the write. Otherwise, and in the last step, P counts it.
 4. t_i = max(compute, max_m P(i, m)) as above, and port m is idle for t_i − P(i, m).
-5. The idle time of port m > 0 first completes writes of earlier steps, the oldest first, and then prefetches weights
-   of the operators i + 1 … i + LOOKAHEAD from m, in run order, as far as the staging buffer has room.
+5. In its idle time, port m > 0 first completes writes of earlier steps, the oldest first. It then prefetches weights
+   of the operators i + 1 … i + LOOKAHEAD, in run order, as far as the staging buffer has room.
 
 After the last step all ports complete their writes; the slowest one counts. Weights leave the staging buffer after
 their step, and activations as they are written.

@@ -38,7 +38,7 @@ class Workload:
     """The n operators of a model in run order. All sizes are in bytes.
 
     Attributes:
-      names: the name of each operator: that of its first node.
+      names: the name of the first node of each operator.
       ops: int32 [n], operator ids (`rlflow.env.features.operator_id`) of the first nodes.
       features: float32 [n, 19], the columns FEATURES. LOGARITHMIC columns hold log(1 + x), opid is relative to N_OPS.
       flops: int64 [n], floating-point operations.

@@ -1,10 +1,14 @@
 """A workload and a device that are small enough to count by hand."""
 
+from pathlib import Path
+
 import numpy as np
 
 from rlflow.tasks.placement.memories import Device, Memory
 from rlflow.tasks.placement.task import Placements
 from rlflow.tasks.placement.workload import FEATURES, Workload
+
+TINY_DEVICE = Path(__file__).with_name("tiny.yaml")
 
 
 def device(sram: int = 100, staging: int = 0, flash: bool = False) -> Device:

@@ -14,7 +14,7 @@ from rlflow.tasks.placement.task import instance_of
 from rlflow.tasks.placement.workload import FEATURES, workload_of
 from rlflow.zoo import load
 from tests.commands import in_process
-from tests.tasks.test_contract import DEVICE
+from tests.tasks.placement.models import TINY_DEVICE
 
 
 def convolutions() -> onnx.ModelProto:
@@ -70,12 +70,14 @@ def test_shipped_devices_are_read(name):
     (("gb_per_second: 10}", "gb_per_second: 0.1}"), "from the fastest to the slowest"),
     (("staging_bytes: 1024", "staging_bytes: 8192"), "staging_bytes below"),
     (("tera_ops", "terra_ops"), "needs exactly the keys"),
+    (("name: Flash", "name: ../x"), "a name of its own"),
+    (("name: Flash", "name: DRAM"), "a name of its own"),
     (("bytes: 8192", "bytes: many"), "not the file of a device"),
     (("0.5}", "0.5, holds: weights}"), "the last are writable"),
 ])  # fmt: skip
 def test_a_wrong_device_is_refused_in_one_line(tmp_path, change, reason):
     path = tmp_path / "device.yaml"
-    path.write_text(DEVICE.read_text().replace(*change))
+    path.write_text(TINY_DEVICE.read_text().replace(*change))
     if reason is None:
         assert not read_device(str(path)).weights_only.any()
     else:
@@ -89,7 +91,17 @@ def test_a_wrong_device_is_refused_in_one_line(tmp_path, change, reason):
 def test_place_writes_a_placement_that_holds_together(tmp_path, capsys, simulator):
     out = tmp_path / "placed"
     done = in_process(
-        capsys, "place", "tiny_resnet18", "--memory", DEVICE, "--out", out, "--simulator", simulator, "--seconds", "2"
+        capsys,
+        "place",
+        "tiny_resnet18",
+        "--memory",
+        TINY_DEVICE,
+        "--out",
+        out,
+        "--simulator",
+        simulator,
+        "--seconds",
+        "2",
     )
     assert done.code == 0, done.err
     assert "simulated" in done.out and "measured on a device" in done.out
@@ -122,7 +134,7 @@ def test_what_cannot_be_placed_is_refused(tmp_path, capsys):
 
 
 def test_a_controller_learns_on_it_and_the_placement_is_delivered(tmp_path, capsys):
-    options = ("--model", "tiny_resnet18", "task.name=placement", f"placement.device={DEVICE}",
+    options = ("--model", "tiny_resnet18", "task.name=placement", f"placement.device={TINY_DEVICE}",
                "controller.name=linear-scores", "controller.linear-scores.generations=3")  # fmt: skip
     for stage in ("train-controller", "eval"):
         done = in_process(capsys, stage, "--run", tmp_path / "run", *options)
