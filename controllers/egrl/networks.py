@@ -156,10 +156,12 @@ class Critic(NamedTuple):
 
     def values(self, vector: tf.Tensor, seen: Seen, actions: tf.Tensor) -> tf.Tensor:
         """Return the values, float32 [B], of actions, float32 [B, n, 2 M], one-hot with or without noise."""
-        p = split(vector, self.shapes)
-        near = seen.links / tf.reduce_sum(seen.links, axis=1, keepdims=True)
-        x = tf.nn.elu(seen.features @ p["features"] + actions @ p["actions"] + p["b"])
+        p, n = split(vector, self.shapes), tf.shape(actions)[1]
+        near = tf.sparse.from_dense(seen.links / tf.reduce_sum(seen.links, axis=1, keepdims=True))
+        x = (seen.features @ p["features"])[:, None] + tf.transpose(actions, [1, 0, 2]) @ p["actions"]
+        x = tf.nn.elu(x + p["b"])  # [n, B, width]: neighbours are then summed for the whole batch at once
         for step in range(CRITIC_STEPS):
-            x += tf.nn.elu(x @ p[f"own{step}"] + (near @ x) @ p[f"near{step}"] + p[f"b{step}"])
-        x = tf.nn.elu(tf.reduce_mean(x, axis=1) @ p["hidden/w"] + p["hidden/b"])
+            around = tf.reshape(tf.sparse.sparse_dense_matmul(near, tf.reshape(x, [n, -1])), tf.shape(x))
+            x += tf.nn.elu(x @ p[f"own{step}"] + around @ p[f"near{step}"] + p[f"b{step}"])
+        x = tf.nn.elu(tf.reduce_mean(x, axis=0) @ p["hidden/w"] + p["hidden/b"])
         return (x @ p["value/w"] + p["value/b"])[:, 0]

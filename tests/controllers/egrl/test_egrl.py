@@ -11,7 +11,7 @@ from controllers.egrl import agent as agent_module
 from controllers.egrl.agent import EGRL
 from controllers.egrl.evolution import Population, first_population, next_population
 from controllers.egrl.gradients import Sac
-from controllers.egrl.networks import Critic, Policy, Seen, initial, size_of
+from controllers.egrl.networks import Critic, Policy, Seen, initial, size_of, split
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.tasks.placement.searches import all_slowest
@@ -53,6 +53,24 @@ def test_renumbered_operators_have_the_same_logits(depth, pool):
 
 def replace_slowest(policy: Policy, slowest: float) -> Policy:
     return policy._replace(slowest=slowest)
+
+
+def test_values_are_those_of_the_mean_over_neighbours():
+    """The critic's equations, written out for one action after the other, with a dense matrix of neighbours."""
+    critic, seen, rng = Critic(19, 3, 8), seen_graph(), np.random.default_rng(0)
+    vector, actions = initial(critic.shapes, rng), rng.random((5, 9, 6)).astype(np.float32)
+    p = {name: part.numpy() for name, part in split(vector, critic.shapes).items()}
+    near = seen.links / seen.links.sum(axis=1, keepdims=True)
+    for action, value in zip(actions, critic.values(vector, seen, actions).numpy(), strict=True):
+        x = elu(seen.features @ p["features"] + action @ p["actions"] + p["b"])
+        for k in range(2):
+            x = x + elu(x @ p[f"own{k}"] + near @ x @ p[f"near{k}"] + p[f"b{k}"])
+        hidden = elu(x.mean(axis=0) @ p["hidden/w"] + p["hidden/b"])
+        np.testing.assert_allclose(value, (hidden @ p["value/w"] + p["value/b"])[0], rtol=1e-3, atol=1e-5)
+
+
+def elu(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, np.expm1(x))
 
 
 def population(rng) -> Population:
