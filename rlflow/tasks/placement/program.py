@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 from rlflow.tasks.placement.simulators import LOOKAHEAD, Problem
 
 TOLERANCE = 1e-6  # relative
-GAP = 5e-5  # relative gap at which the search for a better placement ends
+GAP = 9e-5  # relative gap at which the search for a better placement ends
 SCALE = 1000.0  # largest time and size in the program's own units, so that numbers are neither tiny nor huge
 
 

@@ -155,7 +155,7 @@ def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dic
         decision = instance.memories * solved.weights + solved.outputs
         found["integer program"] = Best(instance, decision, 1, math.inf).found()
     best = min(found.values(), key=lambda one: one.objective)
-    if best.objective > solved.bound * (1 + 10 * GAP):
+    if best.objective > solved.bound * (1 + 2 * GAP):
         for name, start in (("annealing", None), ("annealing from the best", best.decision)):
             left = seconds - (time.monotonic() - begun)
             found[name] = anneal(instance, ANNEALED, seed, start, left)

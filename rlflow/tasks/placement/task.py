@@ -208,5 +208,7 @@ def instance_of(source, device: str, simulator: str, shapes: Mapping | None = No
       RLFlowError: the model or the device is refused, or the model does not fit into the device.
     """
     memories = read_device(device)
-    graph, sizes = load_at(source, shapes)
-    return Placements(workload_of(graph.at(sizes[0]), memories.element_bytes), memories, simulator)
+    graph, (sizes, *more) = load_at(source, shapes)
+    if more:
+        raise RLFlowError("a placement is for one size of each symbol: pass one size with --shape NAME=SIZE")
+    return Placements(workload_of(graph.at(sizes), memories.element_bytes), memories, simulator)

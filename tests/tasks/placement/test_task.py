@@ -12,7 +12,7 @@ from rlflow.graph.typical import load_at
 from rlflow.tasks.placement.memories import read_device
 from rlflow.tasks.placement.task import instance_of
 from rlflow.tasks.placement.workload import FEATURES, workload_of
-from rlflow.zoo import load
+from rlflow.zoo import ZOO, load
 from tests.commands import in_process
 from tests.tasks.placement.models import TINY_DEVICE
 
@@ -57,6 +57,15 @@ def test_resnet_50_has_the_operators_of_the_paper():
     small = load("tiny_resnet50")
     kinds = [node.op_type for node in small.graph.node]
     assert instance_of(small, "nnp-i", "additive").workload.n == kinds.count("Conv") + 4
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("tiny_")])
+def test_every_kind_of_network_is_placed(name):
+    one = instance_of(load(name), str(TINY_DEVICE), "compiler")
+    workload, result = one.workload, one.evaluate(np.stack([one.control(), np.zeros(one.workload.n, np.int64)]))
+    assert one.lower_bound() <= result.objectives.min() and not result.repaired[0]
+    assert (workload.sources < workload.edges[:, 1]).all() and (workload.last >= np.arange(workload.n)).all()
+    assert workload.weights.sum() and workload.given.sum() and np.isfinite(workload.features).all()
 
 
 @pytest.mark.parametrize("name", ["nnp-i", "ethos-u55", "edge-tpu"])
