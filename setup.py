@@ -16,7 +16,7 @@ setup(
     package_dir={"rlflow.configs": "configs"},
     package_data={
         "rlflow.rules": ["*.rules", "proofs.json"],
-        "rlflow.configs": ["*.yaml", "sweeps/*.yaml"], "controllers.topoformer": ["shipped/*"],
+        "rlflow.configs": ["*.yaml", "sweeps/*.yaml", "memories/*.yaml"], "controllers.topoformer": ["shipped/*"],
     },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},
     # Ranges of versions; constraints.txt holds the exact versions that were tested together.
@@ -48,6 +48,8 @@ setup(
             "playwright>=1.49,<2",  # for tests of the reports in a browser
         ],
         "prove": ["z3-solver>=4.13,<6"],  # for proving rules; applying proved rules does not need it
+        # compiles the simulators of the task placement, which run 100 times slower without it
+        "place": ["numba>=0.62,<1"],
         "distributed": ["ray>=2.40,<3"],  # for collecting on several machines
         # for benchmarks.exports: exporters, and the tools with which RLFlow is compared;
         # benchmarks/exports/constraints.txt holds the exact versions

@@ -161,8 +161,8 @@ EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onn
 
 # Commands that open a model and take --custom-ops.
 OPENING_MODELS = (
-    "optimise", "search", "collect", "train-wm", "train-controller", "eval", "validate", "measure", "memory", "bound",
-    "replay", "rules", "sweep",
+    "optimise", "search", "collect", "train-wm", "train-controller", "eval", "validate", "measure", "memory", "place",
+    "bound",    "replay", "rules", "sweep",
 )  # fmt: skip
 
 

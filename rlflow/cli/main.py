@@ -14,6 +14,7 @@ from rlflow.cli import (
     measure,
     memory,
     optimise,
+    place,
     replay,
     report,
     rules,
@@ -31,7 +32,7 @@ from rlflow.common.processes import end_with_input
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,
-    measure, memory, rules, costs, zoo,
+    measure, memory, place, rules, costs, zoo,
 )  # fmt: skip
 
 DESCRIPTION = """\

@@ -25,11 +25,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlflow.common.errors import RLFlowError, first_line, nearest
+from rlflow.common.files import CONFIGS
 from rlflow.common.options import Option, groups_from, is_shape, option, options_of
 from rlflow.common.registry import Registry
 
-ROOM = Path(__file__).parents[1]  # rlflow/
-CONFIGS = ROOM / "configs" if (ROOM / "configs").is_dir() else ROOM.parent / "configs"
 PAGE = CONFIGS / "default.yaml"
 INDENT, COMMENTS, WIDTH = 2, 28, 120  # indentation of a group; first column of comments; length of a line
 HEADER = """\
@@ -41,6 +40,7 @@ GROUPS = Registry(
     "group of options",
     {
         "task": "rlflow.tasks:TaskOptions",
+        "placement": "rlflow.tasks.placement:PlacementOptions",
         "env": "rlflow.env:EnvOptions",
         "cost": "rlflow.costs:CostOptions",
         "collect": "rlflow.collect:CollectOptions",

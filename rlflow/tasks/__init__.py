@@ -10,7 +10,11 @@ from rlflow.common.registry import Registry
 
 TASKS = Registry(
     "task",
-    {"rewriting": "rlflow.tasks.rewriting:RewritingSpec", "ordering": "rlflow.tasks.ordering:OrderingSpec"},
+    {
+        "rewriting": "rlflow.tasks.rewriting:RewritingSpec",
+        "ordering": "rlflow.tasks.ordering:OrderingSpec",
+        "placement": "rlflow.tasks.placement.task:PlacementSpec",
+    },
 )
 
 
@@ -20,6 +24,7 @@ class TaskOptions:
 
     name: str = option(
         "rewriting",
-        "rewriting (an ONNX model, by proved rules), ordering (of its nodes, for less memory) or a task of your own "
+        "rewriting (an ONNX model, by proved rules), ordering (of its nodes, for less memory), placement "
+        "(of its tensors in the memories of a device) or a task of your own "
         "(docs/EXTENDING.md)",
     )

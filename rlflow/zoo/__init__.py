@@ -16,8 +16,8 @@ NAMES = (  # (module, the models that it builds)
         "light_shufflenet", "light_vgg19", "light_bvlc_alexnet", "light_zfnet512",
     )),
     ("convolutional", (
-        "inception_v3", "resnet18", "resnet50", "squeezenet1_1", "shufflenet_v2", "shufflenet_v2_folded",
-        "mobilenet_v2",
+        "inception_v3", "resnet18", "resnet50", "resnet101", "squeezenet1_1", "shufflenet_v2",
+        "shufflenet_v2_folded", "mobilenet_v2",
     )),
     ("transformers", ("bert_base", "bert_base_fused", "vit_base", "vit_base_fused")),
     ("convolutional", (

@@ -30,7 +30,7 @@ SMALL = {
 
 
 LEARNT_IN_STEPS = ("cma-es", "ppo")
-ONE_SHOT = {"linear-scores", "topoformer"}  # tests/tasks/test_stages.py, tests/controllers/topoformer
+ONE_SHOT = {"linear-scores", "topoformer", "egrl"}  # tests/tasks/test_stages.py, tests/controllers/topoformer and egrl
 REAL_ONLY = {"xrlflow"}  # tests/controllers/test_xrlflow.py
 
 
