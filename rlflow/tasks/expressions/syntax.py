@@ -231,7 +231,8 @@ def parse_programs(text: str) -> dict[str, Program]:
             raise RLFlowError(f"(def name type (parameters) body) or an edef is expected, not {show(part)[:60]}")
         name = part[1]
         if part[0] == "edef":
-            args = parse_type(part[3]) if len(part[3]) == 1 or isinstance(part[3][0], str) else tuple_of(part[3])
+            is_one = len(part[3]) == 1 or part[3][0] in ("Tuple", "Vec", "Tensor")
+            args = parse_type(part[3]) if is_one else ("Tuple", *map(parse_type, part[3]))
             names[name] = Expr.external(name, ("Lam", args, parse_type(part[2])), CALL_OF_UNKNOWN)
         elif name != "main":
             try:
@@ -255,10 +256,6 @@ def _declared_cost(name: str, function: Expr) -> int:
     if body.op != "constant":
         raise RLFlowError(f"{name}: the cost of a call must be a number")
     return round(body.value * UNITS)
-
-
-def tuple_of(parts: list):
-    return ("Tuple", *map(parse_type, parts))
 
 
 def _definition(part: list, names: Mapping[str, Expr]) -> Expr:

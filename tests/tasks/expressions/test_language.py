@@ -9,7 +9,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.tasks.expressions.c_code import Library, c_source, compiler
 from rlflow.tasks.expressions.cost import cost_of
 from rlflow.tasks.expressions.evaluate import call, difference, evaluate, random_value, run
-from rlflow.tasks.expressions.expr import FLOAT, INTEGER, make, shift, vec
+from rlflow.tasks.expressions.expr import FLOAT, INTEGER, make, shift, type_text, vec
 from rlflow.tasks.expressions.syntax import parse_expression, parse_programs, program_text, to_text
 from tests.toys.expressions import KINDS, Generator
 
@@ -104,6 +104,15 @@ def test_wrong_expressions_are_refused(text, reason):
 def test_what_has_no_value_is_refused(text):
     with pytest.raises(RLFlowError):
         run(expr(text), 0)
+
+
+@pytest.mark.parametrize("listed, kind", [
+    ("(Float)", FLOAT), ("(Float Float)", ("Tuple", FLOAT, FLOAT)), ("((Vec Float))", vec(FLOAT)),
+    ("(Tuple Float Float)", ("Tuple", FLOAT, FLOAT)), ("((Vec Float) Float)", ("Tuple", vec(FLOAT), FLOAT)),
+])  # fmt: skip
+def test_declared_functions_take_one_argument_or_a_tuple(listed, kind):
+    text = f"(edef g Float {listed}) (def f Float (x : {type_text(kind)}) (g x))"
+    assert parse_programs(text)["f"].expr.type == ("Lam", kind, FLOAT)
 
 
 def test_indices_shift_outside_their_binders():
