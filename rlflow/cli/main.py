@@ -11,6 +11,7 @@ from rlflow.cli import (
     collect,
     costs,
     evaluate,
+    expr,
     measure,
     memory,
     optimise,
@@ -32,7 +33,7 @@ from rlflow.common.processes import end_with_input
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,
-    measure, memory, place, rules, costs, zoo,
+    measure, memory, place, expr, rules, costs, zoo,
 )  # fmt: skip
 
 DESCRIPTION = """\

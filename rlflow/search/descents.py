@@ -81,8 +81,11 @@ def descent(position: Position) -> Position:
 def start_by_analytic_cost(search: Search) -> Position:
     """Return a position of the search's first graph whose objective is the analytic cost.
 
-    Rewrites from this position count towards the limits of the search, but the reached states do not become its result.
+    The objective of a task that is not about ONNX models needs no timings, so it stays as it is. Rewrites from this
+    position count towards the limits of the search, but the reached states do not become its result.
     """
+    if not isinstance(search.start, RewriteState | BatchedState):
+        return Position(WithoutResult(search, compound=False), search.start)
     task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
     return Position(WithoutResult(search, search.compound), start_of(task, BATCHED if search.compound else SINGLE))
 
@@ -146,12 +149,19 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
 
 def _ends_path(position: Position, match: Match) -> bool:
     """Return True if a match adds an operator of ONNX Runtime's own domains, on which few rules apply."""
+    if not isinstance(position.state, RewriteState | BatchedState):
+        return False
     rule = position.state.task.rules[match.xfer_id]
     return any(op.domain for op in rule.target_ops)
 
 
-def _is_sure(before: RewriteState | BatchedState, after: RewriteState | BatchedState) -> bool:
-    """Return True if the objective falls by more than the uncertainty of the timings that the last match changed."""
+def _is_sure(before: LocalState, after: LocalState) -> bool:
+    """Return True if the objective falls by more than the uncertainty of the timings that the last match changed.
+
+    The objective of a task that is not about ONNX models is certain.
+    """
+    if not isinstance(after, RewriteState | BatchedState):
+        return True
     cost, changed = before.task.cost, after.graph_cost.recounted
     spread = graph_spread(cost, after.graph, changed) - graph_spread(cost, before.graph, changed)
     return before.objective - after.objective > spread.ps

@@ -14,6 +14,7 @@ TASKS = Registry(
         "rewriting": "rlflow.tasks.rewriting:RewritingSpec",
         "ordering": "rlflow.tasks.ordering:OrderingSpec",
         "placement": "rlflow.tasks.placement.task:PlacementSpec",
+        "expressions": "rlflow.tasks.expressions.task:ExpressionsSpec",
     },
 )
 
@@ -24,7 +25,12 @@ class TaskOptions:
 
     name: str = option(
         "rewriting",
-        "rewriting (an ONNX model, by proved rules), ordering (of its nodes, for less memory), placement "
-        "(of its tensors in the memories of a device) or a task of your own "
-        "(docs/EXTENDING.md)",
+        "rewriting (an ONNX model, by proved rules), ordering (of its nodes, for less memory), placement (of its tensors "
+        "in the memories of a device), expressions (functional programs) or a task of your own (docs/EXTENDING.md)",
+    )
+    rules: str = option(
+        "ml",
+        "the rules of `expressions`: simplify (34), binding (6), both (38), ml (62) or ml-no-bind (58 of ml)",
+        choices=("simplify", "binding", "both", "ml", "ml-no-bind"),
+        used_if={"name": ("expressions",)},
     )

@@ -20,6 +20,7 @@ from tests.toys.template import MODULES, register
 PROBLEMS = {
     "rewriting": "tiny_squeezenet1_1", "word": "abbacabba", "jobs": "9-2-7-3-8-1-6-4-5-5-2", "ordering": "layered-12-2",
     "placement": "tiny_resnet18",
+    "expressions": "(let (t (mul x y)) (if p (add (mul t z) (mul t (div x y))) (sum (build i (lam (k : Integer) t)))))",
 }  # fmt: skip
 STEPS = 12
 
@@ -187,7 +188,8 @@ def test_without_a_stop_action_it_is_invalid(specs):
 @pytest.mark.parametrize("method, options", [
     ("greedy", {"max_steps": 50}), ("beam", {"width": 2, "depth": 3, "radius": 1}), ("best-first", {"budget": 20}),
     ("annealing", {"restarts": 2, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9}),
-    ("random", {"max_steps": 10, "episodes": 5}),
+    ("random", {"max_steps": 10, "episodes": 5}), ("descent", {"max_steps": 5}),
+    ("grasp", {"unit": 1e-3, "max_steps": 5, "patience": 2}),
 ])  # fmt: skip
 def test_searches_work_on_it(spec, method, options):
     task = spec.make_task()
