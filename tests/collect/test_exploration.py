@@ -20,7 +20,7 @@ from tests.toys.systems import (
 )
 from tests.toys.tiny import tiny_task
 
-ONE, MANY = at_night(2000, 1000), at_night(40, 10)  # episodes
+ONE, MANY = at_night(2000, 500), at_night(40, 10)  # episodes
 
 
 class Knows:

@@ -18,7 +18,7 @@ from tests.commands import Done, in_process
 HERE, THERE = "Here CPU, 2 cores", "There CPU, 8 cores"
 MODEL = "tiny_squeezenet1_1"
 SHORT = ("search.interactions=300", *(f"search.{key}" for key in (
-    "beam.width=2", "beam.depth=2", "annealing.restarts=1", "annealing.steps=10",
+    "beam.width=2", "beam.depth=2", "annealing.restarts=1", "annealing.steps=10", "grasp.patience=3",
 )))  # fmt: skip
 GOOD = {"signature": "x", "threads": 1, "date": "2026-01-01T00:00:00+00:00", "median_ns": 2.0, "low_ns": 1.0,
         "high_ns": 3, "repeats": 5}  # fmt: skip

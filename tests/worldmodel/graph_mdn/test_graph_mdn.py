@@ -199,6 +199,7 @@ def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_pat
         (tmp_path / name).write_bytes(whole)
 
 
+@pytest.mark.nightly
 @eager()
 def test_a_training_that_was_killed_ends_as_one_that_was_not(undisturbed, tmp_path, monkeypatch):
     """Killed in the middle of each of the three networks (by day of the second one), at its last checkpoint."""
