@@ -39,7 +39,7 @@ def test_a_planted_difference_is_shown(effect, verdict, sessions, least):
     assert result.count(verdict) >= least * len(result)
 
 
-@pytest.mark.parametrize("sessions", (6, 10))
+@pytest.mark.parametrize("sessions", [6, *slow(10)])
 @pytest.mark.parametrize("session_noise", (0.01, 0.05))
 def test_no_difference_is_invented(sessions, session_noise):
     result = [stopped_early(samples(1.0, sessions, session_noise, 0.03, seed), seed).verdict for seed in range(200)]

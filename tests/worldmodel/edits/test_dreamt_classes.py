@@ -104,6 +104,7 @@ def test_they_are_saved(model, tmp_path):
             EditsWorldModel.load(tmp_path)
 
 
+@pytest.mark.nightly
 def test_the_same_episodes_give_the_same_classes(model, task, episodes):
     again = fitted(episodes, task)
     assert list(again.groundings.rules.dreamt) == list(model.groundings.rules.dreamt)

@@ -59,7 +59,7 @@ def test_nodes_that_are_alike_never_become_one():
     """A match rewritten again makes new tensors, while others read what it made before."""
     for task, n, steps in (
         (tiny_task("tiny_resnet50"), *at_night((20, 30), (8, 20))),
-        (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), at_night(60, 20), 12),
+        (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 60, 12),
     ):
         episodes = random_episodes(task, n, steps)
         model = fitted(episodes, task)
