@@ -91,7 +91,7 @@ def test_random_play_is_uniform_over_valid_actions_or_over_rules(by_rule):
 # -- collecting ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, *slow(2)])  # of two workers see also below, where each dies once
+@pytest.mark.parametrize("workers", [1, *slow(2)])  # of two workers see also below, where one dies
 def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(collected, tmp_path, workers):
     spec, folder, results = collected
     again = collect(spec, tmp_path, 6, workers, seed=3)
@@ -249,6 +249,7 @@ def test_a_workers_traceback_is_shown_and_finished_shards_stay(tmp_path, workers
         next(online_batches(spec, 2, workers, seed=-1))
 
 
+@pytest.mark.nightly
 def test_a_shard_whose_worker_dies_is_played_again_and_counted_once(collected, tmp_path, monkeypatch, capfd):
     spec, folder, results = collected
     monkeypatch.setattr(rollouts, "_play_shard", broken.dies_first)
