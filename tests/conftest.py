@@ -11,7 +11,7 @@ from hypothesis import settings
 import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which must not depend on the order of tests
 from rlflow.common.system import locked
 from rlflow.reports import charts
-from tests.commands import TINY, in_its_own_eagerly
+from tests.commands import TINY, in_its_own, redirected
 from tests.suite import at_night, eager
 from tests.toys import letters
 from worldmodel.boards import StageWriter
@@ -22,7 +22,7 @@ from worldmodel.world_model_options import MDNRNNConfig
 os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"
 
 # Number of examples of each property; no deadline, because the result of a test must not depend on its speed.
-settings.register_profile("rlflow", max_examples=at_night(300, 20), deadline=None)
+settings.register_profile("rlflow", max_examples=at_night(300, 12), deadline=None)
 settings.load_profile("rlflow")
 
 
@@ -74,7 +74,7 @@ def run_eagerly():
 
 
 def optimise(path: Path) -> None:
-    done = in_its_own_eagerly(
+    done = at_night(in_its_own, redirected)(
         "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run",
         "--json", path / "results.json", "--seed", "7", *TINY,
     )  # fmt: skip
@@ -88,6 +88,8 @@ def optimise(path: Path) -> None:
 def optimised(shared_folder) -> Path:
     """Return a folder with faster.onnx, run/, results.json, stdout.txt and stderr.txt of one `optimise` with PPO.
 
+    By day the command runs in this process, which has imported TensorFlow already.
+
     Tests that change the files must copy the folder first.
     """
     return once(shared_folder, "optimised", optimise)
@@ -100,8 +102,9 @@ LEARNER = MDNRNNConfig(
 
 
 def learn_letters(path: Path) -> None:
+    episodes = letters.episodes(at_night(300, 60))
     with eager(), StageWriter(path / "tensorboard", "train-wm") as writer:
-        results = train(LEARNER, letters.SPEC, letters.episodes(300), path / "model", seed=0, log=writer.scalars)
+        results = train(LEARNER, letters.SPEC, episodes, path / "model", seed=0, log=writer.scalars)
     (path / "results.json").write_text(json.dumps(results))
 
 

@@ -92,6 +92,7 @@ def test_site_packages_gets_no_common_name_and_nothing_that_learns(installed):
     assert not names & {"tensorflow", "keras", "sonnet", "graph_nets", "cma", "optuna", "ray", "z3", "torch"}
 
 
+@pytest.mark.nightly
 def test_the_command_optimises_a_model_and_says_its_own_name(installed, tmp_path):
     arguments = ("tiny_squeezenet1_1", "--out", "x.onnx", "--seconds", "600", "--json", "r.json", *QUICK)
     done = called(installed.program, "optimise", *arguments, folder=tmp_path)
@@ -138,8 +139,8 @@ def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
     "arguments, needs",
     [
         (("optimise", "tiny_resnet18", "--out", "x", "controller.name=ppo"), "the controller 'ppo' needs tensorflow"),
-        ((*COLLECT, "controller.name=linear-scores"), "the controller 'linear-scores' needs cma"),
         *slow(
+            ((*COLLECT, "controller.name=linear-scores"), "the controller 'linear-scores' needs cma"),
             ((*COLLECT, "world_model.name=mdn-rnn"), "the world model 'mdn-rnn' needs tensorflow"),
             (("sweep", "configs/sweeps/temperature.yaml", "--run", "s"), "needs tensorflow"),
         ),

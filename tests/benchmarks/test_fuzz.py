@@ -19,7 +19,7 @@ from rlflow.rules.locations import PREPARING_FAMILY
 from tests.nightly.fuzzing import Original, fuzz, random_walk
 from tests.suite import at_night, slow
 
-GRAPHS, GROUP = at_night((300, 50), (15, 15))
+GRAPHS, GROUP = at_night((300, 50), (10, 10))
 SKETCHES = 100  # of every motif, at most
 RULES = load_rules(families())
 

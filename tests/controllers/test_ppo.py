@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from controllers.ppo import PPO, PPOConfig, RewardScale, gae
 from rlflow.common.errors import RLFlowError
-from tests.suite import eager
+from tests.suite import at_night, eager
 from tests.toys.latent import Identity, Sacrifice, Toy, make, vector
 
 SMALL = {
@@ -15,7 +15,7 @@ SMALL = {
 
 def test_it_learns_the_identity_task(tmp_path):
     """Of at most 8, random actions get 1."""
-    config = PPOConfig(policy="two-stage", updates=20, learning_rate=1e-2, minibatches=8, **SMALL)
+    config = PPOConfig(policy="two-stage", updates=at_night(20, 10), learning_rate=1e-2, minibatches=8, **SMALL)
     results = make(PPO, config, Identity).train(vector(Identity), 0, tmp_path)
     assert results["best_return"] > 6
 

@@ -48,13 +48,12 @@ from tests.suite import slow
 from tests.toys.timed import timed_task
 from tests.toys.tiny import tiny_task
 
-SEARCH = load_config(
-    [], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=1", "search.annealing.steps=10"]
-).search
+LITTLE = ("beam.width=2", "beam.depth=2", "annealing.restarts=1", "annealing.steps=10", "grasp.patience=3")
+SEARCH = load_config([], [f"search.{key}" for key in LITTLE]).search
 FAST = (
     "cost.name=analytic",
     "eval.measure_seconds=0",
-    *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.restarts=1", "interactions=300")),
+    *(f"search.{key}" for key in (*LITTLE, "interactions=300")),
 )
 
 

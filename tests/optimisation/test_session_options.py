@@ -121,7 +121,8 @@ def test_a_session_file_with_anything_else_is_refused(model, text):
 def test_a_call_writes_the_options_beside_the_model_and_removes_old_ones(model, tmp_path, monkeypatch):
     found = {"setup": CHOSEN.changes(), "measured": MEASURED, "tried": 9}
     monkeypatch.setattr("rlflow.optimisation.pipeline.best_session", lambda *_: found)
-    result = rlflow.optimise(model, seconds=3, threads=1, session=True, quiet=True, options={"cost.name": "roofline"})
+    options = {"cost.name": "roofline", "search.interactions": 100, "search.grasp.patience": 3}
+    result = rlflow.optimise(model, seconds=3, threads=1, session=True, quiet=True, options=options)
     out = tmp_path / "out.onnx"
     result.save(out)
     assert result.session == found and session_file(out).exists()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tests.suite import at_night
 from tests.toys import letters as toy
 from tests.toys.oracle import Oracle
 from worldmodel import fidelity as module
@@ -14,7 +13,7 @@ from worldmodel import train_and_load as trainings
 from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, improvement
 from worldmodel.fidelity_report import fidelity_table, write_fidelity
 
-EPISODES = toy.episodes(at_night(40, 24), seed=9)
+EPISODES = toy.episodes(40, seed=9)
 HORIZONS = (1, 3, 5, 99)
 
 
@@ -196,6 +195,15 @@ def test_the_interval_knows_that_stretches_of_one_episode_overlap():
     once = module._rank_correlation(real, said, np.arange(30), 0)[1]
     copied = module._rank_correlation(np.repeat(real, 10), np.repeat(said, 10), np.repeat(np.arange(30), 10), 0)[1]
     assert copied[1] - copied[0] > 0.8 * (once[1] - once[0])
+
+
+def test_a_bootstrap_sample_has_the_correlation_of_its_stretches_written_out():
+    random = np.random.default_rng(0)
+    real, said = (np.round(random.standard_normal(20), 1) for _ in range(2))
+    times = random.integers(3, size=(9, 20))
+    expected = [spearmanr(np.repeat(real, row), np.repeat(said, row)).statistic for row in times]
+    assert module._spearman(real, said, times) == pytest.approx(expected)
+    assert np.isnan(module._spearman(real, said, np.eye(20)[:1]))
 
 
 def test_episodes_too_short_to_rank_give_no_ranks():
