@@ -25,8 +25,9 @@ class TaskOptions:
 
     name: str = option(
         "rewriting",
-        "rewriting (an ONNX model, by proved rules), ordering (of its nodes, for less memory), placement (of its tensors "
-        "in the memories of a device), expressions (functional programs) or a task of your own (docs/EXTENDING.md)",
+        "rewriting (an ONNX model, by proved rules), ordering (of its nodes, for less memory), placement (of its "
+        "tensors in the memories of a device), expressions (functional programs) or a task of your own "
+        "(docs/EXTENDING.md)",
     )
     rules: str = option(
         "ml",
