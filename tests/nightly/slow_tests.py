@@ -3,8 +3,8 @@
     python -m tests.nightly.slow_tests
 
 A file is shortened if it marks a test `nightly`, takes the number of its cases from tests/suite.py, lets Hypothesis
-draw them, runs TensorFlow eagerly, or needs a library that only `make nightly` installs (`importorskip`). The kill tests of the command line have a check of their own,
-tests/nightly/kills.py.
+draw them, runs TensorFlow eagerly, or needs a library that only `make nightly` installs (`importorskip`). The kill
+tests of the command line have a check of their own, tests/nightly/kills.py.
 """
 
 import os
