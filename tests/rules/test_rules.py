@@ -28,7 +28,7 @@ def check_family(family: str, cases: list, every: int = 1) -> None:
 
 @pytest.mark.parametrize("family", families())
 def test_both_sides_are_equal(family):
-    check_family(family, FIRES, at_night(1, 2))
+    check_family(family, FIRES)
 
 
 @pytest.mark.parametrize("family", families())

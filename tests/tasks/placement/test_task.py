@@ -130,7 +130,7 @@ def test_place_writes_a_placement_that_holds_together(tmp_path, capsys, simulato
         total = sum(one["bytes"] for one in placement["tensors"] if one["tensor"] == tensor)
         assert np.sum(placement["shifted_bytes"][tensor]) == total
     for name in ("timelines", "shift-weights", "shift-activation"):
-        assert (out / f"{name}.png").stat().st_size > 1000
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_placed_is_refused(tmp_path, capsys):
