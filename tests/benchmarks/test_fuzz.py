@@ -93,7 +93,7 @@ def test_draws_of_random_graphs_are_the_same_in_each_session_and_a_merged_draw_i
 def test_random_graphs_vary():
     """In opsets, data types, ranks, sizes 0 and 1; constants as nodes and weights; shared, inner and unused results."""
     seen = Counter()
-    for seed in range(200):
+    for seed in range(400):
         model = random_model(seed)
         graph = model.graph
         seen[model.opset_import[0].version] += 1
