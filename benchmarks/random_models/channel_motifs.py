@@ -179,7 +179,18 @@ def wide(s: Sketch) -> None:
         s.op(s.pick(["Relu", "Relu", "LeakyRelu"]), y)
 
 
+def tiles(s: Sketch) -> None:
+    """Draw tiles of outputs that become rows, a Slice that mostly cuts the last tile, and an activation."""
+    x = s.input([1, s.pick([2, 4]), s.pick([1, 2]), s.pick([2, 3])])
+    _, outputs, channels, count = x.shape
+    y = s.op("Transpose", x, perm=[0, 2, 3, 1])
+    y = s.op("Reshape", y, s.constant(np.array([1, channels, 1, outputs * count])), bound=x.bound)
+    axis = 3 if s.chance(0.8) else 1
+    cut = {"starts": [0], "ends": [max(y.shape[axis] - s.pick([0, 1]), 1)], "axes": [axis]}
+    s.op(s.pick(["Relu", "LeakyRelu"]), s.op("Slice", y, late={k: np.array(v, np.int64) for k, v in cut.items()}))
+
+
 CHANNEL_MOTIFS = {  # motif → relative frequency
     separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
-    gated: 1, joined_parts: 2, reduced_channels: 1.5, channel_norm: 1, grouped_norm: 0.5, wide: 0.7,
+    gated: 1, joined_parts: 2, reduced_channels: 1.5, channel_norm: 1, grouped_norm: 0.5, wide: 0.7, tiles: 0.3,
 }  # fmt: skip
