@@ -43,9 +43,8 @@ class EGRL(Learner):
             config.slowest,
         )  # fmt: skip
         self.sac = Sac(self.policy, Critic(features, self.memories, config.critic_width), config, rng)
-        self.forward = tf.function(
-            self.policy.logits, [tf.TensorSpec([None]), SEEN], autograph=False
-        )  # (flat vector, graph) → float32 [n, 2, M]
+        # (flat vector, graph) → float32 [n, 2, M]
+        self.forward = tf.function(self.policy.logits, [tf.TensorSpec([None]), SEEN], autograph=False)
         individuals = 0 if config.variant == ONLY_GRADIENTS else config.population
         chromosomes = round(individuals * config.boltzmann)
         networks = [initial(self.policy.shapes, rng) for _ in range(individuals - chromosomes)]

@@ -65,6 +65,12 @@ def test_prefetch_hides_weights_behind_computation():
     assert latency(instance(busy, "compiler", staging=40), [SLOW, SLOW], [FAST, FAST]) == 150 + 550
 
 
+def test_weights_leave_the_staging_buffer_after_their_step():
+    """40 bytes of op1 in step 0, then 40 of op2 in step 1; step 2 only reads and writes 5 bytes of SRAM."""
+    workload = chain([0, 40, 40], [5, 5, 5], [1000, 1000, 1])
+    assert latency(instance(workload, "compiler", staging=40), [SLOW] * 3, [FAST] * 3) == 1000 + 1000 + 10
+
+
 def test_prefetch_looks_no_further_than_its_window():
     n = simulators.LOOKAHEAD + 2
     workload = chain([0] * (n - 1) + [60], [1] * n, [1000] + [1] * (n - 1))
@@ -88,8 +94,9 @@ def test_a_reader_completes_the_write_first():
 
 
 def test_what_the_next_step_reads_is_not_evicted():
-    workload = chain([0, 0], [30, 5], [1, 1])
-    assert latency(instance(workload, "compiler", staging=30), [SLOW] * 2, [SLOW, FAST]) == 10 * (10 + 30) + 300
+    """The write hides behind the computation of op0 itself: 400 fs for 10 + 30 bytes, then 300 fs for the read."""
+    workload = chain([0, 0], [30, 5], [350, 1])
+    assert latency(instance(workload, "compiler", staging=30), [SLOW] * 2, [SLOW, FAST]) == 400 + 300
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
