@@ -115,4 +115,5 @@ def cut_positions(s: Sketch) -> None:
     s.op("Slice", y, late={k: np.array(v, np.int64) for k, v in (("starts", starts), ("ends", ends), ("axes", axes))})
 
 
-RESIZE_MOTIFS = {repeated_conv: 0.8, resized_conv: 3, resized_elements: 1, cut_positions: 1}  # motif → relative frequency
+# motif → relative frequency
+RESIZE_MOTIFS = {repeated_conv: 0.8, resized_conv: 3, resized_elements: 1, cut_positions: 1}

@@ -432,6 +432,8 @@ STANDARD: dict[str, Callable] = {
     "ReduceMin": reductions.reduced(reductions.least),
     "ArgMax": reductions.arg_max,
     "DFT": reductions.dft,
+    "ScatterElements": reductions.scatter_elements,
+    "ScatterND": reductions.scatter_nd,
     "STFT": reductions.stft,
     "GlobalAveragePool": reductions.global_pool(reductions.mean),
     "GlobalMaxPool": reductions.global_pool(reductions.greatest),
