@@ -160,17 +160,14 @@ def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
 
 @cache
 def demanded(rule: Rule) -> tuple[int, ...]:
-    """Return the ranks that a permutation of the left side fixes above MAX_RANK, or a condition above `max_rank`.
-
-    An example of such a condition is `rank(x) == 6`.
+    """Return the ranks above MAX_RANK that a permutation of the left side or a condition such as `rank(x) == 6` fixes.
     """
     perms = [
         len(value.compute({})) for op in rule.ops for name, value in op.attributes
         if name == "perm" and isinstance(value, Literal)
     ]  # fmt: skip
     asked = re.findall(r"(?:rank|len)\((?:value\(|shape\()?\w+\)+ == (\d+)", rule.text)
-    most = max_rank(rule)
-    return tuple(sorted({n for n in perms if n > MAX_RANK} | {n for n in map(int, asked) if n > most}))
+    return tuple(sorted({n for n in (*perms, *map(int, asked)) if n > MAX_RANK}))
 
 
 @cache
@@ -301,7 +298,7 @@ def coverage(rule: Rule) -> str:
         "DFT": "real numbers along the axis before the last",
         "STFT": "real numbers with a window",
         "Attention": "no mask",
-        "MultiHeadAttention": "no mask of padding and no bias of the projections",
+        "MultiHeadAttention": "no mask and no bias",
     }
     result += [text for op, text in words.items() if op in ops]
     if any(("Gather", 1) in uses and reads_values(rule, name) for name, uses in uses_of(rule).items()):
