@@ -48,7 +48,7 @@ class Quantised(NamedTuple):
 
     Attributes:
       real: the name of the float32 tensor, limited to the range of the quantised values.
-      parameters: the names or contents of scale and zero point, by which a reader is recognised.
+      parameters: scale and zero point, as contents or as names of tensors; a reader must have the same.
     """
 
     real: str

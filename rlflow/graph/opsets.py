@@ -52,6 +52,7 @@ SINCE: dict[str, int] = {
     "Softmax": 13, "LogSoftmax": 13, "Dropout": 7, "Sum": 8, "Max": 8, "Min": 8, "Concat": 4, "MaxPool": 1,
     "Squeeze": 1, "AveragePool": 7, "Expand": 8, "LayerNormalization": 17, "Gelu": 20, "Pad": 2,
     "RMSNormalization": 23, "Attention": 23, "Resize": 13, "GroupNormalization": 21, "DFT": 17, "STFT": 17,
+    "ScatterElements": 16, "ScatterND": 16,
 }  # fmt: skip
 
 

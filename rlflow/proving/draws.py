@@ -43,7 +43,8 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
         "ArgMax", "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze",
         "Flatten", "Gather", "BiasGelu", "FastGelu",
     )},
-    ("Resize", 0): SOME, ("Resize", 1): (1,), ("DFT", 0): SOME[1:], ("STFT", 0): (2, 3), ("STFT", 2): (1,),
+    ("Resize", 0): SOME, ("Resize", 1): (1,), ("DFT", 0): SOME[1:], ("ScatterElements", 0): SOME,
+    ("STFT", 0): (2, 3), ("STFT", 2): (1,),
     ("Unsqueeze", 0): ANY[:-1], ("Clip", 1): (0,), ("Clip", 2): (0,), ("Pad", 2): (0, 1), ("BiasGelu", 1): (1,),
     ("FastGelu", 1): (1,),
     ("Gather", 1): (0, 1, 2), ("SpaceToDepth", 0): (4,), ("DepthToSpace", 0): (4,),
@@ -116,6 +117,8 @@ REST: dict[str, dict[str, tuple]] = {
     "LeakyRelu": {"alpha": ("real", 0.01)},
     "Elu": {"alpha": ("real", 1.0)},
     "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
+    "ScatterElements": {"axis": ("axis", 0), "reduction": ("pick", (b"none", b"add"))},
+    "ScatterND": {"reduction": ("pick", (b"none", b"add"))},
     "DFT": {"axis": ("axis", 1), "inverse": ("pick", (0, 1)), "onesided": ("pick", (0, 1))},
     "STFT": {"onesided": ("pick", (1, 0))},
     "Shape": {"start": ("pick", (0, 1, -1)), "end": ("pick", (None, 1, -1))},
@@ -157,17 +160,14 @@ def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
 
 @cache
 def demanded(rule: Rule) -> tuple[int, ...]:
-    """Return the ranks that a permutation of the left side fixes above MAX_RANK, or a condition above `max_rank`.
-
-    An example of such a condition is `rank(x) == 6`.
+    """Return the ranks above MAX_RANK that a permutation of the left side or a condition such as `rank(x) == 6` fixes.
     """
     perms = [
         len(value.compute({})) for op in rule.ops for name, value in op.attributes
         if name == "perm" and isinstance(value, Literal)
     ]  # fmt: skip
     asked = re.findall(r"(?:rank|len)\((?:value\(|shape\()?\w+\)+ == (\d+)", rule.text)
-    most = max_rank(rule)
-    return tuple(sorted({n for n in perms if n > MAX_RANK} | {n for n in map(int, asked) if n > most}))
+    return tuple(sorted({n for n in (*perms, *map(int, asked)) if n > MAX_RANK}))
 
 
 @cache
@@ -294,10 +294,11 @@ def coverage(rule: Rule) -> str:
         "FusedConv": "activations without parameters",
         "FusedGemm": "activations without parameters",
         "Einsum": f"operands and results of at most {MAX_LABELS} labels, and usual ones of four",
+        "ScatterElements": "sums along the first axis",
         "DFT": "real numbers along the axis before the last",
         "STFT": "real numbers with a window",
         "Attention": "no mask",
-        "MultiHeadAttention": "no mask of padding and no bias of the projections",
+        "MultiHeadAttention": "no mask and no bias",
     }
     result += [text for op, text in words.items() if op in ops]
     if any(("Gather", 1) in uses and reads_values(rule, name) for name, uses in uses_of(rule).items()):

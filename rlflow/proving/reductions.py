@@ -163,6 +163,38 @@ def arg_max(m, a, x):
     return Tensor(shape, at, TensorProto.INT64)
 
 
+def scatter_elements(m, a, x, indices, updates):
+    """Define ScatterElements that adds updates along axis 0: row `indices[e, …]` of the result gets `updates[e, …]`."""
+    m.require(a("reduction", b"none") == b"add" and axis_of(m, a("axis", 0), x.rank) == 0)
+    m.require(indices.rank == x.rank and updates.rank == x.rank)
+    for size, other in zip(indices.shape, updates.shape, strict=True):
+        m.require(size == other)
+    for size, other in zip(indices.shape[1:], x.shape[1:], strict=True):
+        m.require(size == other)
+    return _rows_added(m, x, updates, lambda e, rest: indices.at((e, *rest)))
+
+
+def scatter_nd(m, a, x, indices, updates):
+    """Define ScatterND that adds whole rows: row `indices[e, 0]` of the result gets the row `updates[e]`."""
+    m.require(a("reduction", b"none") == b"add" and indices.rank == 2 and updates.rank == x.rank)
+    m.require(indices.shape[1] == 1)
+    for size, other in zip(updates.shape, (indices.shape[0], *x.shape[1:]), strict=True):
+        m.require(size == other)
+    return _rows_added(m, x, updates, lambda e, rest: indices.at((e, 0)))
+
+
+def _rows_added(m, x, updates, row: Callable):
+    """Return x with updates added; `row(e, rest)` is the index of the row of x to which update (e, *rest) is added."""
+    def at(i):
+        def term(k):
+            chosen = m.apply("is row", row(k[0], i[1:]), m.number(i[0]), m.number(x.shape[0]))
+            return chosen * updates.at((k[0], *i[1:]))
+
+        return x.at(i) + m.total(updates.shape[:1], term)
+
+    return Tensor(x.shape, at, x.dtype)
+
+
 def dft(m, a, x, length=None):
     """Define DFT of real numbers (…, size, 1) along the axis before the last.
 

@@ -219,20 +219,17 @@ def permuted(m, x: Tensor, *perm: int) -> Tensor:
     return transpose(m, Attributes({"perm": perm}), x)
 
 
-def scaled_products(m, q: Tensor, k: Tensor, v: Tensor, scale, bias: Tensor | None = None) -> Tensor:
-    """Return softmax(q kᵀ · scale + bias) v for each batch entry and head.
+def scaled_products(m, q: Tensor, k: Tensor, v: Tensor, scale) -> Tensor:
+    """Return softmax(q kᵀ · scale) v for each batch entry and head.
 
     Args:
       m: the algebra.
       q, k, v: tensors (batch, heads, positions, features).
       scale: the factor of the scores; None for 1/√(features of a head).
-      bias: a summand of the scores, such as a mask; None for 0.
     """
     if scale is None:
         scale = m.quotient(m.number(1), m.apply("sqrt", m.number(q.shape[3])))
     scores = pointwise(m, lambda e: e * m.number(scale), matmul(m, None, q, permuted(m, k, 0, 1, 3, 2)))
-    if bias is not None:
-        scores = pointwise(m, lambda e, summand: e + summand, scores, bias)
     return matmul(m, None, softmax(m, Attributes({"axis": -1}), scores), v)
 
 
@@ -257,13 +254,8 @@ def attention(m, a, q, k, v):
     return scaled_products(m, q, shared(k), shared(v), a("scale"))
 
 
-def multi_head_attention(m, a, q, k, v, projection_bias=None, padding=None, bias=None):
-    """Define MultiHeadAttention for inputs (batch, positions, heads · features).
-
-    The summand of the scores `bias` has the shape (batch or 1, heads or 1, positions of q, positions of k). A bias of
-    the projections and a mask of padding have no definition.
-    """
-    m.require(projection_bias is None and padding is None)
+def multi_head_attention(m, a, q, k, v):
+    """Define MultiHeadAttention for inputs (batch, positions, heads · features), without bias or mask."""
     m.require(q.rank == 3 and k.rank == 3 and v.rank == 3)
     m.require(not a("unidirectional", 0))
     for one, other in ((q.shape[0], k.shape[0]), (q.shape[0], v.shape[0]), (q.shape[2], k.shape[2])):
@@ -271,16 +263,10 @@ def multi_head_attention(m, a, q, k, v, projection_bias=None, padding=None, bias
     m.require(k.shape[1] == v.shape[1])
     heads = a("num_heads")
     m.require(heads is not None)
-    if bias is not None:
-        m.require(bias.rank == 4)
-        for size, whole in zip(bias.shape[:2], (q.shape[0], heads), strict=True):
-            m.require(size == 1 or size == whole)
-        m.require(bias.shape[2] == q.shape[1])
-        m.require(bias.shape[3] == k.shape[1])
     for t in (q, v):
         m.require(t.shape[2] == (t.shape[2] // heads) * heads)
     apart = lambda t: permuted(m, renamed(m, t, (*t.shape[:2], heads, t.shape[2] // heads)), 0, 2, 1, 3)  # noqa: E731
-    result = permuted(m, scaled_products(m, apart(q), apart(k), apart(v), a("scale"), bias), 0, 2, 1, 3)
+    result = permuted(m, scaled_products(m, apart(q), apart(k), apart(v), a("scale")), 0, 2, 1, 3)
     return renamed(m, result, (*q.shape[:2], v.shape[2]))
 
 
@@ -433,6 +419,8 @@ STANDARD: dict[str, Callable] = {
     "ReduceMin": reductions.reduced(reductions.least),
     "ArgMax": reductions.arg_max,
     "DFT": reductions.dft,
+    "ScatterElements": reductions.scatter_elements,
+    "ScatterND": reductions.scatter_nd,
     "STFT": reductions.stft,
     "GlobalAveragePool": reductions.global_pool(reductions.mean),
     "GlobalMaxPool": reductions.global_pool(reductions.greatest),

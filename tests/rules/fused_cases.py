@@ -174,26 +174,17 @@ ATTENTION = [
     *(
         each
         for name, scale in (
-            ("attention", {}), ("attention-scaled", dict(f=0.5)), ("attention-masked", dict(m="2x1x3x4")),
-            ("attention-masked-scaled", dict(m="2x1x3x4", f=0.5)),
+            ("attention", {}), ("attention-scaled", dict(f=0.5)),
         )
         for each in (
             single(name, **HEADS, **scale),
             single(name, **HEADS | dict(b="2x3x8", c="2x3x6", t=[2, 3, 2, 4], u=[0, 0, 2, -1], o=[0, 0, -1], i=3),
-                **scale | (dict(m="=2x1x3x3") if "m" in scale else {}), opset=13),
+                **scale, opset=13),
             case(name, NO_KERNEL, **HEADS, **scale),
             single(name, "the inputs are not batch, places", **HEADS | dict(a="2x24", s=[2, 3, 2, 4]), **scale),
             single(name, "the batches differ", **HEADS | dict(b="1x4x8"), **scale),
             single(name, "the features are not taken apart", **HEADS | dict(a="2x4x6"), **scale),
             single(name, "the softmax is not over the places", **HEADS | dict(i=2), **scale),
-        )
-    ),
-    *(
-        each
-        for name, scale in (("attention-masked", {}), ("attention-masked-scaled", dict(f=0.5)))
-        for each in (
-            single(name, "the summand is not a mask", **HEADS, m=m, **scale)
-            for m in ("3x4", "2x1x1x4", "1x1x3x4", "2x2x3x4")
         )
     ),
     *(
