@@ -142,7 +142,7 @@ SHAPE_ARITHMETIC = [
     case("guard-of-softmax", "not the scores of an attention", x="4x5", y="5x6", i=-1),
     case("guard-of-masked-softmax", **SCORES, h=0.0, l=-1e30, i=-1),
     case("guard-of-masked-softmax", **SCORES | dict(c="=1x1x4x6:bool"), h=0.0, l=-1e30, i=3, opset=13),
-    case("guard-of-masked-softmax", **SCORES, h=[0.0], l=[-1e30], i=-1),
+    case("guard-of-masked-softmax", **SCORES, h=[0.0], l=[-1e30], i=-1, dtype="float32"),
     case("guard-of-masked-softmax", "not the scores", **SCORES | dict(c="4x6:bool"), h=0.0, l=-1e30, i=-1),
     case("guard-of-masked-softmax", "not the scores", **SCORES, h=0.0, l="=1x6", i=-1),
     case("guard-of-masked-softmax", "the mask is not of finite numbers", **SCORES, h=0.0, l=float("-inf"), i=-1),
