@@ -178,12 +178,15 @@ def _openings(state: LocalState, macro: Macro, near: set[int] | None = None) -> 
 def descended(search: Search, place: _Place, macros: Sequence[Macro], depth: int = LOOKAHEAD) -> _Place:
     """Apply macros that lower the cost near the touched nodes until none does, and return the reached place.
 
+    Short macros are tried first: a long one can gain by one of its steps alone, and lose by the others.
+
     Args:
       search: the search.
       place: the place at which the descent begins.
-      macros: the macros, in the order in which they are tried.
+      macros: the macros.
       depth: largest number of macros after which the cost must be lower.
     """
+    macros = sorted(macros, key=len)
     while (lower := _lower(search, place, macros, place.state.objective, place.touched, depth)) is not None:
         place = lower
     return place
