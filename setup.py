@@ -16,7 +16,7 @@ setup(
     package_dir={"rlflow.configs": "configs"},
     package_data={
         "rlflow.rules": ["*.rules", "proofs.json"],
-        "rlflow.tasks.expressions": ["*.ks"], "rlflow.tasks.expressions.recorded": ["*"],
+        "rlflow.tasks.expressions": ["*.ks", "*.txt"], "rlflow.tasks.expressions.recorded": ["*"],
         "rlflow.configs": ["*.yaml", "sweeps/*.yaml", "memories/*.yaml"], "controllers.topoformer": ["shipped/*"],
     },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},

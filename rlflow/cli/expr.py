@@ -7,6 +7,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.common.messages import counted, progress_bar
 
+MACROS = "macros"
 TEXT = "find a cheaper form of a functional program (the ksc language of Knossos)"
 PAGE = """\
 Rewrites a program of the ksc language for a lower cost.
@@ -29,8 +30,10 @@ def add(commands) -> None:
     command.add_argument("--out", required=True, metavar="FILE", help="file for the program")
     command.add_argument("--seconds", type=float, default=30.0, metavar="S", help="time limit (default: 30)")
     command.add_argument("--rules", default="ml", metavar="SET", help="simplify, binding, both, ml or ml-no-bind")
-    methods = "greedy, beam, annealing, best-first, grasp or random (default: beam)"
-    command.add_argument("--method", default="beam", metavar="NAME", help=methods)
+    methods = (
+        "macros (learnt, guided by a sketch), greedy, beam, annealing, best-first, grasp or random (default: macros)"
+    )
+    command.add_argument("--method", default=MACROS, metavar="NAME", help=methods)
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice")
     bound = "for arithmetic: also state the cheapest equal expression (needs pip install '.[expressions]')"
     command.add_argument("--bound", action="store_true", help=bound)
@@ -73,16 +76,23 @@ def found_by_search(parsed, program) -> tuple:
     from rlflow.runs.config import load_config
     from rlflow.search import SEARCHES
     from rlflow.search.base import Limits, run_search
+    from rlflow.search.macros import macro_search
+    from rlflow.tasks.expressions.sketches import inlined, learnt_macros
     from rlflow.tasks.expressions.state import ExpressionTask, rules_of
 
-    SEARCHES.check(parsed.method)
+    if parsed.method != MACROS:
+        SEARCHES.check(parsed.method)
     if not parsed.seconds > 0:
         raise RLFlowError("pass --seconds above 0")
     config = load_config()
     task = ExpressionTask(program, rules_of(parsed.rules), config.env.max_locations)
     with progress_bar(None, parsed.method, " rewrites") as bar:
         limits = Limits(parsed.seconds, memory=config.search.memory_mb * 2**20)
-        answer = run_search(parsed.method, task.initial, limits, parsed.seed, bar, **config.search[parsed.method])
+        if parsed.method == MACROS:
+            method, options = macro_search, {"macros": learnt_macros(task.rules), "sketch": inlined}
+        else:
+            method, options = parsed.method, config.search[parsed.method]
+        answer = run_search(method, task.initial, limits, parsed.seed, bar, **options)
     how = f"{parsed.method} stopped by '{answer.stop}' after {answer.interactions} rewrites"
     return states_along(task, answer.actions), answer.actions, how
 

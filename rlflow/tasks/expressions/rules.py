@@ -373,9 +373,10 @@ _NATIVE: dict[str, Callable[[Expr], Expr | None]] = {
     "cse_bind": _cse_bind, "select_of_tuple": _select_of_tuple, "sumbuild_of_tuple": _sumbuild_of_tuple,
     "add_tuples": _add_tuples, "mul_tuple_scalar": _mul_tuple_scalar, "sumbuild_of_zero_vec": _sumbuild_of_zero_vec,
 }  # fmt: skip
+NEW_BIND = "new_bind"  # its replacement depends on its location alone
 # Rule → (whether it applies to a parent and the position of an argument, what it makes of the parent).
 _OF_PARENT: dict[str, tuple[Callable[[Expr, int], bool], Callable[[Expr, int], Expr]]] = {
-    "new_bind": (_may_bind, _new_bind),
+    NEW_BIND: (_may_bind, _new_bind),
     "lift_bind": (partial(_may_lift, "let"), _lift_bind),
     "lift_if": (partial(_may_lift, "if"), _lift_if),
 }

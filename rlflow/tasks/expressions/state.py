@@ -19,6 +19,7 @@ from rlflow.tasks.expressions.expr import ARITY, BINDERS, BOOL, FLOAT, INTEGER, 
 from rlflow.tasks.expressions.rules import (
     AT_CALL,
     AT_VARIABLE,
+    NEW_BIND,
     SETS,
     all_rules,
     inline,
@@ -327,7 +328,8 @@ class Table:
             if rewrites:
                 children = self.children(row)
                 for name, position in rewrites:
-                    yield name, row if position < 0 else children[position], row, node.key
+                    location = row if position < 0 else children[position]
+                    yield name, location, row, self.exprs[location if name == NEW_BIND else row].key
             function = node.args[0] if node.op == "apply" else node
             if function.op == "variable":
                 binder = self.binder[row + (function is not node)]

@@ -7,8 +7,8 @@ again with this package's rules and costs:
     SET/NAME  RULES  SOURCE  COST BEFORE  COST AFTER  STEPS
 
 Costs are in units of 1e-4. STEPS has for every step one letter, the rule in the list of the first line, and the index
-of the rule's location: a0b12 is rule a at location 0, then rule b at location 12. `chains.txt` holds those of the
-repository's list of best results; its first column is an expression.
+of the rule's location: a0b12 is rule a at location 0, then rule b at location 12. `chains.txt` holds the sequences of
+the module `best_results`; its first column is an expression.
 """
 
 import re
