@@ -93,7 +93,7 @@ def deliver(
         without the rounding of a quantised model.
       `quantised`: True if the original is a quantised model that can be dequantised.
       `dequantised`: the result of `rlflow.optimisation.quantised.offer` for a quantised model that stays quantised;
-        None for other models, and if there was no time.
+        None for other models.
       `target`: the name of another machine if its timings are used (then nothing is measured), or None.
       `shares`: the gain of each group of rewrites in the delivered file (see `rlflow.optimisation.ablation.shares`).
       `optimised`: the path of the delivered file; the path of the original if the original is delivered.
@@ -130,7 +130,7 @@ def deliver(
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
         "widened": task.widened is not None, "quantised": is_dequantisable(source),
-        "dequantised": _offered(task, source, options, shapes, end),
+        "dequantised": _offered(task, source, options, shapes),
         "target": target and target.machine, "shares": groups,
         "optimised": str(path), "measured_one_thread": one_thread,
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
@@ -138,8 +138,8 @@ def deliver(
     }  # fmt: skip
 
 
-def _offered(task: Task, source: Path, options: DeliveryOptions, shapes: dict, end: float) -> dict | None:
-    wanted = task.widened is None and not options.exact and options.measure_seconds > 0 and time.monotonic() < end
+def _offered(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -> dict | None:
+    wanted = task.widened is None and not options.exact and options.measure_seconds > 0
     if not wanted or options.feeds is None or not is_dequantisable(source):
         return None
     inputs = list(options.feeds.at(sizes_to_measure(task, shapes), options.seed).values())
