@@ -6,7 +6,7 @@ a of the M memories. The objective is the simulated latency in femtoseconds.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
@@ -16,18 +16,16 @@ from gymnasium.spaces import MultiDiscrete
 from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.task import ONE_SHOT, EncodingSpec, Evaluation, GraphArrays
+from rlflow.common.task import EncodingSpec, Evaluation, GraphArrays
 from rlflow.env.features import N_OPS
 from rlflow.graph.custom_ops import load as load_libraries
-from rlflow.graph.onnx_writer import save_model
 from rlflow.graph.typical import load_at
 from rlflow.tasks.placement.delivery import write_placement
 from rlflow.tasks.placement.memories import Device, read_device
 from rlflow.tasks.placement.program import lower_bound
 from rlflow.tasks.placement.simulators import Placed, Problem, latencies, place, problem_of
 from rlflow.tasks.placement.workload import FEATURES, Workload, workload_of
-from rlflow.tasks.plain import PlainSpec, deliver_decisions
-from rlflow.zoo import ZOO, load
+from rlflow.tasks.plain import ModelSpec, deliver_decisions
 
 FS_PER_US = 10**9
 
@@ -143,39 +141,22 @@ class PlacementTask:
 
 
 @dataclass(frozen=True)
-class PlacementSpec(PlainSpec):
+class PlacementSpec(ModelSpec):
     """The specification of a placement problem; see `rlflow.common.task.TaskSpec`.
 
     Attributes:
       source: the path of an ONNX file.
       max_steps: the option `env.max_steps`, which has no effect here.
+      shapes, custom_ops: see `ModelSpec`.
       device, simulator: see `rlflow.tasks.placement.PlacementOptions`.
-      shapes: (symbol or input, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
-      custom_ops: libraries of custom operators that the ONNX file uses.
     """
-
-    shape: ClassVar[str] = ONE_SHOT
 
     device: str = "nnp-i"
     simulator: str = "compiler"
-    shapes: tuple = ()
-    custom_ops: tuple[str, ...] = ()
-
-    @classmethod
-    def fetch(cls, model: str, seed: int, folder: Path) -> Path:
-        if model not in ZOO:
-            return super().fetch(model, seed, folder)
-        save_model(load(model, seed), folder / "model.onnx")
-        return folder / "model.onnx"
 
     @classmethod
     def of(cls, config: Mapping, source: Path) -> Self:
-        shapes = OmegaConf.to_container(config.shapes)
-        sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
-        return cls(
-            str(source), config.env.max_steps, config.placement.device, config.placement.simulator,
-            tuple(sizes.items()), tuple(config.custom_ops),
-        )  # fmt: skip
+        return replace(super().of(config, source), **config.placement)
 
     @classmethod
     def depends_on(cls, config: Mapping) -> dict:
