@@ -156,7 +156,8 @@ class PlacementSpec(ModelSpec):
 
     @classmethod
     def of(cls, config: Mapping, source: Path) -> Self:
-        return replace(super().of(config, source), **config.placement)
+        device, simulator = config.placement.device, config.placement.simulator
+        return replace(super().of(config, source), device=device, simulator=simulator)
 
     @classmethod
     def depends_on(cls, config: Mapping) -> dict:
