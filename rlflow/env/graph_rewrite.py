@@ -279,6 +279,6 @@ def make_flat_by_name(
 ) -> FlatActions:
     """Make the environment with one flat action (`FlatActions`) from the keyword arguments of `gymnasium.make`.
 
-    The arguments are those of `make_by_name`.
+    The function takes the arguments of `make_by_name`.
     """
     return FlatActions(make_by_name(model, shapes, render_mode, **options))

@@ -348,7 +348,7 @@ def plan_or_reason(
 class _Planner:
     """A builder of the `Plan` of one match; it refers to tensors and nodes by the plan's relative numbers.
 
-    The single tensors of a `Star` have numbers below those of all operands, which do not occur in the plan.
+    The operands of a `Star` do not occur in the plan; its single tensors have smaller numbers than all operands.
     """
 
     def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict, margins=()):
