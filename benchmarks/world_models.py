@@ -1,15 +1,17 @@
 """Fidelity of world models, and gains of agents that learn in their dreams, compared with searches on real graphs.
 
-    python -m benchmarks.world_models [--model NAME] [--seeds N]
+    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N]
 
 For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
 each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
-held-out episodes (`worldmodel.fidelity`).
+held-out episodes (`worldmodel.fidelity`), beside two baselines: *no change* and the mean reward of each rule. `--model`
+also takes the path of an ONNX file, so that models on which nothing was tuned can be evaluated.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn alone. They then act on the real graph in one greedy and eight
 sampled episodes, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the
-policy prior alone), greedy descent and beam search. Beam search runs twice: with as many rewrites of the real graph as
-were collected for the world model, and with as many seconds as collection, training and acting took together.
+policy prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam search runs
+twice: with as many rewrites of the real graph as were collected for the world model, and with as many seconds as
+collection, training and acting took together.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
@@ -26,7 +28,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks.record import Record, Table, parser, run
-from benchmarks.shared import MODELS, THREADS, number, percent, search_gain, timed
+from benchmarks.shared import THREADS, number, percent, search_gain, timed
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.collect.rollouts import collect
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
@@ -46,6 +48,9 @@ COLUMNS = {  # column head of the table "fidelity" → path of the figure in the
     "masks exact, 1 step": "horizons.1.model.mask_exact",
     "5 steps": "horizons.5.model.mask_exact",
     "20 steps": "horizons.20.model.mask_exact",
+    "20 steps of no change": "horizons.20.no_change.mask_exact",
+    "counts exact, 20 steps": "horizons.20.model.counts_exact",
+    "steps in doubt": "horizons.20.uncertain",
     "error of summed reward, 20 steps": "horizons.20.model.cumulative_reward_relative",
     "the same of rule means": "horizons.20.rule_mean.cumulative_reward_relative",
     "rank correlation": "ranks.anywhere.model.correlation",
@@ -56,7 +61,7 @@ class Learning:
     """The stages from random episodes to acting agents, for one model, one kind of world model and one seed.
 
     Args:
-        model: name of a model of the zoo.
+        model: name of a model of the zoo, or the path of an ONNX file.
         world_model: a name of WORLD_MODELS.
         seed: seed of all stages.
         folder: folder of episodes and checkpoints.
@@ -143,7 +148,7 @@ def fidelity_of(model: str, world_model: str, seed: int, interactions: int) -> d
     """Train a world model and evaluate it on held-out episodes.
 
     Args:
-        model: name of a model of the zoo.
+        model: name of a model of the zoo, or the path of an ONNX file.
         world_model: a name of WORLD_MODELS.
         seed: seed of the episodes and of the training.
         interactions: largest number of steps of the random episodes.
@@ -167,14 +172,15 @@ def agents_of(model: str, seed: int, interactions: int) -> dict:
     """Train each agent of AGENTS in the dream of the world model ACTING_IN and compare its gain with controls.
 
     Args:
-        model: name of a model of the zoo.
+        model: name of a model of the zoo, or the path of an ONNX file.
         seed: seed of all stages.
         interactions: largest number of steps of the random episodes, and of each search.
 
     Returns:
         "agents": agent → result of `acted`. Trained agents also have "dreamt", the return of the best policy in
-            the dream, and "seconds" of collection and training. "untrained" is PPO before its training. "searches":
-            name → result of `search_gain`. "fidelity": result of `fidelity_of` for the world model ACTING_IN.
+            the dream, and "seconds" of collection and training. "untrained" is PPO before its training, and "no prior"
+            the same without its prior. "searches": name → result of `search_gain`. "fidelity": result of
+            `fidelity_of` for the world model ACTING_IN.
     """
     result = {}
     with TemporaryDirectory() as name:
@@ -188,6 +194,7 @@ def agents_of(model: str, seed: int, interactions: int) -> dict:
             agent = learning.agent()
             if label == "ppo":
                 result["untrained"] = acted(learning, agent)
+                result["no prior"] = acted(learning, agent.without_prior())
             started = time.perf_counter()
             trained = agent.train(learning.dreams, learning.seed, folder / label.replace(", ", "-"))
             result[label] = acted(learning, agent) | {
@@ -244,7 +251,7 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
     heads = ["model", "world model", "seeds", *COLUMNS, "learning, s"]
     gains, dreams = [], []
     for model, runs in agents.items():
-        of = {label: [run["agents"][label] for run in runs] for label in (*AGENTS, "untrained")}
+        of = {label: [run["agents"][label] for run in runs] for label in (*AGENTS, "untrained", "no prior")}
         searches = [[run["searches"][way]["gain"] for run in runs] for way in ("greedy", "beam", "beam_same_seconds")]
         means = [percent([one["gain"] for one in of[label]]) for label in of]
         seconds = max(one["seconds"] for one in of["ppo"])
@@ -253,8 +260,8 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
             dreamt, real = ([one[key] for one in of[label]] for key in ("dreamt", "greedy_episode"))
             off = [a - b for a, b in zip(dreamt, real, strict=True)]
             dreams.append([model, label, percent(dreamt), percent(real), percent(off)])
-    agent_heads = ["model", "seeds", *AGENTS, "untrained policy", "greedy descent", "beam, same interactions"]
-    agent_heads += ["beam, same seconds", "learning by PPO, s"]
+    agent_heads = ["model", "seeds", *AGENTS, "untrained policy", "no prior", "greedy descent"]
+    agent_heads += ["beam, same interactions", "beam, same seconds", "learning by PPO, s"]
     dream_heads = ["model", "agent", "dreamt return", "real return", "dreamt less real"]
     return {
         "fidelity": Table(heads, rows, text_columns=2),
@@ -265,14 +272,18 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
 
 def main() -> int:
     arguments = parser(__doc__, seeds=3)
-    arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
+    arguments.add_argument("--model", action="append", help="a zoo name or an ONNX file, only; repeatable")
     arguments.add_argument("--interactions", type=int, default=5000, help="with the real environment (default 5000)")
     parsed = arguments.parse_args()
-    record, models, seeds = Record("world_models", parsed), parsed.model or SHOWN, range(parsed.seeds)
-    n = parsed.interactions
-    calls = {f"{m}-agents-{seed}": (agents_of, m, seed, n) for m in models for seed in seeds}
+    given = parsed.model or SHOWN
+    models = {Path(model).stem: model for model in given}  # name in the tables → zoo name or path
+    if len(models) < len(given):
+        arguments.error("two models have the same name")
+    record, seeds, n = Record("world_models", parsed), range(parsed.seeds), parsed.interactions
+    calls = {f"{name}-agents-{seed}": (agents_of, model, seed, n) for name, model in models.items() for seed in seeds}
     others = [kind for kind in WORLD_MODELS if kind != ACTING_IN]
-    calls |= {f"{m}-{kind}-{s}": (fidelity_of, m, kind, s, n) for m in models for kind in others for s in seeds}
+    for name, model in models.items():
+        calls |= {f"{name}-{kind}-{seed}": (fidelity_of, model, kind, seed, n) for kind in others for seed in seeds}
     figures = record.all_parts(calls, at_once=2)
 
     def of_seeds(name: str) -> list[dict]:
