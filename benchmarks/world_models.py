@@ -1,11 +1,14 @@
 """Fidelity of world models, and gains of agents that learn in their dreams, compared with searches on real graphs.
 
-    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N]
+    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--ablations] [--reward NAME]
 
 For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
 each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
 held-out episodes (`worldmodel.fidelity`), beside two baselines: *no change* and the mean reward of each rule. `--model`
 also takes the path of an ONNX file, so that models on which nothing was tuned can be evaluated.
+
+`--ablations` adds a row to *fidelity* for each part of graph-mdn that is left out. `--reward` chooses another reward,
+such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made, without the world model edits.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn alone. They then act on the real graph in one greedy and eight
 sampled episodes, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the
@@ -42,6 +45,13 @@ AGENTS = {  # name in the tables → options of the run
     "ppo": ("controller.name=ppo",),
     "cma-es": ("controller.name=cma-es",),
     "ppo, temperature 2": ("controller.name=ppo", "dream.temperatures=[2]"),
+}
+ABLATIONS = {  # name in the table "fidelity" → options without a part of graph-mdn
+    "no-memory": ("world_model.graph-mdn.recall=false",),
+    "no-recurrence": ("world_model.graph-mdn.hidden=0",),
+    "one-gaussian": ("world_model.graph-mdn.mixture=1",),
+    "no-messages": ("world_model.graph-mdn.latent_rounds=0",),
+    "scalar": ("world_model.graph-mdn.supervision=scalar",),
 }
 TEST_SHARE, SAMPLES = 0.2, 8  # largest share of held-out steps; sampled episodes of an acting agent
 COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
@@ -144,7 +154,7 @@ class Learning:
         return list(islice(recorded(agent, env, self.load_model(), self.seed + 1), 1 + SAMPLES))
 
 
-def fidelity_of(model: str, world_model: str, seed: int, interactions: int) -> dict:
+def fidelity_of(model: str, world_model: str, seed: int, interactions: int, *options: str) -> dict:
     """Train a world model and evaluate it on held-out episodes.
 
     Args:
@@ -152,12 +162,13 @@ def fidelity_of(model: str, world_model: str, seed: int, interactions: int) -> d
         world_model: a name of WORLD_MODELS.
         seed: seed of the episodes and of the training.
         interactions: largest number of steps of the random episodes.
+        options: options such as "env.reward=combined" that replace defaults.
 
     Returns:
         "fidelity": result of `worldmodel.fidelity.fidelity`. "seconds": duration of the training.
     """
     with TemporaryDirectory() as folder:
-        return judged(Learning(model, world_model, seed, Path(folder), interactions))
+        return judged(Learning(model, world_model, seed, Path(folder), interactions, *options))
 
 
 def judged(learning: Learning) -> dict:
@@ -273,6 +284,8 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
 def main() -> int:
     arguments = parser(__doc__, seeds=3)
     arguments.add_argument("--model", action="append", help="a zoo name or an ONNX file, only; repeatable")
+    arguments.add_argument("--ablations", action="store_true", help="graph-mdn also without each of its parts")
+    arguments.add_argument("--reward", default="relative", help="env.reward; another than relative: fidelity alone")
     arguments.add_argument("--interactions", type=int, default=5000, help="with the real environment (default 5000)")
     parsed = arguments.parse_args()
     given = parsed.model or SHOWN
@@ -280,10 +293,18 @@ def main() -> int:
     if len(models) < len(given):
         arguments.error("two models have the same name")
     record, seeds, n = Record("world_models", parsed), range(parsed.seeds), parsed.interactions
-    calls = {f"{name}-agents-{seed}": (agents_of, model, seed, n) for name, model in models.items() for seed in seeds}
-    others = [kind for kind in WORLD_MODELS if kind != ACTING_IN]
+    calls, kinds, reward = {}, {kind: (kind, ()) for kind in WORLD_MODELS}, f"env.reward={parsed.reward}"
+    if parsed.reward == "relative":
+        calls = {f"{m}-agents-{seed}": (agents_of, model, seed, n) for m, model in models.items() for seed in seeds}
+        del kinds[ACTING_IN]  # `agents_of` trains it
+    else:
+        del kinds["edits"]
+    if parsed.ablations:
+        kinds |= {f"{ACTING_IN}-{part}": (ACTING_IN, options) for part, options in ABLATIONS.items()}
     for name, model in models.items():
-        calls |= {f"{name}-{kind}-{seed}": (fidelity_of, model, kind, seed, n) for kind in others for seed in seeds}
+        for label, (kind, options) in kinds.items():
+            of_seed = {seed: (fidelity_of, model, kind, seed, n, reward, *options) for seed in seeds}
+            calls |= {f"{name}-{label}-{seed}": call for seed, call in of_seed.items()}
     figures = record.all_parts(calls, at_once=2)
 
     def of_seeds(name: str) -> list[dict]:
@@ -292,7 +313,8 @@ def main() -> int:
     agents, fidelity = {model: runs for model in models if (runs := of_seeds(f"{model}-agents"))}, {}
     for model in models:
         fidelity[model, ACTING_IN] = [run["fidelity"] for run in agents.get(model, ())]
-        fidelity |= {(model, kind): of_seeds(f"{model}-{kind}") for kind in others}
+        for label in kinds:
+            fidelity[model, label] = of_seeds(f"{model}-{label}")
     fidelity = {pair: runs for pair, runs in fidelity.items() if runs}
     note = f"{n:,} interactions with the real environment for each world model. Two parts ran side by side."
     record.publish(tables(fidelity, agents), note)
