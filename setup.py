@@ -16,7 +16,8 @@ setup(
     package_dir={"rlflow.configs": "configs"},
     package_data={
         "rlflow.rules": ["*.rules", "proofs.json"],
-        "rlflow.configs": ["*.yaml", "sweeps/*.yaml"], "controllers.topoformer": ["shipped/*"],
+        "rlflow.tasks.expressions": ["*.ks", "*.txt"], "rlflow.tasks.expressions.recorded": ["*"],
+        "rlflow.configs": ["*.yaml", "sweeps/*.yaml", "memories/*.yaml"], "controllers.topoformer": ["shipped/*"],
     },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},
     # Ranges of versions; constraints.txt holds the exact versions that were tested together.
@@ -48,6 +49,8 @@ setup(
             "playwright>=1.49,<2",  # for tests of the reports in a browser
         ],
         "prove": ["z3-solver>=4.13,<6"],  # for proving rules; applying proved rules does not need it
+        # compiles the simulators of the task placement, which run 100 times slower without it
+        "place": ["numba>=0.62,<1"],
         "distributed": ["ray>=2.40,<3"],  # for collecting on several machines
         # for benchmarks.exports: exporters, and the tools with which RLFlow is compared;
         # benchmarks/exports/constraints.txt holds the exact versions
@@ -57,6 +60,7 @@ setup(
             "torch>=2.13,<3", "torchvision>=0.28,<1", "timm>=1.0,<2", "transformers>=5,<6", "onnxscript>=0.7,<1",
             "onnxsim>=0.8,<1", "onnxslim>=0.1.90,<1", "openvino>=2026,<2027",
         ],
+        "expressions": ["egglog>=13,<14", "highspy>=1.10,<2"],  # the yardstick of the task expressions
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents of docs/TRAIN_AN_AGENT.md
     },
 )  # fmt: skip

@@ -41,6 +41,7 @@ from rlflow.env import EnvOptions
 from rlflow.env.candidates import CandidateEnv
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
+from rlflow.graph.feeds import Feeds
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar, search_all
 from rlflow.optimisation.candidates import Candidate, follow, states_along
@@ -110,7 +111,8 @@ class Bench:
     def winner(self, finalists: Sequence[Contender], seconds: float) -> Actions:
         if not finalists:
             return []
-        contest = compete(self.original, finalists, STATIC, THREADS, self.seed, time.monotonic() + seconds)
+        end = time.monotonic() + seconds
+        contest = compete(self.original, finalists, STATIC, THREADS, self.seed, end, Feeds.of(self.original))
         return list(contest.ranked[0].actions)
 
     def fastest_measured(self, measured: list[tuple[float, Actions]]) -> Actions:

@@ -12,6 +12,7 @@ not in its training data. The controls are the same search without learned prior
 orders in the same processor seconds, and a lower bound.
 """
 
+import itertools
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from benchmarks.shared import NOTHING, number, run_rlflow
 from rlflow.common.files import read_json
 from rlflow.graph.onnx_writer import save_model
 from rlflow.memory.order_search import lower_bound, lowered, probable, walk
-from rlflow.memory.problem import Problem, depth_first, random_depth_first
+from rlflow.memory.problem import Problem, decode, depth_first
 from rlflow.zoo import load
 
 USUAL = (
@@ -151,6 +152,25 @@ def random_orders(problem: Problem, seconds: float) -> int:
         peak = problem.peaks(random_depth_first(problem, DRAWN, draw)).min()
         best, draw = min(peak, best or peak), draw + 1
     return int(best)
+
+
+def random_depth_first(problem: Problem, count: int, seed: int) -> np.ndarray:
+    """Return random depth-first orders, int64 [count, n]: the next node is a random one that became ready last.
+
+    Args:
+      problem: the ordering problem.
+      count: the number of orders.
+      seed: the seed of the random numbers.
+    """
+    rng, steps = np.random.default_rng(seed), itertools.count()
+    since = np.full((count, problem.n), -1.0)  # step at which each node became ready, plus a random fraction of a step
+
+    def choose(ready: np.ndarray) -> np.ndarray:
+        new = ready & (since < 0)
+        since[new] = next(steps) + rng.random(int(new.sum()))
+        return np.where(ready, since, -1.0).argmax(axis=1)
+
+    return decode(problem, count, choose)
 
 
 # -- tables ------------------------------------------------------------------------------------------

@@ -21,5 +21,6 @@ CONTROLLERS = Registry(
         "xrlflow": "controllers.xrlflow.agent:XRLflow",
         "linear-scores": "controllers.linear_scores:LinearScores",
         "topoformer": "controllers.topoformer.controller:Topoformer",
+        "egrl": "controllers.egrl.agent:EGRL",
     },
 )

@@ -23,6 +23,7 @@ CONFIGS = Registry(
         "xrlflow": "controllers.controller_options:XRLflowConfig",
         "linear-scores": "controllers.controller_options:LinearScoresConfig",
         "topoformer": "controllers.controller_options:TopoformerConfig",
+        "egrl": "controllers.controller_options:EGRLConfig",
     },
 )
 
@@ -56,7 +57,8 @@ class ControllerOptions:
 
     name: str = option(
         "planner",
-        "planner, ppo, cma-es, random or xrlflow; for one-shot tasks linear-scores, for orders topoformer",
+        "planner, ppo, cma-es, random or xrlflow; for one-shot tasks linear-scores, for orders topoformer, for "
+        "placements egrl",
     )
     seed: int | None = option(
         None, "seed of the controller's training; null: that of the run", at_least=0, at_most=2**31 - 1
@@ -325,6 +327,89 @@ class TopoformerConfig(LearnerConfig):
         check(self, "topoformer")
         if self.baseline == "mean" and self.orders == 1:
             raise RLFlowError("topoformer: the mean of one order is no baseline. Set baseline=greedy or orders=2")
+
+
+WITH_GRADIENTS, WITH_EVOLUTION = {"variant": ("egrl", "pg")}, {"variant": ("egrl", "ea")}
+
+
+@dataclass(frozen=True)
+class EGRLConfig(LearnerConfig):
+    """Evolution and policy gradients on a graph U-Net, for the task placement (values of the paper in brackets).
+
+    Options of the controller `egrl` (controllers/egrl/). The help of an option ends with the paper's value in brackets,
+    if the paper states one.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
+    observes: ClassVar[Observes] = Observes.GRAPH
+
+    variant: str = option(
+        "egrl", "egrl, or an ablation: ea (only evolution) or pg (only the gradient policy)",
+        choices=("egrl", "ea", "pg"),
+    )  # fmt: skip
+    evaluations: int = option(4000, "placements evaluated by all individuals together (4000)", at_least=2)
+    invalid: str = option(
+        "ratio",
+        "reward of a placement that needs a repair: ratio (−1 times the share of bytes that moved, Algorithm 1), "
+        "minus-one (Table 2), or rectified (that of the repaired placement)",
+        choices=("ratio", "minus-one", "rectified"),
+    )
+    slowest: float = option(
+        3.0, "logit by which first policies prefer the last memory (the paper begins with all tensors there)",
+        at_least=0,
+    )  # fmt: skip
+    hidden: int = option(128, "width of the layers of the graph U-Net; a multiple of heads (128)")
+    output: int = option(128, "width of its output layer (128)")
+    depth: int = option(4, "levels of its pools (4)")
+    heads: int = option(4, "attention heads (4)")
+    pool: float = option(0.8, "share of the nodes that each level keeps", at_most=1)
+    population: int = option(20, "individuals of the population (20)", at_least=3, used_if=WITH_EVOLUTION)
+    boltzmann: float = option(
+        0.2, "share of them that are Boltzmann chromosomes (0.2)", at_least=0, at_most=1, used_if=WITH_EVOLUTION
+    )
+    elites: int = option(4, "individuals that survive unchanged", used_if=WITH_EVOLUTION)
+    tournament: int = option(3, "individuals of a tournament", used_if=WITH_EVOLUTION)
+    crossover: float = option(
+        0.5, "probability that a child is crossed with an elite", at_least=0, at_most=1, used_if=WITH_EVOLUTION
+    )
+    mutation: float = option(0.9, "probability that a child mutates", at_least=0, at_most=1, used_if=WITH_EVOLUTION)
+    mutation_share: float = option(0.1, "share of its parameters that change", at_most=1, used_if=WITH_EVOLUTION)
+    mutation_sigma: float = option(0.1, "standard deviation of changes of weights of a network", used_if=WITH_EVOLUTION)
+    prior_sigma: float = option(
+        1.0, "standard deviation of changes of priors and of logarithms of temperatures", used_if=WITH_EVOLUTION
+    )
+    rollouts: int = option(1, "placements of the gradient policy in a generation (1)", used_if=WITH_GRADIENTS)
+    exploration: float = option(
+        1.0, "standard deviation of the noise on its logits", at_least=0, used_if=WITH_GRADIENTS
+    )
+    gradient_steps: int = option(1, "gradient steps for each evaluation (1)", used_if=WITH_GRADIENTS)
+    batch: int = option(24, "placements of a gradient step (24)", used_if=WITH_GRADIENTS)
+    buffer: int = option(100_000, "placements in the replay buffer (100000)", used_if=WITH_GRADIENTS)
+    learning_rate: float = option(0.001, "learning rate of the actor's Adam (0.001)", used_if=WITH_GRADIENTS)
+    critic_learning_rate: float = option(0.001, "learning rate of the critics' Adam (0.001)", used_if=WITH_GRADIENTS)
+    critic_width: int = option(64, "width of the critics' layers", used_if=WITH_GRADIENTS)
+    alpha: float = option(
+        0.05, "weight of the entropy of a decision, per nat (0.05)", at_least=0, used_if=WITH_GRADIENTS
+    )
+    reward_scale: float = option(5.0, "factor of the rewards that the critics learn (5)", used_if=WITH_GRADIENTS)
+    noise: float = option(
+        0.1, "standard deviation of the noise on one-hot actions", at_least=0, used_if=WITH_GRADIENTS
+    )
+    clip: float = option(0.3, "limit of this noise", at_least=0, used_if=WITH_GRADIENTS)
+    bootstrap: bool = option(
+        False, "learn the discounted value of a next decision too, although an episode has one step",
+        used_if=WITH_GRADIENTS,
+    )  # fmt: skip
+    gamma: float = option(0.99, "discount (0.99)", at_most=1, used_if={"bootstrap": (True,)})
+    tau: float = option(0.001, "share of the critics in an update of their targets (0.001)", at_most=1,
+                        used_if={"bootstrap": (True,)})  # fmt: skip
+
+    def __post_init__(self):
+        check(self, "egrl")
+        if self.hidden % self.heads:
+            raise RLFlowError(f"egrl: hidden={self.hidden} is not a multiple of heads={self.heads}")
+        if self.variant != "pg" and self.elites >= self.population:
+            raise RLFlowError(f"egrl: elites={self.elites} leaves no individual of {self.population} to evolve")
 
 
 def controller_config(config: Mapping):

@@ -17,7 +17,7 @@ episodes are sorted by the hashes of the ONNX models, so all these runs learn th
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rlflow.collect.episodes import Episode
+from rlflow.collect.episodes import Episode, interactions_of
 from rlflow.common.errors import RLFlowError
 from worldmodel.base import WorldModel
 from worldmodel.fidelity import fidelity, improvement
@@ -64,7 +64,7 @@ def learn_in_iterations(
     Raises:
       RLFlowError: the budget leaves fewer than `shortest` real steps for an iteration.
     """
-    played = _interactions(episodes)
+    played = interactions_of(episodes)
     if count > 1 and (interactions - played) // (count - 1) < shortest:
         raise RLFlowError(
             f"{played} of iterations.interactions={interactions} are used by the episodes that are there; "
@@ -73,7 +73,7 @@ def learn_in_iterations(
     results = steps.learn(1, episodes)
     iterations = [{"iteration": 1, "episodes": len(episodes), "interactions": played}]
     for number in range(2, count + 1):
-        share = (interactions - _interactions(episodes)) // (count + 1 - number)
+        share = (interactions - interactions_of(episodes)) // (count + 1 - number)
         model = steps.model(number - 1)
         controller, dreamt = steps.dream(number, model)
         new = steps.play(number, controller, model, share)
@@ -81,16 +81,12 @@ def learn_in_iterations(
         episodes = [*episodes, *new]
         results = steps.learn(number, episodes)
         iterations.append({
-            "iteration": number, "episodes": len(new), "interactions": _interactions(new), "dreamt_return": dreamt,
+            "iteration": number, "episodes": len(new), "interactions": interactions_of(new), "dreamt_return": dreamt,
             "before": before, "after": _fidelity(steps.model(number), new, episodes, seed),
         })  # fmt: skip
         if report is not None:
             report(iterations[-1])
     return results | {"iterations": iterations}
-
-
-def _interactions(episodes: Sequence[Episode]) -> int:
-    return sum(episode.interactions for episode in episodes)
 
 
 def _fidelity(model: WorldModel, played: Sequence[Episode], training: Sequence[Episode], seed: int) -> dict:

@@ -32,6 +32,13 @@ class Orthogonal(snt.initializers.Initializer):
         return tf.constant(self.gain * (q if shape[0] >= shape[1] else q.T), dtype)
 
 
+def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float, name: str) -> snt.Linear:
+    """Return a linear layer with its variables; the weights are orthogonal."""
+    layer = snt.Linear(outputs, w_init=Orthogonal(rng, gain), name=name)
+    layer(tf.zeros([1, inputs]))  # creates the variables
+    return layer
+
+
 class Policy(snt.Module):
     """The base class of both policies.
 
@@ -49,11 +56,11 @@ class Policy(snt.Module):
         super().__init__("policy")
         self.shapes, self.rng = shapes, rng
         self.trunk = [
-            self.linear(shapes.z + shapes.h, config.hidden, np.sqrt(2), "trunk_0"),
-            self.linear(config.hidden, config.hidden, np.sqrt(2), "trunk_1"),
+            linear(self.rng, shapes.z + shapes.h, config.hidden, np.sqrt(2), "trunk_0"),
+            linear(self.rng, config.hidden, config.hidden, np.sqrt(2), "trunk_1"),
         ]
         self.add_heads(config)
-        self.value_head = self.linear(config.hidden, 1, 1.0, "value_head")
+        self.value_head = linear(self.rng, config.hidden, 1, 1.0, "value_head")
 
         observation = [
             tf.TensorSpec([None, shapes.z], tf.float32),
@@ -65,11 +72,6 @@ class Policy(snt.Module):
         self.mode = compiled(self._mode, input_signature=observation)
         self.sample = compiled(self._sample, input_signature=[*observation, tf.TensorSpec([2, 2], tf.int64)])
         self.value = compiled(self._value, input_signature=observation[:2])
-
-    def linear(self, inputs: int, outputs: int, gain: float, name: str) -> snt.Linear:
-        layer = snt.Linear(outputs, w_init=Orthogonal(self.rng, gain), name=name)
-        layer(tf.zeros([1, inputs]))  # creates the variables
-        return layer
 
     def add_heads(self, config) -> None:
         raise NotImplementedError("add_heads(config) -> None")
@@ -160,10 +162,10 @@ class TwoStagePolicy(Policy):
         # These names must stay. TensorFlow orders float sums of a compiled program by the operators' names, so other
         # names would change the last bits of results.
         s, hidden = self.shapes, config.hidden
-        self.rule_head = self.linear(hidden, s.n_xfer_ids, 0.01, "xfer_head")
-        self.embedding = self.linear(s.n_xfer_ids, config.embedding, 1.0, "xfer_embedding")
-        self.location_hidden = self.linear(hidden + config.embedding, hidden, np.sqrt(2), "location_hidden")
-        self.location_head = self.linear(hidden, s.locations, 0.01, "location_head")
+        self.rule_head = linear(self.rng, hidden, s.n_xfer_ids, 0.01, "xfer_head")
+        self.embedding = linear(self.rng, s.n_xfer_ids, config.embedding, 1.0, "xfer_embedding")
+        self.location_hidden = linear(self.rng, hidden + config.embedding, hidden, np.sqrt(2), "location_hidden")
+        self.location_head = linear(self.rng, hidden, s.locations, 0.01, "location_head")
 
     @property
     def counted(self):
@@ -225,7 +227,7 @@ class MatchClassPolicy(Policy):
         super().__init__(shapes, config, rng)
 
     def add_heads(self, config):
-        self.class_head = self.linear(config.hidden, len(self.xfer_ids), 0.0, "class_head")
+        self.class_head = linear(self.rng, config.hidden, len(self.xfer_ids), 0.0, "class_head")
 
     @property
     def counted(self):

@@ -86,6 +86,21 @@ class ActorCritic(Learner):
             parts["policy_loss"] - config.entropy_weight * parts["entropy"] + config.value_weight * parts["value_loss"]
         )
 
+    def scalars(self, statistics: list[dict], advantages: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+        """Return the scalars to log of an update.
+
+        Args:
+          statistics: the scalars of each gradient step, of which the means are logged.
+          advantages: float32 [T], the advantages of the T transitions.
+          targets: float32 [T], the targets of the values.
+        """
+        variance = targets.var()
+        return {
+            **{key: np.mean([step[key].numpy() for step in statistics]) for key in statistics[0]},
+            "explained_variance": 1.0 - advantages.var() / variance if variance > 0 else 0.0,
+            "reward_scale": np.sqrt(self.scale.moments[1]),
+        }
+
     def descend(self, tape: tf.GradientTape, loss: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make one gradient step of the learner on a loss.
 
@@ -389,12 +404,7 @@ class PPO(ActorCritic, Controller):
         for _ in range(config.epochs):
             for index in np.split(rng.permutation(len(targets)), config.minibatches):
                 statistics.append(self.update({key: value[index] for key, value in flat.items()}))
-        scalars = {key: np.mean([s[key].numpy() for s in statistics]) for key in statistics[0]}
-        variance = targets.var()
-        scalars["explained_variance"] = 1.0 - flat["advantages"].var() / variance if variance > 0 else 0.0
-        scalars["learning_rate"] = float(self.learning_rate)
-        scalars["reward_scale"] = np.sqrt(self.scale.moments[1])
-        return scalars
+        return self.scalars(statistics, flat["advantages"], targets) | {"learning_rate": float(self.learning_rate)}
 
     def _update(self, batch):
         """Make one gradient step on a minibatch of M transitions; return the scalars to log."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from controllers.base import derive_seed
 from controllers.evaluation import rollout
-from rlflow.collect.episodes import Episode, read_shard, write_shard
+from rlflow.collect.episodes import Episode, interactions_of, read_shard, write_shard
 from rlflow.collect.exploration import ExplorationObserver, play_novel
 from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
@@ -157,7 +157,7 @@ def play_iteration(
     episodes: list[Episode] = []
 
     def more() -> bool:
-        return len(episodes) < most and _interactions(episodes) + player.env.max_steps <= interactions
+        return len(episodes) < most and interactions_of(episodes) + player.env.max_steps <= interactions
 
     for shard in count():
         if not more():
@@ -170,11 +170,7 @@ def play_iteration(
                 episodes.append(player.turn(k, derive_seed(*seed, k), episodes))
             write_shard(path, episodes[first:])
         if progress is not None:
-            progress.update(_interactions(episodes[first:]))
-
-
-def _interactions(episodes: Sequence[Episode]) -> int:
-    return sum(episode.interactions for episode in episodes)
+            progress.update(interactions_of(episodes[first:]))
 
 
 def _read_episodes(path: Path, first: int) -> list[Episode]:

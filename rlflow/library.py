@@ -28,7 +28,7 @@ from rlflow.graph.onnx_writer import check_apart, serialised
 from rlflow.optimisation.delivery import copy_with_receipt
 from rlflow.optimisation.pipeline import search_and_deliver
 from rlflow.optimisation.session_options import put_session
-from rlflow.reports.markdown import at_sizes_text
+from rlflow.reports.sentences import at_sizes_text
 from rlflow.runs.config import asks_to_learn
 from rlflow.runs.folder import RunFolder
 from worldmodel.run_pages import pages
@@ -206,6 +206,7 @@ def optimise(
         world models and controllers need the extra `learn` (pip install 'rlflow[learn]').
       accept: "faster" (the default) accepts a result that is shown to be faster, or else to need less memory or a
         smaller file; "equal" also accepts a result without a measured difference. A slower result is never accepted.
+        "dequantised" computes a quantised model in float32, without the rounding of activations.
       session: True to measure, in a sixth of the seconds, which session options of ONNX Runtime make the result faster.
       seed: the seed of all random choices; 0 by default.
       run: a folder for the report and all other files of the run. A second call with the same folder continues the

@@ -9,8 +9,12 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.suite import eager
 
 ROOT = Path(__file__).parent.parent
 
@@ -95,6 +99,16 @@ def in_process(capsys, *arguments) -> Done:
     return Done(code, *capsys.readouterr())
 
 
+def redirected(*arguments) -> Done:
+    """Run the command line in this process, eagerly; for fixtures of a session, which cannot ask for `capsys`."""
+    from rlflow.cli.main import main
+
+    out, err = StringIO(), StringIO()
+    with eager(), redirect_stdout(out), redirect_stderr(err):
+        code = main([str(argument) for argument in arguments])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
 def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -> Done:
     """Run the command line in a new process.
 
@@ -112,16 +126,6 @@ def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -
             "from rlflow.cli.main import main; sys.exit(main())",
         ]
     return _ended([*program, *map(str, arguments)], cwd, environment)
-
-
-def in_its_own_eagerly(*arguments) -> Done:
-    """Run the command line in its own process, where TensorFlow compiles nothing (tests/suite.py)."""
-    program = f"""import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = {str(ROOT / "run.py")!r}
-from tests.suite import eager
-with eager():
-    from rlflow.cli.main import main
-    sys.exit(main())"""
-    return _ended(["-c", program, *map(str, arguments)], ROOT, {})
 
 
 def _ended(arguments: list[str], cwd: Path, environment: dict[str, str]) -> Done:

@@ -1,5 +1,6 @@
 """Fixtures for several test files: shared runs and models, each made once for all processes of pytest-xdist."""
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,8 @@ from hypothesis import settings
 
 import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which must not depend on the order of tests
 from rlflow.common.system import locked
-from tests.commands import TINY, in_its_own_eagerly
+from rlflow.reports import charts
+from tests.commands import TINY, in_its_own, redirected
 from tests.suite import at_night, eager
 from tests.toys import letters
 from worldmodel.boards import StageWriter
@@ -20,8 +22,30 @@ from worldmodel.world_model_options import MDNRNNConfig
 os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"
 
 # Number of examples of each property; no deadline, because the result of a test must not depend on its speed.
-settings.register_profile("rlflow", max_examples=at_night(300, 40), deadline=None)
+settings.register_profile("rlflow", max_examples=at_night(300, 12), deadline=None)
 settings.load_profile("rlflow")
+
+
+def pytest_collection_finish():
+    """Collect garbage less often, and never visit the objects of imported modules and of the collected tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+BLANK = {"png": b"\x89PNG\r\n\x1a\n", "svg": b'<svg viewBox="0 0 100 100"/>'}  # format → an image without content
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_charts(request):
+    """Leave charts blank in `make test`, except in the tests of reports.
+
+    Drawing the three charts of a page takes as long as all searches for a tiny model.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if at_night(False, "reports" not in request.path.parts):
+            patch.setattr(charts, "rendered", lambda figure, format, **_: BLANK[format])
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +74,7 @@ def run_eagerly():
 
 
 def optimise(path: Path) -> None:
-    done = in_its_own_eagerly(
+    done = at_night(in_its_own, redirected)(
         "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run",
         "--json", path / "results.json", "--seed", "7", *TINY,
     )  # fmt: skip
@@ -64,26 +88,29 @@ def optimise(path: Path) -> None:
 def optimised(shared_folder) -> Path:
     """Return a folder with faster.onnx, run/, results.json, stdout.txt and stderr.txt of one `optimise` with PPO.
 
+    By day the command runs in this process, which has imported TensorFlow already.
+
     Tests that change the files must copy the folder first.
     """
     return once(shared_folder, "optimised", optimise)
 
 
 LEARNER = MDNRNNConfig(
-    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=at_night(300, 100),
-    steps=at_night(600, 300), learning_rate=5e-3, batch_graphs=32, max_sequence=64,
+    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=at_night(300, 10),
+    steps=at_night(600, 10), learning_rate=5e-3, batch_graphs=32, max_sequence=64,
 )
 
 
 def learn_letters(path: Path) -> None:
-    with StageWriter(path / "tensorboard", "train-wm") as writer:
-        results = train(LEARNER, letters.SPEC, letters.episodes(300), path / "model", seed=0, log=writer.scalars)
+    episodes = letters.episodes(at_night(300, 60))
+    with eager(), StageWriter(path / "tensorboard", "train-wm") as writer:
+        results = train(LEARNER, letters.SPEC, episodes, path / "model", seed=0, log=writer.scalars)
     (path / "results.json").write_text(json.dumps(results))
 
 
 @pytest.fixture(scope="session")
 def trained(shared_folder):
-    """Return (an MDN-RNN trained on the toy task `letters`, results of its training)."""
+    """Return (an MDN-RNN trained on the toy task `letters`, results of its training); by day it learns little."""
     path = once(shared_folder, "trained", learn_letters)
     return load(path / "model", letters.SPEC), json.loads((path / "results.json").read_text())
 

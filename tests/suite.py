@@ -32,7 +32,7 @@ def eager() -> Iterator[None]:
     import tensorflow as tf
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-    compiled = Function.__call__
+    compiled, before = Function.__call__, tf.config.functions_run_eagerly()
 
     def tensor(value):
         return tf.convert_to_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
@@ -47,7 +47,7 @@ def eager() -> Iterator[None]:
         yield
     finally:
         Function.__call__ = compiled
-        tf.config.run_functions_eagerly(False)
+        tf.config.run_functions_eagerly(before)
 
 
 def slow(*values) -> list:

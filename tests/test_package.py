@@ -33,7 +33,7 @@ import gymnasium
 import rlflow
 
 quick = {"cost.name": "analytic", "eval.seeds": [0], "eval.measure_seconds": 0, "search.interactions": 300}
-result = rlflow.optimise("tiny_resnet18", seconds=4, options=quick, quiet=True)
+result = rlflow.optimise("tiny_resnet18", seconds=600, options=quick, quiet=True)
 result.save("library.onnx")
 state = rlflow.load_task("tiny_resnet18", cost="analytic").initial
 env = gymnasium.make("rlflow/GraphRewrite-v0", model="tiny_resnet18", cost="analytic")
@@ -92,8 +92,9 @@ def test_site_packages_gets_no_common_name_and_nothing_that_learns(installed):
     assert not names & {"tensorflow", "keras", "sonnet", "graph_nets", "cma", "optuna", "ray", "z3", "torch"}
 
 
+@pytest.mark.nightly
 def test_the_command_optimises_a_model_and_says_its_own_name(installed, tmp_path):
-    arguments = ("tiny_squeezenet1_1", "--out", "x.onnx", "--seconds", "6", "--json", "r.json", *QUICK)
+    arguments = ("tiny_squeezenet1_1", "--out", "x.onnx", "--seconds", "600", "--json", "r.json", *QUICK)
     done = called(installed.program, "optimise", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     methods = json.loads((tmp_path / "r.json").read_text())["search"]["methods"]
@@ -121,6 +122,7 @@ def test_search_validate_replay_bound_and_the_lists_need_no_tensorflow(installed
     succeeds("costs", "show")
 
 
+@pytest.mark.nightly
 def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
     (tmp_path / "script.py").write_text(LIBRARY)
     done = called(installed.python, "script.py", folder=tmp_path)
@@ -137,8 +139,8 @@ def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
     "arguments, needs",
     [
         (("optimise", "tiny_resnet18", "--out", "x", "controller.name=ppo"), "the controller 'ppo' needs tensorflow"),
-        ((*COLLECT, "controller.name=linear-scores"), "the controller 'linear-scores' needs cma"),
         *slow(
+            ((*COLLECT, "controller.name=linear-scores"), "the controller 'linear-scores' needs cma"),
             ((*COLLECT, "world_model.name=mdn-rnn"), "the world model 'mdn-rnn' needs tensorflow"),
             (("sweep", "configs/sweeps/temperature.yaml", "--run", "s"), "needs tensorflow"),
         ),

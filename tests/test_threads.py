@@ -18,7 +18,7 @@ from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation import delivery
 from rlflow.optimisation.candidates import Candidate
 from rlflow.reports.html import answer
-from rlflow.reports.markdown import certainty_line
+from rlflow.reports.sentences import certainty_line
 from rlflow.runs.folder import RunFolder
 from tests.toys.tiny import tiny_task
 

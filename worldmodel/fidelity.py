@@ -374,17 +374,16 @@ def _rank_correlation(
       (correlation, [lower bound, upper bound]). Both are None if all real or all predicted returns are equal.
     """
     real, predicted_returns = _with_ties(real), _with_ties(predicted_returns)
-    correlation = _spearman(real, predicted_returns)
-    if correlation is None:
+    (correlation,) = _spearman(real, predicted_returns, np.ones((1, len(real))))
+    if np.isnan(correlation):
         return None, None
-    random, members = np.random.default_rng(seed), [np.flatnonzero(rows == row) for row in np.unique(rows)]
-    draws = []
-    for _ in range(DRAWS):
-        drawn = np.concatenate([members[i] for i in random.integers(len(members), size=len(members))])
-        draws.append(_spearman(real[drawn], predicted_returns[drawn]))
-    known = [draw for draw in draws if draw is not None]
-    tail = (1 - CONFIDENCE) / 2
-    return correlation, np.quantile(known, [tail, 1 - tail]).tolist() if known else None
+    episodes, of_episode = np.unique(rows, return_inverse=True)
+    drawn = np.random.default_rng(seed).integers(len(episodes), size=(DRAWS, len(episodes)))
+    drawn += len(episodes) * np.arange(DRAWS)[:, None]  # a number of its own for each sample and episode
+    times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+    draws = _spearman(real, predicted_returns, times[:, of_episode])
+    known, tail = draws[~np.isnan(draws)], (1 - CONFIDENCE) / 2
+    return float(correlation), np.quantile(known, [tail, 1 - tail]).tolist() if len(known) else None
 
 
 def _concordance(real: np.ndarray, predicted_returns: np.ndarray) -> float | None:
@@ -400,14 +399,28 @@ def _with_ties(returns: np.ndarray) -> np.ndarray:
     return np.round(returns / max(np.abs(returns).max(), np.finfo(float).tiny), DIGITS)
 
 
-def _spearman(real: np.ndarray, predicted_returns: np.ndarray) -> float | None:
-    ranks = _ranked(real), _ranked(predicted_returns)
-    if any(np.ptp(rank) == 0 for rank in ranks):
-        return None
-    return float(np.corrcoef(*ranks)[0, 1])
+def _spearman(real: np.ndarray, predicted_returns: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Return Spearman's rank correlation of each sample, where equal returns share their mean rank.
+
+    Args:
+      real: float64 [S], the real returns of the stretches.
+      predicted_returns: float64 [S], their predicted returns.
+      times: numbers [D, S], how many times each sample contains each stretch; all rows have a sum above 0.
+
+    Returns:
+      float64 [D]; NaN where all real or all predicted returns of a sample are equal.
+    """
+    times = times.astype(float)
+    one, other = (_centred_ranks(returns, times) for returns in (real, predicted_returns))
+    variances = (times * one**2).sum(axis=1) * (times * other**2).sum(axis=1)
+    covariance = (times * one * other).sum(axis=1)
+    return np.divide(covariance, np.sqrt(variances), out=np.full(len(times), np.nan), where=variances > 0)
 
 
-def _ranked(values: np.ndarray) -> np.ndarray:
-    """Return the ascending rank of each value, from 1; equal values all have the mean of their ranks."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[which]
+def _centred_ranks(returns: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Return the rank [D, S] of each stretch in each sample, minus the mean rank; multiples of 1/2, thus exact."""
+    values, value_of = np.unique(returns, return_inverse=True)
+    counts = times @ (value_of[:, None] == np.arange(len(values)))
+    ranks = np.cumsum(counts, axis=1) - (counts - 1) / 2
+    return ranks[:, value_of] - (times.sum(axis=1, keepdims=True) + 1) / 2
+

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rlflow.common.files import write_text
+from rlflow.common.messages import markdown_table
 from rlflow.reports import charts
 
 COLUMNS = {
@@ -24,22 +25,21 @@ PAGE_NAME = "world-model.md"
 FAR = 10  # horizon of the summary sentence, in steps ahead
 
 
-def markdown_table(result: dict) -> str:
+def fidelity_table(result: dict) -> str:
     """Return a result of `fidelity` as a Markdown table of errors.
 
     The table has a row for each kind of stretch (any or first), each horizon and each predictor.
     """
-    head = ["start", "steps", "predictor", *COLUMNS.values(), "stretches"]
-    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    rows = []
     for key, start in STARTS.items():
         for horizon, entry in result[key].items():
             for predictor, name in PREDICTORS.items():
                 if not entry["starts"] or (predictor == "certain" and not entry["uncertain"]):
                     continue  # no stretch has this length, or no step is uncertain and the row would repeat the model's
                 errors = entry[predictor]
-                cells = " | ".join(shown(errors[column]) for column in COLUMNS)
-                lines.append(f"| {start} | {horizon} | {name} | {cells} | {errors.get('starts', entry['starts'])} |")
-    return "\n".join(lines) + "\n"
+                cells = [shown(errors[column]) for column in COLUMNS]
+                rows.append([start, horizon, name, *cells, str(errors.get("starts", entry["starts"]))])
+    return markdown_table(["start", "steps", "predictor", *COLUMNS.values(), "stretches"], rows) + "\n"
 
 
 def sentence(result: dict) -> str:
@@ -58,14 +58,14 @@ def sentence(result: dict) -> str:
 
 
 def training_page(result: dict, by_model: dict[str, dict]) -> str:
-    """Return the table of `markdown_table`, and one such table for each model if there are several.
+    """Return the table of `fidelity_table`, and one such table for each model if there are several.
 
     Args:
       result: the result of `worldmodel.fidelity.fidelity` on all held-out episodes.
       by_model: {model: result of `fidelity` on its held-out episodes}.
     """
-    parts = [markdown_table(result)]
-    parts += [f"## {name}: {of['episodes']} episodes\n\n{markdown_table(of)}" for name, of in by_model.items()]
+    parts = [fidelity_table(result)]
+    parts += [f"## {name}: {of['episodes']} episodes\n\n{fidelity_table(of)}" for name, of in by_model.items()]
     return "\n".join(parts)
 
 
@@ -102,7 +102,7 @@ def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
         "![errors over the horizon, and dreamt against real return](world-model.png)",
     ]
     for name, result in outcome.items():
-        sections.append(f"## {name}: {result['episodes']} episodes\n\n{_sentences(result)}\n\n{markdown_table(result)}")
+        sections.append(f"## {name}: {result['episodes']} episodes\n\n{_sentences(result)}\n\n{fidelity_table(result)}")
     write_text(path, "\n\n".join(sections))
     return path
 

@@ -152,8 +152,40 @@ def zero_filters(s: Sketch) -> None:
     s.op("Conv", y, u, bound=bound, **window(s, y, kernel, dilated=True), **({"group": 3} if groups > 1 else {}))
 
 
+def added_rows(s: Sketch) -> None:
+    """Draw a ScatterElements that adds rows of features at indices, which are mostly repeated for each feature."""
+    if s.opset < 16:
+        raise Misfit
+    x = s.real(rank=2, low=1)
+    rows, features = x.shape
+    count = int(s.rng.integers(1, 6))
+    part = features if s.chance(0.8) else int(s.rng.integers(1, features + 1))
+    index = s.constant(s.rng.integers(-rows, rows, (count, 1) if s.chance(0.9) else (count, part)))
+    wide = s.op("Expand", index, s.constant(np.array([count, part])))
+    u = s.input((count, part))
+    s.op("ScatterElements", x, wide, u, axis=0, reduction="add", bound=x.bound + count * u.bound)
+
+
+def spectrum(s: Sketch) -> None:
+    """Draw a DFT along the axis before the last, seldom along another or of complex numbers, or an STFT."""
+    if s.float != np.float32 or s.opset < 17:
+        raise Misfit
+    size, batch = int(s.rng.integers(2, 7)), s.pick([1, 2])
+    onesided = {"onesided": s.pick([0, 1])}
+    if s.opset >= 20 or s.chance(0.3):
+        x = s.input((batch, size + int(s.rng.integers(0, 6)), *([1] if s.chance(0.5) else [])))
+        window = s.weight((size,)) if s.chance(0.9) else s.input((size,))
+        step = s.constant(np.array(s.pick([1, 2, 3])))
+        s.op("STFT", x, step, window, s.constant(np.array(size)), bound=2 * size * x.bound, **onesided)
+    else:
+        parts = 2 if s.chance(0.1) else 1
+        x = s.input((*(s.pick([1, 2, 3]) for _ in range(s.pick([1, 2]))), size, parts))
+        axis = s.pick([len(x.shape) - 2] * 5 + [-2, -2, 0])
+        s.op("DFT", x, axis=axis, bound=size * x.bound, **({"onesided": 0} if parts == 2 else onesided))
+
+
 ALGEBRA_MOTIFS = {  # motif → relative frequency
     low_rank: 1, two_gemms: 0.8, shifted_softmax: 0.8, table: 0.6, reduced_products: 0.8, largest_place: 0.6, einsum: 1,
-    zero_columns: 1.2,
+    zero_columns: 1.2, added_rows: 0.4, spectrum: 0.5,
 }  # fmt: skip
 ALGEBRA_IMAGE_MOTIFS = {low_rank_convolution: 0.8, zero_filters: 1.2}

@@ -1,5 +1,7 @@
 """Motifs of attention in three forms: as exporters write it, as ONNX's Attention, and as ONNX Runtime's operators."""
 
+import numpy as np
+
 from benchmarks.random_models.matrix_motifs import fused_matmul, matmul
 from benchmarks.random_models.motifs import commuted, reshape, scalar, transpose, without_double
 from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
@@ -31,14 +33,14 @@ def scores(s: Sketch, q: Tensor, k: Tensor) -> Tensor:
         q: queries [batch, heads, length, features].
         k: transposed keys [batch, heads, features, positions].
     """
-    form = s.pick(["Mul", "Mul", "Div", "Div", "inside", "roots", "none"])
+    form = s.pick(["Mul", "Mul", "Div", "Div", "inside", "roots", "none", "none"])
     number = s.pick([0.5, 2.0, 1.5])
     if form == "roots":
         q, k = (s.op("Mul", x, scalar(s, x, number), bound=2 * x.bound) for x in (q, k))
     z = fused_matmul(s, q, k, number) if form == "inside" else matmul(s, q, k)
     if form in ("Mul", "Div"):
         z = s.op(form, z, scalar(s, z, number), bound=2 * z.bound)
-    if s.chance(0.2):
+    if s.chance(0.4):
         batch, positions, length = z.shape[0], z.shape[-1], z.shape[-2]
         z = commuted(s, "Add", z, s.weight(s.pick([(1, 1, 1, positions), (batch, 1, length, positions), (positions,)])))
     return s.op("Softmax", z, axis=s.pick([-1, -1, -1, -1, 3, 2]), bound=1)
@@ -57,6 +59,25 @@ def heads(s: Sketch) -> None:
     q, k, v = (apart(perm) for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
     z = matmul(s, scores(s, q, k), v)
     reshape(s, transpose(s, z, [0, 2, 1, 3]), s.pick([[batch, positions, count * depth], [0, 0, -1]]))
+
+
+def heads_of_one(s: Sketch) -> None:
+    """Draw multi-head attention whose queries, keys and values are stacked, and taken by Gather, Slice or Split."""
+    batch, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 4))
+    stack = reshape(s, s.input((batch, positions, 3 * count * depth)), [batch, positions, 3, count, depth])
+    stack, form, first = transpose(s, stack, [2, 0, 3, 1, 4]), s.pick(["Gather", "Slice", "Split"]), np.array([0])
+    if form == "Gather":
+        parts = [s.op("Gather", stack, s.constant(np.array(k)), axis=0, bound=stack.bound) for k in range(3)]
+    else:
+        if form == "Slice":
+            late = [{"starts": first + k, "ends": first + k + 1, "axes": first} for k in range(3)]
+            parts = [s.op("Slice", stack, late=one) for one in late]
+        else:
+            parts = s.op("Split", stack, late={"split": np.array([1, 1, 1])}, outputs=3, axis=0)
+        parts = [s.op("Squeeze", part, late={"axes": first}) for part in parts]
+    q, k, v = parts
+    z = matmul(s, scores(s, q, transpose(s, k, [0, 1, 3, 2])), v)
+    reshape(s, transpose(s, z, [0, 2, 1, 3]), [batch, positions, count * depth])
 
 
 def heads_apart(s: Sketch) -> None:
@@ -107,5 +128,5 @@ def own_attention(s: Sketch) -> None:
 
 
 ATTENTION_MOTIFS = {  # motif → relative frequency
-    attention: 3, heads: 1.5, heads_apart: 2, stacked: 0.5, whole_attention: 2, own_attention: 0.8,
+    attention: 3, heads: 1.5, heads_of_one: 1, heads_apart: 2, stacked: 0.5, whole_attention: 2, own_attention: 0.8,
 }  # fmt: skip

@@ -167,17 +167,30 @@ def grouped_norm(s: Sketch) -> None:
 
 
 def wide(s: Sketch) -> None:
-    """Draw a convolution of 64 or 128 channels, mostly a 3×3 convolution without strides."""
+    """Draw a convolution of 64 or 128 channels, mostly a 3×3 or 1×3 convolution without strides, and an activation."""
     channels = s.pick([64, 64, 128])
     x = s.input([1, channels, s.pick([4, 5, 6] if channels == 64 else [4]), s.pick([4, 5] if channels == 64 else [4])])
     attributes = {"pads": [1, 1, 1, 1]} if s.chance(0.7) else {} if s.chance(0.5) else {"pads": [0, 1, 2, 1]}
     strides = {"strides": [2, 2]} if s.chance(0.1) else {}
-    y = conv(s, x, [3, 3] if s.chance(0.9) else [1, 3], s.chance(0.5), attributes | strides, 32)
+    kernel = [3, 3] if s.chance(0.8) else [1, 3]
+    attributes = attributes if kernel[0] == 3 or s.chance(0.2) else {"pads": [0, 1, 0, 1]}
+    y = conv(s, x, kernel, s.chance(0.5), attributes | strides, 32)
     if s.chance(0.5):
-        s.op("Relu", y)
+        s.op(s.pick(["Relu", "Relu", "LeakyRelu"]), y)
+
+
+def tiles(s: Sketch) -> None:
+    """Draw tiles of outputs that become rows, a Slice that mostly cuts the last tile, and an activation."""
+    x = s.input([1, s.pick([2, 4]), s.pick([1, 2]), s.pick([2, 3])])
+    _, outputs, channels, count = x.shape
+    y = s.op("Transpose", x, perm=[0, 2, 3, 1])
+    y = s.op("Reshape", y, s.constant(np.array([1, channels, 1, outputs * count])), bound=x.bound)
+    axis = 3 if s.chance(0.8) else 1
+    cut = {"starts": [0], "ends": [max(y.shape[axis] - s.pick([0, 1]), 1)], "axes": [axis]}
+    s.op(s.pick(["Relu", "LeakyRelu"]), s.op("Slice", y, late={k: np.array(v, np.int64) for k, v in cut.items()}))
 
 
 CHANNEL_MOTIFS = {  # motif → relative frequency
     separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
-    gated: 1, joined_parts: 2, reduced_channels: 1.5, channel_norm: 1, grouped_norm: 0.5, wide: 0.7,
+    gated: 1, joined_parts: 2, reduced_channels: 1.5, channel_norm: 1, grouped_norm: 0.5, wide: 0.7, tiles: 0.3,
 }  # fmt: skip

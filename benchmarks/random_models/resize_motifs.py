@@ -30,7 +30,9 @@ def attributes_for(s: Sketch, x: Tensor, linear: float) -> dict:
 
 
 def small_image(s: Sketch) -> Tensor:
-    """Return an image with one or two spatial axes whose enlargement is still small."""
+    """Return an image with one or two spatial axes, seldom three, whose enlargement is still small."""
+    if s.chance(0.15):
+        return s.input([s.pick([1, 1, 2]), *(s.pick([1, 2]) for _ in range(4))])
     sizes = [s.pick([1, 1, 2]), *(s.pick([2, 3, 4]) for _ in range(s.pick([2, 3, 3, 3])))]
     return s.find(
         lambda t: t.dtype == s.float and 3 <= len(t.shape) <= 4 and 0 < min(t.shape) <= max(t.shape) < 9,
@@ -76,6 +78,17 @@ def resized_conv(s: Sketch) -> None:
     conv(s, y, [size] * spatial, s.chance(0.5), attributes)
 
 
+def repeated_conv(s: Sketch) -> None:
+    """Draw a nearest Resize by 2 or 4, seldom a Concat with another image, and a convolution that keeps the size."""
+    x = small_image(s)
+    spatial, factor = len(x.shape) - 2, s.pick([2, 2, 4])
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    y = resized(s, x, attributes, [1, 1, *[factor] * spatial])
+    if s.chance(0.3):
+        y = concat(s, 1, y, s.input([y.shape[0], 1, *y.shape[2:]]))
+    conv(s, y, [3] * spatial, s.chance(0.5), {"pads": [1] * 2 * spatial})
+
+
 def resized_elements(s: Sketch) -> None:
     """Draw a Resize of an image and an activation or normalisation, or a sum or product of two of them."""
     x = small_image(s)
@@ -102,4 +115,5 @@ def cut_positions(s: Sketch) -> None:
     s.op("Slice", y, late={k: np.array(v, np.int64) for k, v in (("starts", starts), ("ends", ends), ("axes", axes))})
 
 
-RESIZE_MOTIFS = {resized_conv: 3, resized_elements: 1, cut_positions: 1}  # motif → relative frequency
+# motif → relative frequency
+RESIZE_MOTIFS = {repeated_conv: 0.8, resized_conv: 3, resized_elements: 1, cut_positions: 1}

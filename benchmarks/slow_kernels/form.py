@@ -13,6 +13,7 @@ the same inputs by other operators. The first form is the usual one, as exporter
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from math import prod
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from onnx import helper, numpy_helper
 USUAL = "usual"  # the name of the form that exporters write
 OPSET, CONTRIB = 18, "com.microsoft"
 RANDOM = np.random.default_rng(0)
+START = RANDOM.bit_generator.state  # every kernel draws from here on
 
 
 class Form:
@@ -117,7 +119,7 @@ TINY: dict[str, tuple[Callable[..., Kernel], tuple[int, ...]]] = {}  # name of a
 
 
 def slow(report: str, label: str, sizes: Sequence[Sequence[int]], tiny: Sequence[int] | None = None) -> Callable:
-    """Return a decorator that adds a function of sizes to the catalogue.
+    """Return a decorator that adds a function of sizes to the catalogue; equal sizes give equal weights and inputs.
 
     Args:
         report: see `Entry`.
@@ -127,12 +129,17 @@ def slow(report: str, label: str, sizes: Sequence[Sequence[int]], tiny: Sequence
     """
 
     def add(build: Callable[..., Kernel]) -> Callable[..., Kernel]:
+        @wraps(build)
+        def seeded(*sizes: int) -> Kernel:
+            RANDOM.bit_generator.state = START
+            return build(*sizes)
+
         if tiny is not None:
-            TINY[build.__name__] = build, tuple(tiny)
+            TINY[build.__name__] = seeded, tuple(tiny)
         for one in sizes:
             name = "-".join(map(str, (build.__name__, *one)))
-            CATALOGUE[name] = Entry(report, label.format(*one), build, tuple(one))
-        return build
+            CATALOGUE[name] = Entry(report, label.format(*one), seeded, tuple(one))
+        return seeded
 
     return add
 

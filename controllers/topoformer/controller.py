@@ -44,7 +44,7 @@ class Topoformer(Learner):
         super().__init__(config, {"node_features": features, **sizes, "attends": config.attends}, seed)
         inputs = Sizes(features + POSITIONS, **sizes), config.attends
         self.networks = Reinforce(*(self.Network(*inputs, np.random.default_rng(seed)) for _ in range(2)))
-        self.epoch, self.orders = 0, 0  # numbers of epochs completed and of orders evaluated so far
+        self.iterations, self.env_steps = 0, 0  # numbers of epochs completed and of orders evaluated so far
         self.costs = np.zeros(0)  # the best network's costs on the evaluation graphs, relative to the controls
 
     @classmethod
@@ -101,17 +101,11 @@ class Topoformer(Learner):
 
         def update() -> dict[str, float]:
             scalars = self.learn(instance, seed) | self.compare(evaluation)
-            self.epoch += 1
+            self.iterations += 1
             return scalars
 
-        trainer.run(update, lambda: self.epoch, self.config.epochs, at=lambda: self.orders)
-        return {
-            "stop_reason": StopReason.BUDGET,
-            "detail": f"{self.epoch} epochs",
-            "best_return": self.best_return,
-            "iterations": self.epoch,
-            "env_steps": self.orders,
-        }
+        trainer.run(update, lambda: self.iterations, self.config.epochs, at=lambda: self.env_steps)
+        return self.results(StopReason.BUDGET, f"{self.iterations} epochs")
 
     @property
     def best_return(self) -> float:
@@ -161,12 +155,12 @@ class Topoformer(Learner):
           seed: the seed of the training.
         """
         config, steps = self.config, []
-        rng, rate = np.random.default_rng([seed, self.epoch]), config.learning_rate * config.decay**self.epoch
+        rng, rate = np.random.default_rng([seed, self.iterations]), config.learning_rate * config.decay**self.iterations
         for step in range(config.steps):
-            seeds = [derive_seed(seed, TRAINING, self.epoch, step, k) for k in range(config.batch)]
-            batch = self.batch(instance, seeds, (self.epoch * config.steps + step) * config.batch)
+            seeds = [derive_seed(seed, TRAINING, self.iterations, step, k) for k in range(config.batch)]
+            batch = self.batch(instance, seeds, (self.iterations * config.steps + step) * config.batch)
             steps.append(self.networks.step(batch, config, rate, rng))
-            self.orders += config.batch * (config.orders + (config.baseline == "greedy"))
+            self.env_steps += config.batch * (config.orders + (config.baseline == "greedy"))
         return {name: float(np.mean([one[name] for one in steps])) for name in steps[0]} | {"learning_rate": rate}
 
     def compare(self, evaluation: list[Batch]) -> dict[str, float]:
@@ -183,16 +177,16 @@ class Topoformer(Learner):
 
     def relative(self, network, evaluation: list[Batch]) -> np.ndarray:
         """Return cost of the network's greedy order / cost of the control for each graph, float64 [graphs]."""
-        self.orders += self.config.evaluation_graphs
+        self.env_steps += self.config.evaluation_graphs
         return np.concatenate([network.greedy_costs(batch) / batch.controls for batch in evaluation])
 
     def arrays(self):
-        counters = np.array([self.epoch, self.orders])
+        counters = np.array([self.iterations, self.env_steps])
         return module_arrays(self.networks) | {"counters": counters, "costs": self.costs}
 
     def restore(self, arrays):
         expected = {name: array.shape for name, array in self.arrays().items()}
         same_shapes(arrays, expected | {"costs": arrays.get("costs", self.costs).shape})
-        self.epoch, self.orders = (int(count) for count in arrays.pop("counters"))
+        self.iterations, self.env_steps = (int(count) for count in arrays.pop("counters"))
         self.costs = arrays.pop("costs")
         restore_arrays(self.networks, arrays, "the checkpoint")

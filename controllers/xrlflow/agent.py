@@ -247,10 +247,7 @@ class XRLflow(ActorCritic):
             statistics += one_pass
             if np.mean([s["approx_kl"].numpy() for s in one_pass]) > config.target_kl:
                 break
-        scalars = {key: np.mean([s[key].numpy() for s in statistics]) for key in statistics[0]}
-        variance = targets.var()
-        scalars["explained_variance"] = 1.0 - advantages.var() / variance if variance > 0 else 0.0
-        scalars["reward_scale"] = np.sqrt(self.scale.moments[1])
+        scalars = self.scalars(statistics, advantages, targets)
         scalars["sampled_return"] = np.mean([sum(step.reward for step in episode) for episode, _ in episodes])
         scalars["episode_length"] = len(steps) / len(episodes)
         scalars["candidates"] = np.mean([len(step.observation["actions"]) - 1 for step in steps])

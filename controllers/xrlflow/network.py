@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from controllers.controller_options import XRLflowConfig
 from controllers.masked import MaskedCategorical
-from controllers.policies import Orthogonal
+from controllers.policies import Orthogonal, linear
 from rlflow.env.candidates import NODE_COLUMNS
 from rlflow.env.features import N_OPS
 
@@ -95,10 +95,10 @@ class Network(snt.Module):
         super().__init__("network")
         width, self.padding = config.width, config.padding if config.head == "flattened" else None
         self.operators = snt.Embed(N_OPS, width, initializer=Orthogonal(rng, 1.0), name="operators")
-        self.node_update = _linear(rng, FEATURES, width, np.sqrt(2), "node_update")
+        self.node_update = linear(rng, FEATURES, width, np.sqrt(2), "node_update")
         self.layers = [Attention(rng, width, f"attention_{k}") for k in range(config.layers)]
-        self.global_update = _linear(rng, width, config.global_width, np.sqrt(2), "global_update")
-        self.change_update = _linear(rng, width, config.global_width, np.sqrt(2), "change_update")
+        self.global_update = linear(rng, width, config.global_width, np.sqrt(2), "global_update")
+        self.change_update = linear(rng, width, config.global_width, np.sqrt(2), "change_update")
         seen = config.global_width * (2 if self.padding is None else 2 + self.padding)
         outputs = 1 if self.padding is None else 1 + self.padding
         self.policy_head = _Head(rng, seen, outputs, 0.01, "policy_head")
@@ -190,8 +190,8 @@ class Attention(snt.Module):
 
     def __init__(self, rng: np.random.Generator, width: int, name: str):
         super().__init__(name)
-        self.linear = _linear(rng, width, width, np.sqrt(2), "linear")
-        self.ends = _linear(rng, width, 2, 1.0, "ends")  # logit terms of a node as sender and as receiver
+        self.linear = linear(rng, width, width, np.sqrt(2), "linear")
+        self.ends = linear(rng, width, 2, 1.0, "ends")  # logit terms of a node as sender and as receiver
 
     def __call__(self, rows: tf.Tensor, senders: tf.Tensor, receivers: tf.Tensor) -> tf.Tensor:
         """Return the new embeddings of n nodes, float32 [n, width].
@@ -217,16 +217,10 @@ class _Head(snt.Module):
     def __init__(self, rng: np.random.Generator, inputs: int, outputs: int, gain: float, name: str):
         super().__init__(name)
         sizes = (inputs, *HEAD)
-        self.hidden = [_linear(rng, *sizes[k : k + 2], np.sqrt(2), f"hidden_{k}") for k in range(len(HEAD))]
-        self.last = _linear(rng, HEAD[-1], outputs, gain, "last")
+        self.hidden = [linear(rng, *sizes[k : k + 2], np.sqrt(2), f"hidden_{k}") for k in range(len(HEAD))]
+        self.last = linear(rng, HEAD[-1], outputs, gain, "last")
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         for layer in self.hidden:
             x = tf.nn.relu(layer(x))
         return self.last(x)
-
-
-def _linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float, name: str) -> snt.Linear:
-    layer = snt.Linear(outputs, w_init=Orthogonal(rng, gain), name=name)
-    layer(tf.zeros([1, inputs]))  # creates the variables
-    return layer

@@ -145,7 +145,8 @@ def add_stage(commands, name: str, function, text: str, page: str | None = None)
 def add_accept(command: argparse.ArgumentParser) -> None:
     text = (
         "which result is delivered (eval.accept): 'faster' (default), a result measured faster, or no slower with less "
-        "memory or a smaller file; 'equal', also a result without a measured difference in speed"
+        "memory or a smaller file; 'equal', also a result without a measured difference in speed; 'dequantised', a "
+        "faster result that computes a quantised model in float32 without the rounding of activations"
     )
     command.add_argument("--accept", metavar="WHAT", help=text)
 
@@ -160,8 +161,8 @@ EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onn
 
 # Commands that open a model and take --custom-ops.
 OPENING_MODELS = (
-    "optimise", "search", "collect", "train-wm", "train-controller", "eval", "validate", "measure", "memory", "bound",
-    "replay", "rules", "sweep",
+    "optimise", "search", "collect", "train-wm", "train-controller", "eval", "validate", "measure", "memory", "place",
+    "bound",    "replay", "rules", "sweep",
 )  # fmt: skip
 
 

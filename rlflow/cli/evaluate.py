@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from rlflow.cli.command import add_accept, add_stage, changed_options, ending, open_run
-from rlflow.common.messages import say
+from rlflow.common.messages import markdown_table, say
 
 TEXT = "let the controller act on the real graph, with controls, checks and a report; or judge the world model"
 PAGE = """\
@@ -48,7 +48,7 @@ def judge_controllers(run, only: Sequence[str]) -> dict:
     from controllers.stages import acting
     from rlflow.cli.command import following
     from rlflow.common.task import ONE_SHOT
-    from rlflow.reports.markdown import EXPERIMENTS_HEAD, RETURNS_PICTURE, experiment_rows, markdown_table
+    from rlflow.reports.sentences import EXPERIMENTS_HEAD, RETURNS_PICTURE, experiment_rows
     from worldmodel.run_pages import write_up
 
     outcome = acting.evaluate(run, only=only)

@@ -11,9 +11,11 @@ from rlflow.cli import (
     collect,
     costs,
     evaluate,
+    expr,
     measure,
     memory,
     optimise,
+    place,
     replay,
     report,
     rules,
@@ -31,7 +33,7 @@ from rlflow.common.processes import end_with_input
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,
-    measure, memory, rules, costs, zoo,
+    measure, memory, place, expr, rules, costs, zoo,
 )  # fmt: skip
 
 DESCRIPTION = """\

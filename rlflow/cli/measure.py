@@ -150,7 +150,7 @@ def _error(old, new) -> float:
 def _end_with(parsed, result: dict, error: float, sets: int, shapes: list[str]) -> None:
     from rlflow.optimisation.choice import EvalOptions, is_faster
     from rlflow.optimisation.validate.findings import not_comparable
-    from rlflow.reports.markdown import measured_text
+    from rlflow.reports.sentences import measured_text
 
     outputs = f"outputs compared on {counted(sets, 'input set')}, largest relative error {error:.1e}"
     if result["ok"] and error > EvalOptions.tolerance:

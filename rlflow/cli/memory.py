@@ -206,7 +206,7 @@ def certainty(results: dict) -> list[str]:
 
 def measured_line(results: dict) -> str:
     """Return one line about the measured effect of the chosen session options on resident memory and latency."""
-    from rlflow.reports.markdown import measured_text
+    from rlflow.reports.sentences import measured_text
 
     first, best = results["rows"][0], next(row for row in results["rows"] if row["setup"] == results["setup"])
     if first["usual_bytes"] is None:

@@ -25,6 +25,9 @@ The result is written if it is measured faster. If no difference in speed is sho
 needs less memory or a smaller file, or with --accept equal. Otherwise the original is written. A result that is
 measured slower is never written.
 
+A quantised model can be slower than in float32. The command measures this and says so. With --accept dequantised, it
+optimises and delivers the model in float32, without the rounding of activations, so that the outputs change.
+
 --threads N: costs and measurements use N threads. The speed of the delivered file with one thread is also measured,
 more briefly. It is reported and decides nothing.
 

@@ -6,7 +6,7 @@ from rlflow.cli.command import add_command, ending
 from rlflow.common.files import check_writable, read_json
 from rlflow.common.messages import counted
 
-TEXT = "compare finished runs by model, controller and seed: Markdown, PNG, CSV and one HTML page"
+TEXT = "compare finished runs by model, controller and seed: one HTML page, PNG, CSV and JSON"
 
 
 def add(commands) -> None:

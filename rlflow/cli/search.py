@@ -56,7 +56,7 @@ def run(parsed) -> dict:
 
 def end_with(run, method: str, answer, outcome: dict, out: Path) -> None:
     from rlflow.cli.command import following
-    from rlflow.reports.markdown import certainty_line, summary_line
+    from rlflow.reports.sentences import certainty_line, summary_line
 
     result = outcome["candidates"][method]
     say(

@@ -99,6 +99,9 @@ COUNTED = (
 )  # fmt: skip
 # The fields of KeptGraph with one entry per node, and the fields with one entry per edge.
 BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")
+# The fields of Episode with one number per episode, and the arrays with one entry per step and per state.
+BY_EPISODE, BY_STEP = ("index", "copied", "version"), ("actions", "rewards", "terminated", "truncated")
+BY_STATE = ("costs", "counts")
 
 
 @dataclass
@@ -145,6 +148,11 @@ class Episode:
         return len(self) - self.copied
 
 
+def interactions_of(episodes: Iterable[Episode]) -> int:
+    """Return the number of real steps that were played for some episodes."""
+    return sum(episode.interactions for episode in episodes)
+
+
 def write_shard(path: Path | str, episodes: list[Episode]) -> None:
     """Write episodes to a file atomically; equal episodes give equal bytes.
 
@@ -154,14 +162,13 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
     """
     graphs = with_shared_tables([graph for episode in episodes for graph in episode.graphs])
     arrays = {
-        "index": np.array([episode.index for episode in episodes], np.int64),
         "steps": np.array([len(episode) for episode in episodes], np.int64),
-        "copied": np.array([episode.copied for episode in episodes], np.int64),
-        "version": np.array([episode.version for episode in episodes], np.int64),
         "n_node": np.array([len(graph.ops) for graph in graphs], np.int64),
         "n_edge": np.array([len(graph.senders) for graph in graphs], np.int64),
     }
-    for name in ("actions", "rewards", "terminated", "truncated", "costs", "counts"):
+    for name in BY_EPISODE:
+        arrays[name] = np.array([getattr(episode, name) for episode in episodes], np.int64)
+    for name in (*BY_STEP, *BY_STATE):
         arrays[name] = np.concatenate([getattr(episode, name) for episode in episodes])
     for name in (*BY_NODE, *BY_EDGE):
         arrays[name] = np.concatenate([getattr(graph, name) for graph in graphs])
@@ -211,24 +218,17 @@ def read_shard(path: Path | str) -> list[Episode]:
         edits = np.split(arrays["edits"], np.cumsum(arrays["n_edits"])[:-1])
         episodes, step, state = [], 0, 0
         measured = np.split(arrays["measurements"], np.cumsum(arrays["n_measurements"])[:-1])
-        plain = (arrays[name] for name in ("index", "copied", "version"))
-        for length, edit, measurements, index, copied, version in zip(steps, edits, measured, *plain, strict=True):
+        for number, (length, edit, measurements) in enumerate(zip(steps, edits, measured, strict=True)):
             last_step, last_state = step + length, state + length + 1
             episodes.append(
                 Episode(
-                    actions=arrays["actions"][step:last_step],
-                    rewards=arrays["rewards"][step:last_step],
-                    terminated=arrays["terminated"][step:last_step],
-                    truncated=arrays["truncated"][step:last_step],
-                    costs=arrays["costs"][state:last_state],
-                    counts=arrays["counts"][state:last_state],
+                    **{name: int(arrays[name][number]) for name in BY_EPISODE},
+                    **{name: arrays[name][step:last_step] for name in BY_STEP},
+                    **{name: arrays[name][state:last_state] for name in BY_STATE},
                     graphs=graphs[state:last_state],
-                    index=int(index),
                     matched=matched[step:last_step],
                     edits=edit if len(edit) else None,
                     signatures=signatures,
-                    copied=int(copied),
-                    version=int(version),
                     measurements={graph.decode(): seconds for graph, seconds in measurements.tolist()},
                 )
             )
@@ -245,9 +245,9 @@ def _check(arrays: dict[str, np.ndarray]) -> None:
             raise ValueError(f"{name} contains a negative number or a fraction")
     steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
     for names, length in (
-        (("index", "copied", "version"), len(steps)),
-        (("actions", "rewards", "terminated", "truncated"), steps.sum()),
-        (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
+        (BY_EPISODE, len(steps)),
+        (BY_STEP, steps.sum()),
+        ((*BY_STATE, "globals", "n_node", "n_edge"), (steps + 1).sum()),
         (BY_NODE, n_node.sum()),
         (BY_EDGE, n_edge.sum()),
         (("n_matched",), steps.sum()),

@@ -23,6 +23,9 @@ from rlflow.common.system import lock, remove_unlocked, replace
 if TYPE_CHECKING:
     import numpy as np
 
+ROOM = Path(__file__).parents[1]  # rlflow/
+# The folder of the shipped YAML files: configs/ of a checkout, or the package rlflow.configs of an installation.
+CONFIGS = ROOM / "configs" if (ROOM / "configs").is_dir() else ROOM.parent / "configs"
 TEMPORARY = f".{{}}.{'[0-9a-f]' * 8}.part"  # glob pattern of the temporary files of a file with the name {}
 
 

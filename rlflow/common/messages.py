@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -176,6 +176,18 @@ MARKDOWN_SPECIAL = re.compile(r"[\\|<\[!]")  # characters that begin an escape, 
 def escaped(text: str) -> str:
     """Escape text for a Markdown line or table cell, so that a viewer shows it literally and loads nothing."""
     return MARKDOWN_SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]], numbers: Iterable[int] = ()) -> str:
+    """Return a Markdown table.
+
+    Args:
+      head: the titles of the columns.
+      rows: the cells of each row; texts are not escaped.
+      numbers: the columns that are aligned to the right.
+    """
+    rules = ["---:" if column in numbers else "---" for column in range(len(head))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rules, *rows))
 
 
 def counted(number: int, noun: str) -> str:

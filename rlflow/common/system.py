@@ -150,6 +150,9 @@ def return_freed_memory() -> None:
 def alarm(seconds: float | None) -> Iterator[None]:
     """Call the handler of the signal `ALARM` in the main thread if the `with` block takes longer than `seconds`.
 
+    An exception that the handler raises is lost if a destructor is running. Except on Windows, the handler is therefore
+    called again after every further `seconds`, until the block ends.
+
     Args:
       seconds: time limit; None for no limit.
     """
@@ -165,7 +168,7 @@ def alarm(seconds: float | None) -> Iterator[None]:
             clock.cancel()
     else:
         try:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)

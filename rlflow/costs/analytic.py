@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from rlflow.costs import FREE, NodeCost
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.target import Target
-from rlflow.costs.timing import Timing, empty_model, signature, time_model
+from rlflow.costs.timing import Timing, empty_model, float_model, signature, time_model
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
 
@@ -241,24 +241,16 @@ class RooflineCost(AnalyticCost):
 
 def _product() -> onnx.ModelProto:
     weight = np.random.default_rng(0).random((SIDE, SIDE), np.float32)
-    return _model(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [SIDE, SIDE]}, [SIDE, SIDE],
-        [numpy_helper.from_array(weight, "w")],
-    )  # fmt: skip
+    node, square = helper.make_node("MatMul", ["x", "w"], ["y"]), [SIDE, SIDE]
+    return float_model([node], {"x": square}, {"y": square}, [numpy_helper.from_array(weight, "w")])
 
 
 def _sum() -> onnx.ModelProto:
-    return _model([helper.make_node("Add", ["x", "z"], ["y"])], {"x": [ELEMENTS], "z": [ELEMENTS]}, [ELEMENTS])
+    node = helper.make_node("Add", ["x", "z"], ["y"])
+    return float_model([node], {"x": [ELEMENTS], "z": [ELEMENTS]}, {"y": [ELEMENTS]})
 
 
 def _chain() -> onnx.ModelProto:
     names = ["x", *(f"t{k}" for k in range(CHAIN - 1)), "y"]
     nodes = [helper.make_node("Neg", [a], [b]) for a, b in zip(names, names[1:], strict=False)]
-    return _model(nodes, {"x": [1]}, [1])
-
-
-def _model(nodes, inputs: dict[str, list[int]], output: list[int], weights=()) -> onnx.ModelProto:
-    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
-    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)]
-    graph = helper.make_graph(nodes, "calibration", given, made, list(weights))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return float_model(nodes, {"x": [1]}, {"y": [1]})

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import say
+from rlflow.common.messages import markdown_table, say
 from rlflow.common.system import locked
 from rlflow.costs.measured import Latency
 from rlflow.costs.timing import Timing
@@ -37,6 +37,22 @@ TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     median_ns REAL, low_ns REAL, high_ns REAL, repeats INTEGER,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
+# Digests of the kernels that ONNX Runtime makes of timed operators (`rlflow.costs.timing.kernel_digest`).
+KERNELS = """CREATE TABLE IF NOT EXISTS kernels (
+    signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernel TEXT,
+    PRIMARY KEY (signature, threads, machine, onnxruntime))"""
+KERNEL_INDEX = "CREATE INDEX IF NOT EXISTS kernel ON kernels (kernel)"
+_KEY = "signature = ? AND threads = ? AND machine = ? AND onnxruntime = ?"
+# For each signature: the first timed signature of an equal kernel.
+_EQUAL = """SELECT own.signature AS signature, own.threads AS threads, own.machine AS machine,
+        own.onnxruntime AS onnxruntime, min(timings.signature) AS timed
+    FROM (SELECT * FROM kernels WHERE {where}) AS own
+    JOIN kernels AS other USING (kernel, threads, machine, onnxruntime)
+    JOIN timings ON (timings.signature, timings.threads, timings.machine, timings.onnxruntime)
+        = (other.signature, own.threads, own.machine, own.onnxruntime)
+    GROUP BY 1, 2, 3, 4"""
+TIMED_AS = f"""SELECT signature FROM timings WHERE {_KEY} UNION ALL SELECT timed FROM ({_EQUAL.format(where=_KEY)})
+    UNION ALL SELECT signature FROM kernels WHERE {_KEY}"""
 # Measured effects of rule families: the latency of a file with a family's rewrites / its latency without them.
 FAMILIES = """CREATE TABLE IF NOT EXISTS families (
     family TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, ratio REAL, low REAL, high REAL)"""
@@ -53,7 +69,7 @@ MEASUREMENTS = """CREATE TABLE IF NOT EXISTS measurements (
 GRAPHS = """CREATE TABLE IF NOT EXISTS graphs (
     graph TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernels BLOB,
     PRIMARY KEY (graph, sizes, threads, machine, onnxruntime))"""
-MEASURED = ("families", "latencies", "measurements", "graphs")  # tables that `clear` empties beside the timings
+BESIDE = ("kernels", "families", "latencies", "measurements", "graphs")  # tables that `clear` empties, too
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row if the timings are of another machine
 OURS = {"signature", "median_ns"}  # columns that the table of timings has in all formats so far
 LEAST_WIDTH = 0.005  # smallest value used for the width log(high / low) of a 95 % interval of a ratio
@@ -116,7 +132,7 @@ class TimingDatabase:
             self._renew(tables > 0)
         with self.connected() as connection:
             connection.execute(TARGET)
-            for table in (FAMILIES, LATENCIES, MEASUREMENTS, GRAPHS):
+            for table in (KERNELS, KERNEL_INDEX, FAMILIES, LATENCIES, MEASUREMENTS, GRAPHS):
                 connection.execute(table)
             target = connection.execute("SELECT machine FROM target").fetchone()
         self.machine = target[0] if target else machine()
@@ -164,6 +180,31 @@ class TimingDatabase:
         columns = ("median_ns", "low_ns", "high_ns", "repeats")
         rows = self._select(columns, "timings", threads, signature=signature)
         return Timing(*rows[0]) if rows else None
+
+    def keep_kernel(self, signature: str, threads: int, kernel: str) -> None:
+        """Store the digest of the kernel that ONNX Runtime makes of operators.
+
+        Args:
+          signature: signature of the operators as text.
+          threads: threads of ONNX Runtime.
+          kernel: the digest.
+        """
+        self._add("INSERT OR REPLACE INTO kernels", (signature,), threads, kernel)
+
+    def timed_as(self, signature: str, threads: int) -> str | None:
+        """Return the signature under which the timing of a kernel is or will be stored.
+
+        Args:
+          signature: signature of the operators as text.
+          threads: threads of ONNX Runtime.
+
+        Returns:
+          The signature of the timed operators of an equal kernel, or the signature itself if no such operators were
+          timed. None if the kernel is not known (`keep_kernel`).
+        """
+        with self.connected() as connection:
+            values = signature, threads, self.machine, onnxruntime.__version__
+            return next((timed for timed, in connection.execute(TIMED_AS, values * 3)), None)
 
     def store(self, signature: str, threads: int, timing: Timing) -> None:
         """Add the timing of a kernel.
@@ -243,16 +284,21 @@ class TimingDatabase:
     def rows(self, threads: int | None = None, machine: str | None = None) -> list[dict]:
         """Return all timings that meet the conditions, each as a mapping from the names in COLUMNS to values.
 
+        A signature without a timing of its own has the timing of an equal kernel (`timed_as`).
+
         Args:
           threads: number of threads; None for any number.
           machine: text that the name of the machine contains, in upper or lower case; None for any machine.
         """
         where, values = _where(threads, machine)
         with self.connected() as connection:
-            result = connection.execute(
-                f"SELECT {','.join(COLUMNS)} FROM timings{where} ORDER BY 1, 2, 3, 4", values
-            ).fetchall()
-        return [dict(zip(COLUMNS, row, strict=True)) for row in result]
+            timings = connection.execute(f"SELECT {','.join(COLUMNS)} FROM timings{where}", values).fetchall()
+            equal = connection.execute(_EQUAL.format(where=True)).fetchall()
+        found = {row[:4]: row for row in timings}
+        for signature, *where, timed in equal:
+            if (timed, *where) in found:
+                found.setdefault((signature, *where), (signature, *found[timed, *where][1:]))
+        return [dict(zip(COLUMNS, found[key], strict=True)) for key in sorted(found)]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
         """Delete timings and end-to-end measurements, and return the number of deleted timings.
@@ -263,7 +309,7 @@ class TimingDatabase:
         """
         where, values = _where(threads, machine)
         with self.lock(), self.connected() as connection:
-            for table in MEASURED:
+            for table in BESIDE:
                 connection.execute(f"DELETE FROM {table}{where}", values)
             return connection.execute(f"DELETE FROM timings{where}", values).rowcount
 
@@ -427,14 +473,12 @@ def operators(signature: str) -> str:
 
 def summary_table(result: list[dict]) -> str:
     """Return the result of `summary` as a Markdown table."""
-    lines = [
-        "| operator | threads | machine | onnxruntime | timings | median, µs | from | to |",
-        "| --- |" + " --- |" * 7,
-    ]
-    for row in result:
-        shown = (
-            row["operator"], row["threads"], row["machine"], row["onnxruntime"], row["count"],
+    head = ("operator", "threads", "machine", "onnxruntime", "timings", "median, µs", "from", "to")
+    rows = [
+        (
+            row["operator"], str(row["threads"]), row["machine"], row["onnxruntime"], str(row["count"]),
             f"{row['median_us']:.1f}", row["first"][:10], row["last"][:10],
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(map(str, shown))} |")
-    return "\n".join(lines)
+        )
+        for row in result
+    ]  # fmt: skip
+    return markdown_table(head, rows)

@@ -17,8 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import onnx
+import onnx.parser
 import onnxruntime
-from onnx import ModelProto, TensorProto, helper
+from onnx import TensorProto, helper
 
 from rlflow.common.errors import first_line
 from rlflow.graph import contrib, custom_ops
@@ -165,22 +166,18 @@ NHWC = (0, 2, 3, 1)
 _WINDOWED = CONVOLUTIONS | POOLS
 _KINDS = _WINDOWED | CARRIERS | FUSED
 
+# A 1x1 convolution from 1 to 1 channel, whose optimised weight is padded to a block.
+POINT_CONVOLUTION = """<ir_version: 8, opset_import: ["" : 17]>
+block (float[1, 1, 2, 2] x) => (float[1, 1, 2, 2] y) <float[1, 1, 1, 1] w = {1}> { y = Conv(x, w) }"""
+
 
 @cache
 def block() -> int:
     """Return the number of channels in a block on this machine; 0 if ONNX Runtime has no blocked layout here."""
-    result = optimised(_point_convolution())
+    result = optimised(onnx.parser.parse_model(POINT_CONVOLUTION))
     (conv,) = [node for node in result.graph.node if node.op_type == "Conv"]
     (weight,) = [tensor for tensor in result.graph.initializer if tensor.name == conv.input[1]]
     return weight.dims[0] if conv.domain else 0
-
-
-def _point_convolution() -> ModelProto:
-    """Return a model of one 1x1 convolution from 1 to 1 channel, whose optimised weight is padded to a block."""
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1.0])
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 2, 2]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "block", [x], [y], [weight])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def only_reader(graph: Graph, tensor: int) -> Node | None:

@@ -27,6 +27,7 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
+from rlflow.common.messages import markdown_table
 from rlflow.costs import EXACT, FREE, CostModel, NodeCost, Spread, node_spread
 from rlflow.costs.database import MeasuredPair, default_path
 from rlflow.costs.measurements import KernelGraph, Known, kind_of, log_ratio_deviation
@@ -346,9 +347,13 @@ def _choose(measurements: Sequence[MeasuredGraph]) -> tuple[float, np.ndarray | 
 def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
     """Minimise the mean squared relative error plus `strength` times the ridge penalty; all models have equal weight.
 
+    The overhead is at least 0; common and the factors lie in [MIN_FACTOR, MAX_FACTOR].
+
     Returns:
       common, factors and overhead_ps of a `Correction`.
     """
+    from scipy.optimize import lsq_linear
+
     kinds = sorted({kind for m in measurements for kind in m.parts_ps})
     counts = Counter(m.model for m in measurements)
     rows = np.array([[m.parts_ps.get(kind, 0) for kind in kinds] + [m.launches] for m in measurements], float)
@@ -363,34 +368,12 @@ def _solve(measurements: Sequence[MeasuredGraph], strength: float) -> dict:
     aims = np.zeros(len(ridge))
     aims[0] = 1
     equations = np.vstack([np.hstack([0 * weights, weights * rows]), strength**0.5 * ridge])
-    result = _bounded(equations, np.concatenate([weights[:, 0], strength**0.5 * aims]))
+    low, high = np.full(len(ridge), MIN_FACTOR), np.full(len(ridge), MAX_FACTOR)
+    low[-1], high[-1] = 0, np.inf
+    wanted = np.concatenate([weights[:, 0], strength**0.5 * aims])
+    result = lsq_linear(equations, wanted, (low, high), method="bvls").x
     factors = dict(zip(kinds, result[1:-1].tolist(), strict=True))
     return {"common": float(result[0]), "factors": factors, "overhead_ps": float(result[-1] / unit)}
-
-
-def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
-    """Minimise |equations · x − aims|² with x[−1] ≥ 0 and all other unknowns in [MIN_FACTOR, MAX_FACTOR].
-
-    An unknown that leaves its bounds is fixed at the bound, and the problem is solved again for the other unknowns.
-
-    Args:
-      equations: float64 [m, n].
-      aims: float64 [m].
-
-    Returns:
-      x, float64 [n].
-    """
-    low, high = np.full(equations.shape[1], MIN_FACTOR), np.full(equations.shape[1], MAX_FACTOR)
-    low[-1], high[-1] = 0, np.inf
-    free, result = np.ones(len(low), bool), np.zeros(len(low))
-    while True:
-        rest = aims - equations[:, ~free] @ result[~free]
-        result[free] = np.linalg.lstsq(equations[:, free], rest, rcond=None)[0]
-        outside = (result < low) | (result > high)
-        if not outside.any():
-            return result
-        result = np.clip(result, low, high)
-        free &= ~outside
 
 
 # -- judging ---------------------------------------------------------------------------------------
@@ -464,21 +447,20 @@ def left_out_table(judged: list[LeftOut]) -> str:
     """Return the result of `leave_out` as a Markdown table: for each model, the latency of the original, the number of
     rewritten graphs, and the error and rank correlation of each cost model.
     """
-    lines = [f"| original | ms | graphs | {' | '.join(f'{cost}: error, rank correlation' for cost in COSTS)} |"]
-    lines.append("| --- | ---: | ---: |" + " --- |" * len(COSTS))
+    rows = []
     for one in judged:
         cells = [one.original[:8], f"{one.measured_ms[0]:.2f}", str(len(one.measured_ms) - 1)]
         for cost in COSTS:
             rank = one.rank_correlation(cost)
             cells.append(f"{100 * one.error(cost):.1f} %, {'–' if rank is None else f'{rank:.2f}'}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    head = ("original", "ms", "graphs", *(f"{cost}: error, rank correlation" for cost in COSTS))
+    return markdown_table(head, rows, numbers=(1, 2))
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
     """Return Spearman's rank correlation of two float64 arrays [n]; 0 if one is constant. Ties get their mean rank."""
-    ranks = [
-        (np.searchsorted(s, x, "left") + np.searchsorted(s, x, "right")) / 2.0
-        for x, s in ((a, np.sort(a)), (b, np.sort(b)))
-    ]
+    from scipy.stats import rankdata
+
+    ranks = rankdata(a), rankdata(b)
     return float(np.corrcoef(*ranks)[0, 1]) if all(r.std() for r in ranks) else 0.0

@@ -152,6 +152,9 @@ class NotTimed(Exception):
 class KnownTimings(ProfiledCost):
     """The profiled cost from stored timings alone; `node_cost` raises NotTimed for a kernel without a stored timing."""
 
+    def _shared(self, name, build):
+        return self.database.timed_as(name, self.threads) or name, build
+
     def _timing(self, name, build) -> Timing:
         result = self.database.look_up(name, self.threads)
         if result is None:

@@ -7,14 +7,17 @@ The timed kernels are the kernels that ONNX Runtime executes:
 - Operators that ONNX Runtime runs in blocks of channels are timed in blocks. Reorders between tensors in blocks and
   plain tensors have timings of their own (`rlflow.costs.kernel_layout`).
 
-Timings are stored in `rlflow.costs.database`. The cost of a node depends only on a bounded neighbourhood (`reach`,
-`passes`), so a total that is updated by difference equals a full recount. Optimisations without a local bound, such as
-moving transposes through a graph and merging equal expressions, are not modelled.
+Timings are stored in `rlflow.costs.database`. Two groups of operators share one timing if ONNX Runtime makes equal
+kernels of both. Two timings of one kernel differ by noise, which would decide between equal graphs. The cost of a node
+depends only on a bounded neighbourhood (`reach`, `passes`), so a total that is updated by difference equals a full
+recount. Optimisations without a local bound, such as moving transposes through a graph and merging equal expressions,
+are not modelled.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +35,7 @@ from rlflow.costs.timing import (
     group_model,
     group_signature,
     in_blocks,
+    kernel_digest,
     known_inputs,
     reorder_model,
     signature_text,
@@ -67,6 +71,7 @@ class ProfiledCost:
     Attributes:
       fallbacks: signature → the reason why these operators cannot be timed; they cost the calibrated roofline instead.
       deadline: time on the clock time.monotonic() (see `timing_until`).
+      timing_seconds: seconds that this object has spent on making and timing the models of kernels.
       target: the other machine whose timings the database holds; None for this machine.
     """
 
@@ -83,10 +88,11 @@ class ProfiledCost:
         """
         self.database, self.threads, self.budget_ms = TimingDatabase(path), threads, budget_ms
         self.fallbacks: dict[str, str] = {}
-        self.deadline = math.inf
+        self.deadline, self.timing_seconds = math.inf, 0.0
         self.target = Target.of(self.database, threads)
         self._analytic = AnalyticCost()
         self._memo: dict[tuple, Kernel] = {}
+        self._names: dict[str, str] = {}  # signature → the signature under which the timing is stored
         self._again: set[str] = set()  # names of timings to repeat
         self._groups: dict[Graph, Groups] = {}  # of the last GRAPHS graphs
 
@@ -206,9 +212,31 @@ class ProfiledCost:
           name: signature of the kernel as text.
           build: function that makes the model to time.
         """
+        name, build = self._shared(name, build)
         overhead, timing = self._timing(OVERHEAD, lambda: Timed(empty_model())), self._timing(name, build)
         spread = EXACT.plus({name: timing.half_width, OVERHEAD: -overhead.half_width}, 1000)
         return max(FLOOR_PS, round(1000 * (timing.median - overhead.median))), spread
+
+    def _shared(self, name: str, build: Callable[[], Timed]) -> tuple[str, Callable[[], Timed]]:
+        """Return the name under which the timing of a kernel is stored, and a function that makes the model to time.
+
+        The name is another signature if an equal kernel was timed for other operators.
+
+        Args:
+          name: signature of the operators as text.
+          build: function that makes the model to time.
+        """
+        if name in self._names:
+            return self._names[name], build
+        shared = self.database.timed_as(name, self.threads)
+        if shared is None and self.target is None:
+            with self._charged():
+                timed = build()
+                kernel = kernel_digest(kernel_layout.optimised(timed.model) if timed.optimise else timed.model)
+            self.database.keep_kernel(name, self.threads, kernel)
+            shared, build = self.database.timed_as(name, self.threads), lambda: timed
+        self._names[name] = shared or name
+        return self._names[name], build
 
     def _timing(self, name: str, build: Callable[[], Timed]) -> Timing:
         """Return the timing of a kernel; time the kernel first if no timing is stored or `time_again` names it.
@@ -236,9 +264,19 @@ class ProfiledCost:
         return result
 
     def _time(self, timed: Timed) -> Timing:
-        if time.monotonic() >= self.deadline:
+        with self._charged():
+            return time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given)
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """Add the duration of the block to `timing_seconds`. Raise TimeIsUp instead after the deadline."""
+        began = time.monotonic()
+        if began >= self.deadline:
             raise TimeIsUp
-        return time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given)
+        try:
+            yield
+        finally:
+            self.timing_seconds += time.monotonic() - began
 
 
 def _moved(graph: Graph, group: tuple[Node, ...]) -> int:

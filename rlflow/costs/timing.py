@@ -66,15 +66,13 @@ def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
     """Return the signature of a group of nodes as a hashable value.
 
     It holds the signature of each node and, for several nodes, which of their inputs and outputs are the same tensor.
-    A FusedConv has the signature of a Conv and its activation. ONNX Runtime makes the same kernel of both, and two
-    timings of one kernel would differ by noise.
 
     Args:
       graph: the graph.
       group: nodes of the graph in topological order.
     """
     if len(group) == 1:
-        return _unfused_signature(graph, group[0]) or (signature(graph, group[0]),)
+        return (signature(graph, group[0]),)
     positions: dict[int, int] = {}
     return tuple(
         [
@@ -84,23 +82,6 @@ def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
             )
             for node in group
         ]
-    )
-
-
-def _unfused_signature(graph: Graph, node: Node) -> tuple | None:
-    """Return the signature of Conv and activation for a FusedConv with a plain activation, and None for other nodes."""
-    activation = node.attribute("activation")
-    if node.op != "FusedConv" or activation not in (b"Relu", b"Sigmoid", b"Tanh") or len(node.inputs) > 3:
-        return None
-    opset, result = graph.opset(""), graph.types.get(node.outputs[0])
-    attributes = tuple([pair for pair in _with_defaults(graph, node) if pair[0] != "activation"])
-    inputs = tuple([_input(graph, tensor) for tensor in node.inputs])
-    positions = {tensor: k for k, tensor in enumerate(dict.fromkeys((*node.inputs, node.outputs[0])))}
-    convolution = ("", "Conv", opset, attributes, inputs, (result,))
-    behind = ("", activation.decode(), opset, (), ((result, False, None),), (result,))
-    return (
-        (convolution, tuple([positions[tensor] for tensor in (*node.inputs, *node.outputs)])),
-        (behind, (positions[node.outputs[0]], len(positions))),
     )
 
 
@@ -221,6 +202,50 @@ def median_with_interval(values: Sequence[float] | np.ndarray) -> tuple[float, f
     return median, max(low, 0.0), high
 
 
+def kernel_digest(model: onnx.ModelProto) -> str:
+    """Return a digest of the operators that ONNX Runtime runs for a model that it has optimised.
+
+    It depends on everything on which `signature` depends, but on no names. Groups of equal digest run equal kernels,
+    such as a Conv with a BatchNormalization that ONNX Runtime folds into it, and the Conv that a rule makes of both.
+
+    Args:
+      model: the optimised model.
+    """
+    graph, numbers = model.graph, {}
+    kinds = {value.name: ("input", value.type.SerializeToString(deterministic=True)) for value in graph.input}
+    kinds |= {tensor.name: _weight_facts(tensor) for tensor in graph.initializer}
+    parts = [sorted((opset.domain, opset.version) for opset in model.opset_import if opset.domain == "")]
+    for node in graph.node:
+        given = [attribute for attribute in node.attribute if not _is_default(node.op_type, attribute)]
+        attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in given)
+        read = [(numbers.setdefault(name, len(numbers)), kinds.get(name)) if name else None for name in node.input]
+        made = [numbers.setdefault(name, len(numbers)) if name else None for name in node.output]
+        parts.append((node.domain, node.op_type, attributes, read, made))
+    parts.append([numbers.get(value.name) for value in graph.output])
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _is_default(op: str, attribute: onnx.AttributeProto) -> bool:
+    """Return True if an attribute of a convolution or pool says the same as its absence."""
+    match attribute.name:
+        case "strides" | "dilations":
+            return set(attribute.ints) == {1}
+        case "pads":
+            return set(attribute.ints) == {0}
+        case "group":
+            return attribute.i == 1
+        case "auto_pad":
+            return attribute.s == b"NOTSET"
+    return attribute.name == "kernel_shape" and op in ("Conv", "FusedConv")  # The weight has this shape.
+
+
+def _weight_facts(tensor: onnx.TensorProto) -> tuple:
+    """Return the data type and shape of a weight, and a digest of its content if that is part of a signature."""
+    kind = TensorType(tensor.data_type, tuple(tensor.dims))
+    content = onnx.numpy_helper.to_array(tensor).tobytes() if has_content(kind) else b""
+    return *kind[:2], hashlib.sha256(content).hexdigest()
+
+
 # -- models ----------------------------------------------------------------------------------------
 
 
@@ -318,7 +343,7 @@ def _stand_in(graph: Graph, tensor: int) -> Constant:
 def empty_model() -> onnx.ModelProto:
     """Return a model with one node, which ONNX Runtime folds at load, so its latency is the overhead of any run."""
     one = helper.make_tensor("c", TensorProto.FLOAT, [1], [1.0])
-    return _model([helper.make_node("Identity", ["c"], ["y"])], [("x", [1])], [("y", [1])], [one])
+    return float_model([helper.make_node("Identity", ["c"], ["y"])], {"x": [1]}, {"y": [1]}, [one])
 
 
 def roused(model: onnx.ModelProto, threads: int) -> onnx.ModelProto:
@@ -350,20 +375,24 @@ def reorder_model(op: str, kind: TensorType) -> onnx.ModelProto:
       op: ReorderInput or ReorderOutput.
       kind: type of the tensor, [batch, channels, height, width].
     """
-    image, blocks = ("image", list(kind.shape)), ("blocks", blocked_shape(kind))
+    image, blocks = {"image": kind.shape}, {"blocks": blocked_shape(kind)}
     given, made = (image, blocks) if op == "ReorderInput" else (blocks, image)
     channels = {} if op == "ReorderInput" else {"channels": kind.shape[1]}
-    return _model([helper.make_node(op, [given[0]], [made[0]], domain=NCHWC, **channels)], [given], [made])
+    return float_model([helper.make_node(op, list(given), list(made), domain=NCHWC, **channels)], given, made)
 
 
-def _model(nodes, inputs, outputs, weights=()) -> onnx.ModelProto:
+def float_model(
+    nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]],
+    weights: Sequence[onnx.TensorProto] = (),
+) -> onnx.ModelProto:  # fmt: skip
+    """Return the model of some nodes; inputs and outputs are float32 and given as name → shape."""
     given, made = (
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values] for values in (inputs, outputs)
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in values.items()]
+        for values in (inputs, outputs)
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]
-    return helper.make_model(
-        helper.make_graph(nodes, "alone", given, made, list(weights)), opset_imports=opsets, ir_version=8
-    )
+    graph = helper.make_graph(nodes, "alone", given, made, weights)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 # -- blocks ----------------------------------------------------------------------------------------

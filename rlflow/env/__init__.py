@@ -26,8 +26,9 @@ class EnvOptions:
     )
     widen: bool | None = option(
         None,
-        "compute a float16 model in float32 between its inputs and outputs (its weights stay float16); null: if the "
-        "model is measured to be no slower so, and exact is false",
+        "compute a float16 model in float32 between its inputs and outputs (its weights stay float16), or a quantised "
+        "model in float32 without the rounding of activations; null: a float16 model if it is measured to be no slower "
+        "so and exact is false, a quantised model with eval.accept=dequantised",
     )
     only_rules: tuple[str, ...] = option((), "names of the only rules to use; empty for all; also --only-rule")
     skip_rules: tuple[str, ...] = option((), "names of rules to leave out; also --skip-rule")

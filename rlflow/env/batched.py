@@ -10,15 +10,15 @@ The moves of one rule are numbered by decreasing number of matches. `BatchedStat
 rewrites.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.task import GraphArrays, LocalState, State, valid_actions
+from rlflow.common.task import LocalState, State, valid_actions
 from rlflow.common.task import Task as AnyTask
-from rlflow.costs import GraphCost, NodeCost
 from rlflow.env import BATCHED, MOVES
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.ir import Graph, Node
@@ -123,50 +123,18 @@ class BatchedState(LocalState):
 
     # -- delegated to the single state -----------------------------------------------------------------------
 
-    @property
-    def task(self) -> Task:
-        return self.single.task
-
-    @property
-    def graph(self) -> Graph:
-        return self.single.graph
-
-    @property
-    def graph_cost(self) -> GraphCost:
-        return self.single.graph_cost
-
-    @property
-    def cost(self) -> NodeCost:
-        return self.single.cost
-
-    @property
-    def objective(self) -> int:
-        return self.single.objective
-
-    @property
-    def runtime_ms(self) -> float:
-        return self.single.runtime_ms
-
-    @property
-    def hash(self) -> str:
-        return self.single.hash
-
-    @property
-    def strain(self) -> Mapping[int, int] | None:
-        return self.single.strain
-
-    @property
-    def reach(self) -> int:
-        return self.single.reach
-
-    def near(self, nodes: Iterable[int], reach: int) -> set[int]:
-        return self.single.near(nodes, reach)
-
-    def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        return self.single.rows(nodes)
-
-    def arrays(self) -> GraphArrays:
-        return self.single.arrays()
+    task = property(attrgetter("single.task"))
+    graph = property(attrgetter("single.graph"))
+    graph_cost = property(attrgetter("single.graph_cost"))
+    cost = property(attrgetter("single.cost"))
+    objective = property(attrgetter("single.objective"))
+    runtime_ms = property(attrgetter("single.runtime_ms"))
+    hash = property(attrgetter("single.hash"))
+    strain = property(attrgetter("single.strain"))
+    reach = property(attrgetter("single.reach"))
+    near = property(attrgetter("single.near"))
+    rows = property(attrgetter("single.rows"))
+    arrays = property(attrgetter("single.arrays"))
 
     # -- moves -------------------------------------------------------------------------------------
 

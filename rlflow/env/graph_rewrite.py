@@ -42,7 +42,7 @@ from rlflow.graph.typical import input_shapes, load_at
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import chosen, load_rules, only_standard
 from rlflow.rules.locations import prepared
-from rlflow.zoo import ZOO, load
+from rlflow.zoo import ZOO, zoo_or_path
 
 
 class GraphRewriteEnv(StepEnv):
@@ -139,7 +139,7 @@ class EnvSpec(EnvOptions):
         return cls(os.fspath(model), tuple(plain_shapes(shapes).items()), **plain)
 
     def make_task(self) -> Task:
-        return self.open(load(self.model) if self.model in ZOO else self.model)
+        return self.open(zoo_or_path(self.model))
 
     def open(self, source: Path | str | onnx.ModelProto, bodies: bool = True) -> Task:
         """Return the task of a model with the options of this object.
@@ -186,7 +186,7 @@ class EnvSpec(EnvOptions):
           RLFlowError: ONNX Runtime does not run the model.
         """
         if source is None:
-            source, feeds = load(self.model) if self.model in ZOO else self.model, self.feeds
+            source, feeds = zoo_or_path(self.model), self.feeds
         else:
             feeds = tried_feeds(source, self.inputs, dict(self.shapes), self.threads)
         shapes = input_shapes(task.original.interface, task.sizes[0])
@@ -196,7 +196,7 @@ class EnvSpec(EnvOptions):
     @cached_property
     def feeds(self) -> Feeds:
         """The inputs on which the model is run; the first use runs the model once (`tried_feeds`)."""
-        source = load(self.model) if self.model in ZOO else self.model
+        source = zoo_or_path(self.model)
         return tried_feeds(source, self.inputs, dict(self.shapes), self.threads)
 
     @property

@@ -14,6 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 # These limits exceed the needs of real models and bound the work for untrusted models.
@@ -191,16 +192,35 @@ def _at_most(a, b, *question) -> bool:
 
 
 def least(dim) -> int | float:
-    """Return a number that a size never falls below for any values of the symbols; -inf if no bound is found."""
-    if type(dim) is not Dim:
-        return dim
+    """Return a number that a size never falls below for any values of the symbols; -inf if no bound is found.
+
+    A floor with a positive coefficient is taken once as an unknown number, and once by its bound
+    ⌊x / d⌋ ≥ (x - d + 1) / d. The larger result counts. The second way proves h ≤ 4·((h + 3)//4), for example.
+    """
+    return _least_of_size(dim) if type(dim) is Dim else dim
+
+
+@lru_cache(65536)  # Without it, the work would double with each floor inside a floor.
+def _least_of_size(dim: Dim) -> int | float:
+    return max(_least_of_terms(dim, by_bound) for by_bound in (False, True))
+
+
+def _least_of_terms(dim: Dim, by_bound: bool) -> int | float:
+    """Return a lower bound on a size, or -inf; see `least`.
+
+    Args:
+      dim: the size.
+      by_bound: True to replace each floor with a positive coefficient by its lower bound.
+    """
     # Substitute atom = least value + offset with offset ≥ 0. If all coefficients are then ≥ 0, the constant term is a
     # lower bound.
     total: dict[Monomial, Fraction] = {}
     for monomial, a in dim.terms:
-        if a < 0 and len(monomial) == 1 and type(monomial[0]) is Floor:  # use floor(x) ≤ x
+        if len(monomial) == 1 and type(monomial[0]) is Floor and (a < 0 or by_bound):  # use floor(x) ≤ x, or the bound
             inner, divisor = monomial[0]
             parts = [(inner_monomial, Fraction(a * b, divisor)) for inner_monomial, b in inner.terms]
+            if a > 0:
+                parts.append(((), Fraction(-a * (divisor - 1), divisor)))
         else:
             parts = [(monomial, Fraction(a))]
         for part, coefficient in parts:

@@ -20,9 +20,10 @@ from rlflow.common.messages import say
 from rlflow.graph.drawn_inputs import FLOATS, MANNERS, OWN, drawn, inputs_of
 from rlflow.graph.given_inputs import GivenSet, read_inputs, sizes_beside
 from rlflow.graph.input_values import allowed_values
-from rlflow.graph.input_walk import Values, bodies, light
+from rlflow.graph.input_walk import Values, light
 from rlflow.graph.ir import Interface
 from rlflow.graph.onnx_runtime import run, session
+from rlflow.graph.repairs import subgraphs
 from rlflow.graph.symbols import Symbols, bind_shapes, with_ranks
 from rlflow.graph.typical import Shapes, input_shapes, typical_sizes
 
@@ -255,7 +256,7 @@ def size_in_bytes(arrays: Mapping[str, object]) -> int:
 
 
 def _reads(node: onnx.NodeProto) -> list[str]:
-    return [*node.input, *(name for body in bodies(node) for inner in body.node for name in _reads(inner))]
+    return [*node.input, *(name for body in subgraphs(node.attribute) for inner in body.node for name in _reads(inner))]
 
 
 def _equal(arrays: Arrays, other: Arrays) -> bool:

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.naming import FreshNames
 from rlflow.graph.random_numbers import Draws
+from rlflow.graph.repairs import subgraphs
 
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGEST_TWIN_BYTES = 2**30  # largest size in bytes of the twin's converted weights; protobuf messages end at 2 GB
@@ -167,15 +168,14 @@ def _rename_reads(node: onnx.NodeProto, renamed: Mapping[str, str]) -> None:
     """Rename the tensors that a node reads, also in its subgraphs unless a subgraph defines the name itself."""
     for k, name in enumerate(node.input):
         node.input[k] = renamed.get(name, name)
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            own = {tensor.name for tensor in (*graph.initializer, *graph.input)}
-            own |= {name for inner in graph.node for name in inner.output}
-            rest = {name: new for name, new in renamed.items() if name not in own}
-            for inner in graph.node:
-                _rename_reads(inner, rest)
-            for value in graph.output:
-                value.name = rest.get(value.name, value.name)
+    for graph in subgraphs(node.attribute):
+        own = {tensor.name for tensor in (*graph.initializer, *graph.input)}
+        own |= {name for inner in graph.node for name in inner.output}
+        rest = {name: new for name, new in renamed.items() if name not in own}
+        for inner in graph.node:
+            _rename_reads(inner, rest)
+        for value in graph.output:
+            value.name = rest.get(value.name, value.name)
 
 
 def _convert(tensor: TensorProto, folder: str) -> None:
@@ -216,10 +216,7 @@ def graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto]
     while waiting:
         graph = waiting.pop()
         result.append(graph)
-        for attribute in _attributes(graph.node):
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                waiting.append(attribute.g)
-            waiting.extend(attribute.graphs)
+        waiting.extend(subgraphs(_attributes(graph.node)))
     return result
 
 

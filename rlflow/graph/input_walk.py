@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from rlflow.graph.repairs import subgraphs
+
 MAX_CONSTANT = 1024  # elements of a constant that is evaluated
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 FEW = 3  # a size that nothing determines is at most this
@@ -138,11 +140,11 @@ class Walk:
                 self.constants[tensor.name] = numpy_helper.to_array(tensor)
         self._note_dims((*graph.output, *graph.value_info))
         for node in graph.node:
-            for body in bodies(node):
+            for body in subgraphs(node.attribute):
                 self._enter(node, body)
                 self.forward(body)
             follows = [name for name in node.input if name in self.follows]
-            if follows and (node.op_type in self.carriers or any(bodies(node))):
+            if follows and (node.op_type in self.carriers or any(subgraphs(node.attribute))):
                 self.follows.update(node.output)
             elif not follows and node.domain in DOMAINS[:2]:
                 self._fold(node)
@@ -178,7 +180,7 @@ class Walk:
 
     def back(self, graph: onnx.GraphProto) -> None:
         for node in reversed(graph.node):
-            for body in bodies(node):
+            for body in subgraphs(node.attribute):
                 for inner, outer in _results(node, body):
                     if outer in self.wanted:
                         self.demand(inner, self.wanted[outer])
@@ -224,7 +226,7 @@ class Walk:
         while waiting:
             graph = waiting.pop()
             self._note_dims((*graph.value_info, *graph.output))
-            waiting.extend(body for node in graph.node for body in bodies(node))
+            waiting.extend(body for node in graph.node for body in subgraphs(node.attribute))
 
 
 def light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto] = ()) -> onnx.ModelProto:
@@ -255,10 +257,6 @@ def _is_inside(tensor: onnx.TensorProto) -> bool:
     fields = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
     filled = not math.prod(tensor.dims) or any(len(getattr(tensor, field)) for field in fields)
     return filled and tensor.data_location != onnx.TensorProto.EXTERNAL
-
-
-def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    return (attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH)
 
 
 def _operands(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[tuple[str, str]]:

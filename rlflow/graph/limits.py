@@ -4,13 +4,14 @@ Each check raises RLFlowError before memory is allocated or expensive inference 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import contrib
 from rlflow.graph.ir import TensorType, itemsize
+from rlflow.graph.repairs import subgraphs
 
 MAX_TENSOR_BYTES = 1 << 34  # bytes of one tensor; far more than models for CPUs need
 MAX_CONSTANT_BYTES = 1 << 31  # bytes of the result of a constant expression, which an export may store as a weight
@@ -60,7 +61,7 @@ def check_expansion(model: onnx.ModelProto) -> None:
         """
         nonlocal walked
         for node in nodes:
-            for graph in _subgraphs(node):
+            for graph in subgraphs(node.attribute):
                 walk(graph.node, lengths)
             function = functions.get((node.domain, node.op_type, node.overload))
             if function is not None:
@@ -99,13 +100,6 @@ def _shape_length(node: onnx.NodeProto, lengths: Mapping[str, int]) -> int | Non
 
 def _may_be_shape(tensor: onnx.TensorProto) -> bool:
     return tensor.data_type in (tensor.INT32, tensor.INT64) and len(tensor.dims) <= 1
-
-
-def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        yield from attribute.graphs
-        if attribute.HasField("g"):
-            yield attribute.g
 
 
 def check_declarations(model: onnx.ModelProto) -> None:

@@ -29,12 +29,13 @@ from rlflow.graph.bodies import (
     inlined,
     runs_of,
 )
-from rlflow.graph.half_precision import widened
+from rlflow.graph.dequantised import dequantised, is_quantised
+from rlflow.graph.half_precision import is_half, widened
 from rlflow.graph.ir import ABSENT, Body, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, for_inference, moved_attributes
 from rlflow.graph.random_numbers import RANDOM_OPS, drawn_by, known_scalars
-from rlflow.graph.repairs import check_model, free_names
+from rlflow.graph.repairs import check_model, free_names, plain_domain, tensors_in
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
 from rlflow.graph.symbols import Symbols, check_shapes, with_ranks, with_sizes
 
@@ -78,7 +79,7 @@ def load_graph(
       keep: names of tensors and nodes of the main graph. Rewrites keep such a tensor with its name and value, and
         replace no such node.
       widen: True to compute in float32 between the inputs and outputs of a model in half precision
-        (rlflow/graph/half_precision.py).
+        (rlflow/graph/half_precision.py), or a quantised model without its rounding (rlflow/graph/dequantised.py).
 
     Raises:
       RLFlowError: the file or model is invalid, exceeds a limit, does not fit `shapes` or `keep`, or cannot be widened.
@@ -93,7 +94,8 @@ def load_graph(
     if bodies:
         model, functions = inlined(model)
     if widen:
-        model = widened(model, folder, keep)
+        is_integer = is_quantised(model) and not is_half(model)
+        model = (dequantised if is_integer else widened)(model, folder, keep)
     return _Reader(model, folder, dict(shapes or {}), bodies, functions, keep).read()
 
 
@@ -109,7 +111,7 @@ def external_files(path: Path | str) -> list[str]:
 def external_locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
     """Yield the protobuf entries, one for each tensor with external data, whose value is the name of the data file."""
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    for tensor in (*model.graph.initializer, *_inner_tensors(nodes)):
+    for tensor in (*model.graph.initializer, *tensors_in(nodes)):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             yield from (entry for entry in tensor.external_data if entry.key == "location")
 
@@ -143,7 +145,7 @@ class _Reader:
     ):
         self.proto, self.folder, self.shapes, self.keep = model, folder, shapes, keep
         self.reads_bodies, self.functions = reads_bodies, functions
-        self.opsets = {_domain(o.domain): o.version for o in model.opset_import}
+        self.opsets = {plain_domain(o.domain): o.version for o in model.opset_import}
         self.ids: ChainMap[str, int] = ChainMap()  # names of the graph that is read, then of the graphs around it
         self.names: dict[int, str] = {}
         self.bodies: dict[int, Body] = {}
@@ -384,9 +386,9 @@ class _Reader:
         nodes = [node for node in graph.node if not _is_literal(node)]
         nodes += (node for function in self.proto.functions for node in function.node)
         defaults = [tensor for tensor in graph.initializer if tensor.name in input_names]
-        weights = (*graph.initializer, *_inner_tensors(node for node in graph.node if _is_literal(node)))
+        weights = (*graph.initializer, *tensors_in(node for node in graph.node if _is_literal(node)))
         small = [tensor for tensor in weights if _size(tensor) <= SHAPE_VALUE_LIMIT]
-        for tensor in (*defaults, *_inner_tensors(nodes), *small):
+        for tensor in (*defaults, *tensors_in(nodes), *small):
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 array = constant_of(tensor, self.folder).load()
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
@@ -408,7 +410,7 @@ class _Reader:
         for name in (node.name, *(attribute.name for attribute in attributes)):
             if isinstance(name, bytes):
                 raise RLFlowError(f"the name of a node or an attribute is not UTF-8: {name!r}")
-        domain = _domain(node.domain)
+        domain = plain_domain(node.domain)
         moved = attributes_to_inputs(node, self.opsets.get(domain, 0))
         inputs = [self.tensor(name) if name else ABSENT for name in node.input]
         dropped = {name for name, slot, _ in moved_attributes(node.op_type, domain, self.opsets.get(domain, 0))}
@@ -421,7 +423,7 @@ class _Reader:
             bodies, subgraph_reads = self.read_bodies(node)
             kept = {a.name: declarations(a) for a in attributes if a.name in graphs_of(node)}
         else:
-            captured = tuple(dict.fromkeys(name for a in attributes for name in free_names(a)))
+            captured = tuple(dict.fromkeys(free_names(attributes)))
             subgraph_reads, kept = tuple((name, self.tensor(name)) for name in captured), {}
         values = ((a.name, kept.get(a.name) or _attribute_value(a, domain)) for a in attributes)
         known = tuple(sorted(pair for pair in values if pair[0] not in dropped))
@@ -610,17 +612,6 @@ def _attribute_value(attribute: onnx.AttributeProto, domain: str):
     return tuple(value) if attribute.type in (kinds.INTS, kinds.FLOATS, kinds.STRINGS) else value
 
 
-def _inner_tensors(nodes) -> Iterator[onnx.TensorProto]:
-    """Yield all tensors in the attributes of nodes, including the initialisers and nodes of subgraphs."""
-    for attribute in (attribute for node in nodes for attribute in node.attribute):
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            yield from graph.initializer
-            yield from _inner_tensors(graph.node)
-
-
 def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of the model without its graph, whose weights may be large."""
     copy = onnx.ModelProto()
@@ -632,7 +623,3 @@ def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
         else:
             setattr(copy, field.name, value)
     return copy
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain

@@ -22,6 +22,7 @@ from rlflow.graph.ir import ABSENT, RUNTIME_OPSET, Graph, Node, Opaque, TensorTy
 from rlflow.graph.naming import FreshNames, combined
 from rlflow.graph.onnx_reader import external_files, external_locations, model_files
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED
+from rlflow.graph.repairs import subgraphs
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto
 
 # `evaluate` passes large weights of these types to ONNX Runtime as inputs, which avoids a copy into a model.
@@ -511,8 +512,7 @@ def _inner_names(graph: Graph) -> set[str]:
     ]  # fmt: skip
     names: set[str] = set()
     while stack:
-        attribute = stack.pop()
-        for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+        for inner in subgraphs([stack.pop()]):
             names |= {v.name for v in (*inner.input, *inner.output)} | {t.name for t in inner.initializer}
             names |= {name for node in inner.node for name in node.output}
             stack += [a for node in inner.node for a in node.attribute]

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from rlflow.graph.repairs import plain_domain
+
 
 class Moved(NamedTuple):
     """The attributes of one operator that became inputs in a later opset.
@@ -49,7 +51,8 @@ SINCE: dict[str, int] = {
     "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "Gemm": 7, "BatchNormalization": 9, "Reshape": 5,
     "Softmax": 13, "LogSoftmax": 13, "Dropout": 7, "Sum": 8, "Max": 8, "Min": 8, "Concat": 4, "MaxPool": 1,
     "Squeeze": 1, "AveragePool": 7, "Expand": 8, "LayerNormalization": 17, "Gelu": 20, "Pad": 2,
-    "RMSNormalization": 23, "Attention": 23, "Resize": 13, "GroupNormalization": 21,
+    "RMSNormalization": 23, "Attention": 23, "Resize": 13, "GroupNormalization": 21, "DFT": 17, "STFT": 17,
+    "ScatterElements": 16, "ScatterND": 16,
 }  # fmt: skip
 
 
@@ -101,7 +104,7 @@ def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np
       node: a node as the file contains it.
       opset: version of the node's domain that the model imports.
     """
-    moved = moved_attributes(node.op_type, "" if node.domain == "ai.onnx" else node.domain, opset)
+    moved = moved_attributes(node.op_type, plain_domain(node.domain), opset)
     values = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute} if moved else {}
     return [(slot, np.asarray(values[name], dtype)) for name, slot, dtype in moved if name in values]
 

@@ -16,7 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from rlflow.graph import contrib
-from rlflow.graph.repairs import free_names, subgraphs
+from rlflow.graph.repairs import free_names, plain_domain, subgraphs
 
 RANDOM_OPS = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
@@ -62,7 +62,7 @@ def drawn_by(node: onnx.NodeProto, functions: Functions, known: Known, depth: in
       known: the contents of constants that the node reads.
       depth: number of functions and subgraphs around the node.
     """
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = plain_domain(node.domain)
     body = functions.get((node.domain, node.op_type, node.overload))
     if depth > MAX_DEPTH:
         yield node.op_type
@@ -74,11 +74,10 @@ def drawn_by(node: onnx.NodeProto, functions: Functions, known: Known, depth: in
         yield node.op_type
     elif domain == contrib.DOMAIN and node.op_type in RUNTIME_RANDOM_OPS:
         yield node.op_type
-    for attribute in node.attribute:
-        for graph in subgraphs(attribute):
-            inner = {**known, **known_scalars(graph.initializer, graph.node)}
-            for each in graph.node:
-                yield from drawn_by(each, functions, inner, depth + 1)
+    for graph in subgraphs(node.attribute):
+        inner = {**known, **known_scalars(graph.initializer, graph.node)}
+        for each in graph.node:
+            yield from drawn_by(each, functions, inner, depth + 1)
 
 
 def _trains(node: onnx.NodeProto, known: Known) -> bool:
@@ -119,7 +118,7 @@ def _dependent(nodes: Iterable[onnx.NodeProto], drawing: set[int]) -> frozenset[
     nodes = list(nodes)
     readers: dict[str, list[int]] = {}
     for k, node in enumerate(nodes if drawing else ()):
-        for name in (*node.input, *(name for attribute in node.attribute for name in free_names(attribute))):
+        for name in (*node.input, *free_names(node.attribute)):
             readers.setdefault(name, []).append(k)
     reached, waiting, names = set(drawing), list(drawing), set()
     while waiting:

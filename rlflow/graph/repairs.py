@@ -72,7 +72,7 @@ def refusal(model: onnx.ModelProto, path: Path | str | None, lenient: bool, full
 
 
 def _has_two_opsets(model: onnx.ModelProto) -> bool:
-    return len({_domain(opset.domain) for opset in model.opset_import}) < len(model.opset_import)
+    return len({plain_domain(opset.domain) for opset in model.opset_import}) < len(model.opset_import)
 
 
 def _negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorShapeProto.Dimension]]:
@@ -83,7 +83,8 @@ def _negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorSh
                 yield value.name, dim
 
 
-def _domain(domain: str) -> str:
+def plain_domain(domain: str) -> str:
+    """Return the name of a domain of operators; the standard domain has two."""
     return "" if domain == "ai.onnx" else domain
 
 
@@ -100,13 +101,13 @@ def _repairs(model: onnx.ModelProto) -> Iterator[str]:
     if negative:
         yield f"sizes of {', '.join(list(negative)[:3])} are negative (unknown sizes, as in ONNX Runtime)"
     if _has_two_opsets(model):
-        last = {_domain(opset.domain): opset.version for opset in model.opset_import}
+        last = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
         del model.opset_import[:]
         model.opset_import.extend(helper.make_opsetid(*pair) for pair in last.items())
         yield "a domain is imported twice (the last version counts, as in ONNX Runtime)"
     if any(node.domain == "ai.onnx" for node in nodes):
         for entry in (*nodes, *model.opset_import):
-            entry.domain = _domain(entry.domain)
+            entry.domain = plain_domain(entry.domain)
         yield "the domain of nodes is written as ai.onnx"
     imported = {opset.domain for opset in model.opset_import}
     for domain in sorted({node.domain for node in nodes} & BUILT_IN.keys() - imported):
@@ -114,9 +115,9 @@ def _repairs(model: onnx.ModelProto) -> Iterator[str]:
         yield f"the domain {domain} is used and not imported"
     versions = {opset.domain: opset.version for opset in model.opset_import}
     for function in model.functions:
-        others = [o for o in function.opset_import if versions.get(_domain(o.domain), o.version) != o.version]
+        others = [o for o in function.opset_import if versions.get(plain_domain(o.domain), o.version) != o.version]
         for opset in others:
-            opset.version = versions[_domain(opset.domain)]
+            opset.version = versions[plain_domain(opset.domain)]
         if others:
             yield f"function {function.name} states another opset than the model (ONNX Runtime takes the model's)"
     yield from _repaired_weights(graph)
@@ -152,7 +153,7 @@ def _sort(graph: onnx.GraphProto) -> bool:
     producer = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     reads = []
     for node in graph.node:
-        names = [*node.input, *(name for attribute in node.attribute for name in free_names(attribute))]
+        names = [*node.input, *free_names(node.attribute)]
         reads.append({producer[name] for name in names if name in producer})
     if all(source < k for k, sources in enumerate(reads) for source in sources):
         return False
@@ -206,25 +207,38 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     while stack:
         node = stack.pop()
         yield node
+        for graph in subgraphs(node.attribute):
+            stack.extend(graph.node)
+
+
+def subgraphs(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.GraphProto]:
+    """Yield the subgraphs that attributes hold, without the subgraphs inside these."""
+    for attribute in attributes:
+        yield from attribute.graphs
+        if attribute.HasField("g"):
+            yield attribute.g
+
+
+def tensors_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors in attributes of the nodes and of all nodes in their subgraphs, whose weights count, too."""
+    for node in all_nodes(nodes):
         for attribute in node.attribute:
-            for graph in subgraphs(attribute):
-                stack.extend(graph.node)
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for graph in subgraphs(node.attribute):
+            yield from graph.initializer
 
 
-def subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
-    """Return the subgraphs that an attribute holds."""
-    return [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
-
-
-def free_names(attribute: onnx.AttributeProto) -> list[str]:
-    """Return the names of outer tensors that the subgraphs in an attribute read."""
+def free_names(attributes: Iterable[onnx.AttributeProto]) -> list[str]:
+    """Return the names of outer tensors that the subgraphs in attributes read."""
     names: dict[str, None] = {}
-    for graph in subgraphs(attribute):
+    for graph in subgraphs(attributes):
         defined = {v.name for v in graph.input} | {t.name for t in graph.initializer}
         defined |= {t.values.name for t in graph.sparse_initializer}
         for node in graph.node:
-            inner = [name for a in node.attribute for name in free_names(a)]
-            names.update((name, None) for name in (*node.input, *inner) if name and name not in defined)
+            read = (*node.input, *free_names(node.attribute))
+            names.update((name, None) for name in read if name and name not in defined)
             defined.update(node.output)
         names.update((v.name, None) for v in graph.output if v.name not in defined)
     return list(names)

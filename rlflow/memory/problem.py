@@ -5,10 +5,9 @@ its result over a buffer that it reads. `Problem.of_nodes` is the special case o
 and 15), in which each node makes one buffer. All sizes are integers, so sums do not depend on the order of the summands
 or on the machine.
 
-The functions at the end give orders that need no search: depth first, breadth first, by priorities, at random.
+The functions at the end give orders that need no search: depth first, breadth first, by priorities.
 """
 
-import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -283,41 +282,10 @@ def by_priority(problem: Problem, priorities: np.ndarray) -> np.ndarray:
       problem: the ordering problem.
       priorities: float [B, n], the priority of each node for each order; of equal nodes the lowest number comes first.
     """
-    return _decode(problem, len(priorities), lambda ready: np.where(ready, priorities, -np.inf).argmax(axis=1))
+    return decode(problem, len(priorities), lambda ready: np.where(ready, priorities, -np.inf).argmax(axis=1))
 
 
-def random_orders(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """Return random orders, int64 [count, n], whose next node is each ready node with equal probability.
-
-    Args:
-      problem: the ordering problem.
-      count: the number of orders.
-      seed: the seed of the random numbers.
-    """
-    rng = np.random.default_rng(seed)
-    return _decode(problem, count, lambda ready: (ready * (1.0 + rng.random(ready.shape))).argmax(axis=1))
-
-
-def random_depth_first(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """Return random depth-first orders, int64 [count, n]: the next node is a random one that became ready last.
-
-    Args:
-      problem: the ordering problem.
-      count: the number of orders.
-      seed: the seed of the random numbers.
-    """
-    rng, steps = np.random.default_rng(seed), itertools.count()
-    since = np.full((count, problem.n), -1.0)  # step at which each node became ready, plus a random fraction of a step
-
-    def choose(ready: np.ndarray) -> np.ndarray:
-        new = ready & (since < 0)
-        since[new] = next(steps) + rng.random(int(new.sum()))
-        return np.where(ready, since, -1.0).argmax(axis=1)
-
-    return _decode(problem, count, choose)
-
-
-def _decode(problem: Problem, count: int, choose) -> np.ndarray:
+def decode(problem: Problem, count: int, choose) -> np.ndarray:
     """Return the orders, int64 [count, n], that a function chooses node by node.
 
     Args:

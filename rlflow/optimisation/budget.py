@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import ArgumentError
 from typing import NamedTuple
 
 from rlflow.common.system import ALARM, alarm
@@ -81,7 +82,7 @@ def stoppable(seconds: float | None = None) -> Iterator[None]:
     try:
         with alarm(seconds):
             yield
-    except SystemError as error:  # C code may turn an exception that is raised while it runs into this error
+    except (SystemError, ArgumentError) as error:  # C code turns an exception that is raised while it runs into these
         if not raised:
             raise
         raise raised[0] from error

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rlflow.common.options import option
 from rlflow.optimisation.candidates import Candidate
 
-FASTER, EQUAL = "faster", "equal"  # the values of the option eval.accept
+FASTER, EQUAL, DEQUANTISED = ACCEPTED = "faster", "equal", "dequantised"  # the values of the option eval.accept
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ class EvalOptions:
     sessions: int = option(6, "number of pairs of ONNX Runtime sessions in a measurement")
     accept: str = option(
         FASTER,
-        "which result is delivered: faster (measured faster, or no slower with less memory or a smaller file) or equal "
-        "(also without a measured difference in speed); a result that is measured slower is never delivered",
-        choices=(FASTER, EQUAL),
+        "which result is delivered: faster (measured faster, or no slower with less memory or a smaller file), equal "
+        "(also without a measured difference in speed) or dequantised (as `faster`, with a quantised model in float32, "
+        "without the rounding of activations); a result that is measured slower is never delivered",
+        choices=ACCEPTED,
     )
     seeds: tuple[int, ...] = option(
         (0, 1, 2), "seeds of the inputs on which outputs are compared", at_least=0, distinct=True
@@ -79,7 +80,7 @@ def choose(
       candidates: the candidates that were checked, after any repair.
       result: candidate name → the entries `equal`, `left_out`, `measured` and `file_bytes` of
         `rlflow.optimisation.delivery.deliver`.
-      accept: the value of the option `eval.accept`, FASTER or EQUAL.
+      accept: the value of the option `eval.accept`, one of ACCEPTED.
       target: the name of the machine whose timings the estimates use, if it is another machine; for the reason.
 
     Returns:

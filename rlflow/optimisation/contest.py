@@ -227,7 +227,7 @@ def compete(
     if len(contenders) < 2 or time.monotonic() >= end:
         return Contest([contender.candidate for contender in contenders], {}, [], [])
     inputs = list(feeds.at(sizes, seed).values())
-    competing = list(contenders)[: affordable_contenders(source, inputs, threads, end)] if len(contenders) > 1 else []
+    competing = list(contenders)[: affordable_contenders(source, inputs, threads, end)]
     order, ratios = list(range(len(competing))), [[] for _ in competing]
     if len(competing) > 1:
         try:

@@ -22,6 +22,7 @@ from rlflow.graph.typical import inputs_at
 from rlflow.optimisation.ablation import ESTIMATE_SECONDS, measure_shares, shares
 from rlflow.optimisation.candidates import Candidate, improvement
 from rlflow.optimisation.choice import FAULT_REPORT, EvalOptions, choose
+from rlflow.optimisation.quantised import is_dequantisable, offer
 from rlflow.optimisation.receipt import make_receipt, versions
 from rlflow.optimisation.repair import LeftOut, repaired, write_fault_report
 from rlflow.optimisation.validate import Comparison, Findings
@@ -88,7 +89,11 @@ def deliver(
       `actions`: name → the (xfer_id, location) pairs of the candidate.
       `delivered`: the name of the delivered candidate, or "original".
       `reason`: the reason for this choice, as text.
-      `widened`: True if the candidates compute in float32 between the inputs and outputs of a half-precision model.
+      `widened`: True if the candidates compute in float32 between the inputs and outputs of a half-precision model, or
+        without the rounding of a quantised model.
+      `quantised`: True if the original is a quantised model that can be dequantised.
+      `dequantised`: the result of `rlflow.optimisation.quantised.offer` for a quantised model that stays quantised;
+        None for other models.
       `target`: the name of another machine if its timings are used (then nothing is measured), or None.
       `shares`: the gain of each group of rewrites in the delivered file (see `rlflow.optimisation.ablation.shares`).
       `optimised`: the path of the delivered file; the path of the original if the original is delivered.
@@ -124,12 +129,21 @@ def deliver(
         result[one.name]["path_ms"] = list(_runtimes_along(task, one, grace))
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
-        "widened": task.widened is not None,
+        "widened": task.widened is not None, "quantised": is_dequantisable(source),
+        "dequantised": _offered(task, source, options, shapes),
         "target": target and target.machine, "shares": groups,
         "optimised": str(path), "measured_one_thread": one_thread,
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
     }  # fmt: skip
+
+
+def _offered(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -> dict | None:
+    wanted = task.widened is None and not options.exact and options.measure_seconds > 0
+    if not wanted or options.feeds is None or not is_dequantisable(source):
+        return None
+    inputs = list(options.feeds.at(sizes_to_measure(task, shapes), options.seed).values())
+    return offer(source, inputs, options.threads)
 
 
 def _check_all(
@@ -156,7 +170,7 @@ def _check_all(
             else:
                 if comparison is None:
                     _say_time_of_check(task)
-                    comparison = _comparison(source, options, shapes)
+                    comparison = _comparison(task, source, options, shapes)
                 candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes, end)
             checked[candidate.name] = candidate
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
@@ -231,11 +245,12 @@ def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) 
     return next((other.name for other in earlier if other.state.graph.hash == graph_hash), None)
 
 
-def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
+def _comparison(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
     tolerance = 0.0 if options.exact else options.tolerance
     return Comparison(
-        source, options.seeds, tolerance, shapes, options.threads, not options.exact, options.fix, options.feeds
-    )
+        source, options.seeds, tolerance, shapes, options.threads, not options.exact, options.fix, options.feeds,
+        task.widened is not None and is_dequantisable(source),
+    )  # fmt: skip
 
 
 def _check(

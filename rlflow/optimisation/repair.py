@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlflow.common.files import write_text
-from rlflow.common.messages import escaped
+from rlflow.common.messages import escaped, markdown_table
 from rlflow.env.state import RewriteState, Task
 from rlflow.optimisation.ablation import Chain, Rewrites
 from rlflow.optimisation.validate.findings import Findings
@@ -187,40 +187,25 @@ def write_fault_report(
         rewrite at fault are skipped.
       rules: the rule set; the report shows the texts of the rules of these rewrites.
     """
-    lines = [f"# Rewrites after which {model} was not equal", ""]
-    lines += [
+    sections = [
+        f"# Rewrites after which {model} was not equal",
         "They were left out. ONNX Runtime is at fault (`onnxruntime`) if outputs differ only with its own "
         "optimisations; otherwise the rule is.",
-        "",
     ]
+    names = set()
     for name, result in candidates.items():
         blamed = [each for each in result["left_out"] if each["blame"] != "needed"]
         if blamed:
-            lines += [
-                f"## Found by {name}",
-                "",
-                "| step | rule | location | at fault | error after it |",
-                "| ---: | --- | ---: | --- | --- |",
-            ]
-            lines += [
-                f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} "
-                f"| {escaped(each['message'])} |"
+            rows = [
+                (str(each["step"]), f"`{each['rule']}`", str(each["location"]), each["blame"], escaped(each["message"]))
                 for each in blamed
             ]
-            lines += [
-                "",
-                f"{len(result['left_out']) - len(blamed)} other rewrites needed these, or were not tried.",
-                "",
-            ]
-    names = {each["rule"] for result in candidates.values() for each in result["left_out"] if each["blame"] != "needed"}
-    lines += ["## The rules", ""]
-    for rule in rules:
-        if rule.name in names:
-            lines += ["```", rule.text, "```", ""]
-    lines += [
-        "## Conditions",
-        "",
-        f"- machine: {machine}",
-        *(f"- {package} {version}" for package, version in versions.items()),
-    ]
-    write_text(path, "\n".join(lines) + "\n")
+            head = ("step", "rule", "location", "at fault", "error after it")
+            others = len(result["left_out"]) - len(blamed)
+            sections += [f"## Found by {name}", markdown_table(head, rows, numbers=(0, 2))]
+            sections.append(f"{others} other rewrites needed these, or were not tried.")
+            names.update(each["rule"] for each in blamed)
+    texts = [f"```\n{rule.text}\n```" for rule in rules if rule.name in names]
+    conditions = [f"- machine: {machine}", *(f"- {package} {version}" for package, version in versions.items())]
+    sections += ["## The rules", *texts, "## Conditions", "\n".join(conditions)]
+    write_text(path, "\n\n".join(sections) + "\n")

@@ -229,6 +229,9 @@ class Case:
             return self.indices(name, ranks, op, before[0])
         if kind == "flags" and not draws.reads_values(self.rule, name):
             kind = None
+        if kind == "count":
+            count = self.world.symbol(name, 1)
+            return Tensor((), lambda i: count, INT64, (count,))
         if kind is not None:
             return listed(self.world, self.list_of(name, kind, op, before))
         if (op.op in draws.SAME_RANK and slot in (1, 3)) or (op.op == "Concat" and before):

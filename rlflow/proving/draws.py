@@ -43,7 +43,8 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
         "ArgMax", "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze",
         "Flatten", "Gather", "BiasGelu", "FastGelu",
     )},
-    ("Resize", 0): SOME, ("Resize", 1): (1,),
+    ("Resize", 0): SOME, ("Resize", 1): (1,), ("DFT", 0): SOME[1:], ("ScatterElements", 0): SOME,
+    ("STFT", 0): (2, 3), ("STFT", 2): (1,),
     ("Unsqueeze", 0): ANY[:-1], ("Clip", 1): (0,), ("Clip", 2): (0,), ("Pad", 2): (0, 1), ("BiasGelu", 1): (1,),
     ("FastGelu", 1): (1,),
     ("Gather", 1): (0, 1, 2), ("SpaceToDepth", 0): (4,), ("DepthToSpace", 0): (4,),
@@ -58,7 +59,7 @@ LISTS: dict[tuple[str, int], str] = {
     ("Reshape", 1): "shape", ("Expand", 1): "sizes", ("Tile", 1): "repeats", ("Split", 1): "parts",
     ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
     ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps",
-    ("Gather", 1): "indices", ("Where", 0): "flags",
+    ("Gather", 1): "indices", ("Where", 0): "flags", ("STFT", 1): "count", ("STFT", 3): "count",
     **{(op, 1): "axes" for op in REDUCTIONS},
 }  # fmt: skip
 # The values of a list of kind "flags": one to three numbers 0 or 1.
@@ -116,6 +117,10 @@ REST: dict[str, dict[str, tuple]] = {
     "LeakyRelu": {"alpha": ("real", 0.01)},
     "Elu": {"alpha": ("real", 1.0)},
     "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
+    "ScatterElements": {"axis": ("axis", 0), "reduction": ("pick", (b"none", b"add"))},
+    "ScatterND": {"reduction": ("pick", (b"none", b"add"))},
+    "DFT": {"axis": ("axis", 1), "inverse": ("pick", (0, 1)), "onesided": ("pick", (0, 1))},
+    "STFT": {"onesided": ("pick", (1, 0))},
     "Shape": {"start": ("pick", (0, 1, -1)), "end": ("pick", (None, 1, -1))},
     "Resize": {
         "mode": ("pick", (b"nearest", b"linear")),
@@ -289,6 +294,9 @@ def coverage(rule: Rule) -> str:
         "FusedConv": "activations without parameters",
         "FusedGemm": "activations without parameters",
         "Einsum": f"operands and results of at most {MAX_LABELS} labels, and usual ones of four",
+        "ScatterElements": "sums along the first axis",
+        "DFT": "real numbers along the axis before the last",
+        "STFT": "real numbers with a window",
         "Attention": "no mask",
         "MultiHeadAttention": "no mask and no bias",
     }

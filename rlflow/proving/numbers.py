@@ -52,7 +52,10 @@ ALWAYS = {
     f"cast to {TensorProto.DataType.Value(name)}": _cast_to(TensorProto.DataType.Value(name)) for name in CASTS
 }
 # Functions that `Numbers.apply` computes only in floats, by name.
-REAL = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "erf": math.erf, "sin": math.sin, "power": math.pow}
+REAL = {
+    "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "erf": math.erf, "sin": math.sin, "power": math.pow,
+    "is row": lambda index, row, rows: float(index in (row, row - rows)),  # an index may count from the end
+}  # fmt: skip
 
 
 class Invalid(Exception):

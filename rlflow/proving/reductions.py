@@ -163,6 +163,82 @@ def arg_max(m, a, x):
     return Tensor(shape, at, TensorProto.INT64)
 
 
+def scatter_elements(m, a, x, indices, updates):
+    """Define ScatterElements that adds updates along axis 0: row `indices[e, …]` of the result gets `updates[e, …]`."""
+    m.require(a("reduction", b"none") == b"add" and axis_of(m, a("axis", 0), x.rank) == 0)
+    m.require(indices.rank == x.rank and updates.rank == x.rank)
+    for size, other in zip(indices.shape, updates.shape, strict=True):
+        m.require(size == other)
+    for size, other in zip(indices.shape[1:], x.shape[1:], strict=True):
+        m.require(size == other)
+    return _rows_added(m, x, updates, lambda e, rest: indices.at((e, *rest)))
+
+
+def scatter_nd(m, a, x, indices, updates):
+    """Define ScatterND that adds whole rows: row `indices[e, 0]` of the result gets the row `updates[e]`."""
+    m.require(a("reduction", b"none") == b"add" and indices.rank == 2 and updates.rank == x.rank)
+    m.require(indices.shape[1] == 1)
+    for size, other in zip(updates.shape, (indices.shape[0], *x.shape[1:]), strict=True):
+        m.require(size == other)
+    return _rows_added(m, x, updates, lambda e, rest: indices.at((e, 0)))
+
+
+def _rows_added(m, x, updates, row: Callable):
+    """Return x with updates added; `row(e, rest)` is the index of the row of x to which update (e, *rest) is added."""
+    def at(i):
+        def term(k):
+            chosen = m.apply("is row", row(k[0], i[1:]), m.number(i[0]), m.number(x.shape[0]))
+            return chosen * updates.at((k[0], *i[1:]))
+
+        return x.at(i) + m.total(updates.shape[:1], term)
+
+    return Tensor(x.shape, at, x.dtype)
+
+
+def dft(m, a, x, length=None):
+    """Define DFT of real numbers (…, size, 1) along the axis before the last.
+
+    The Fourier matrix is unknown: its elements depend only on the position, the bin, the size and the part, real or
+    imaginary. A proof for every matrix holds for the true one.
+    """
+    m.require(length is None and x.rank > 1 and not a("inverse", 0))
+    m.require(axis_of(m, a("axis", 1), x.rank) == x.rank - 2)
+    m.require(x.shape[-1] == 1)
+    size = x.shape[-2]
+
+    def at(i):
+        return m.total((size,), lambda k: x.at((*i[:-2], k[0], 0)) * _wave(m, k[0], i[-2], size, i[-1]))
+
+    return Tensor((*x.shape[:-2], _bins(a, size), 2), at, x.dtype)
+
+
+def stft(m, a, x, step, window, length):
+    """Define STFT of real signals (batch, samples) or (batch, samples, 1): the DFT of windowed frames."""
+    m.require(x.rank == 2 or x.rank == 3)
+    m.require(x.rank == 2 or x.shape[2] == 1)
+    (step,), (size,) = step.content, length.content
+    m.require(window.rank == 1 and window.shape[0] == size)
+    m.require(step >= 1)
+    m.require(x.shape[1] >= size)
+    last = (0,) * (x.rank - 2)
+
+    def at(i):
+        batch, frame, k, part = i
+        sample = lambda j: x.at((batch, frame * step + j, *last)) * window.at((j,))  # noqa: E731
+        return m.total((size,), lambda j: sample(j[0]) * _wave(m, j[0], k, size, part))
+
+    return Tensor((x.shape[0], (x.shape[1] - size) // step + 1, _bins(a, size, 1), 2), at, x.dtype)
+
+
+def _bins(a, size, default: int = 0):
+    """Return the number of bins of a DFT; the attribute `onesided` leaves out the bins that mirror others."""
+    return size // 2 + 1 if a("onesided", default) else size
+
+
+def _wave(m, position, k, size, part):
+    return m.element("wave", (position, k, size, part))
+
+
 def global_pool(how: Callable) -> Callable:
     """Make a global pool, which reduces all axes after batch and channels to size 1 with `how(m, sizes, body)`."""
     def apply(m, a, x):

@@ -262,6 +262,7 @@ def multi_head_attention(m, a, q, k, v):
         m.require(one == other)
     m.require(k.shape[1] == v.shape[1])
     heads = a("num_heads")
+    m.require(heads is not None)
     for t in (q, v):
         m.require(t.shape[2] == (t.shape[2] // heads) * heads)
     apart = lambda t: permuted(m, renamed(m, t, (*t.shape[:2], heads, t.shape[2] // heads)), 0, 2, 1, 3)  # noqa: E731
@@ -417,6 +418,10 @@ STANDARD: dict[str, Callable] = {
     "ReduceMax": reductions.reduced(reductions.greatest),
     "ReduceMin": reductions.reduced(reductions.least),
     "ArgMax": reductions.arg_max,
+    "DFT": reductions.dft,
+    "ScatterElements": reductions.scatter_elements,
+    "ScatterND": reductions.scatter_nd,
+    "STFT": reductions.stft,
     "GlobalAveragePool": reductions.global_pool(reductions.mean),
     "GlobalMaxPool": reductions.global_pool(reductions.greatest),
     "Softmax": reductions.softmax,

@@ -1,4 +1,4 @@
-"""Pages about one or several finished runs, as Markdown and HTML, with tables and charts.
+"""Pages about one or several finished runs, as HTML, with tables and charts.
 
 A page groups rewrites into regions. A step needs the earlier steps that made a node which the step matches or removes,
 and the step after which its match first appeared. Steps that need one another form a region. Each removed or added node

@@ -1,4 +1,4 @@
-"""Draw all charts with matplotlib: as PNG files beside a Markdown page, and as SVG inside an HTML page.
+"""Draw all charts with matplotlib: as PNG files, and as SVG inside an HTML page.
 
 An SVG chart refers to the colours of the page by CSS variables, so it follows the light and the dark mode. Its labels
 stay text and are not converted to outlines. Its elements are rebuilt by `markup.tag`, which escapes the names from
@@ -191,6 +191,13 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
 # -- files and pages ---------------------------------------------------------------------------------
 
 
+def rendered(figure, **options) -> bytes:
+    """Return the content of the image file that `figure.savefig(file, **options)` writes."""
+    image = io.BytesIO()
+    figure.savefig(image, **options)
+    return image.getvalue()
+
+
 @styled()
 def save(figure, path: Path) -> Path:
     """Write a figure as PNG and return the path.
@@ -199,9 +206,7 @@ def save(figure, path: Path) -> Path:
       figure: a matplotlib figure.
       path: the file to write.
     """
-    image = io.BytesIO()
-    figure.savefig(image, dpi=120, format="png", metadata={"Software": None})
-    write_bytes(path, image.getvalue())
+    write_bytes(path, rendered(figure, dpi=120, format="png", metadata={"Software": None}))
     return path
 
 
@@ -216,10 +221,8 @@ def svg(figure, name: str, about: str) -> Safe:
     """
     import matplotlib
 
-    text = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):  # makes ids reproducible and unique to this chart
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    root = ElementTree.fromstring(text.getvalue())
+        root = ElementTree.fromstring(rendered(figure, format="svg", transparent=True, metadata={"Date": None}))
     width = round(MAGNIFIED * float(root.get("viewBox").split()[2]))
     drawn = [_element(child) for child in root]
     return tag("svg", drawn, viewBox=root.get("viewBox"), width=width, role="img", aria_label=about)

@@ -17,17 +17,21 @@ from rlflow.optimisation.choice import losses
 from rlflow.optimisation.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
 from rlflow.reports.changes import Change, change, first_drawing, operators_text, pictures
-from rlflow.reports.markdown import (
+from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
+from rlflow.reports.regions import RuleGain, Step, by_rule, opened_gains, trace
+from rlflow.reports.sentences import (
     EXPERIMENTS_HEAD,
+    RETURNS_PICTURE,
     SAME,
     at_sizes_text,
-    compared_returns,
     contest_table,
+    dequantised_text,
     experiment_rows,
     left_out_text,
     one_thread_text,
     path_figure,
     ratio_text,
+    returns_figure,
     rule_figure,
     session_code,
     session_text,
@@ -35,8 +39,6 @@ from rlflow.reports.markdown import (
     verdict_text,
     widened_text,
 )
-from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
-from rlflow.reports.regions import RuleGain, Step, by_rule, opened_gains, trace
 from rlflow.zoo import ZOO
 
 FIRST_RULES = 5  # maximum number of rules that the first screen lists
@@ -100,9 +102,10 @@ def _one_thread_note(outcome: dict) -> Safe | None:
 
 
 def _precision_note(outcome: dict) -> Safe | None:
-    """Return a sentence about a half-precision model that computes in float32, or None for other models."""
-    text = widened_text(outcome)
-    return text and tag("p", f"The file {text}.", class_="faint")
+    """Return a sentence about a model of low precision that computes in float32, or would be faster so, or None."""
+    text, offered = widened_text(outcome), dequantised_text(outcome)
+    said = f"The file {text}." if text else offered and f"{offered[0].upper()}{offered[1:]}"
+    return said and tag("p", said, class_="faint")
 
 
 def _session(outcome: dict) -> Safe | None:
@@ -175,11 +178,13 @@ NOTE = (
 def write_html(folder: Path, results: dict, task: Task) -> Path:
     """Write report.html into the folder and return its path. The file needs no other file, no network and no script.
 
+    The chart of dreamt and real returns is also written alone, as RETURNS_PICTURE, if controllers were trained.
+
     Args:
-      folder: the folder for the file.
-      results: the results that `rlflow.reports.markdown.write_report` takes, and four more entries: `curves` (name of a
-        training → title → list of (step, value)), and `shapes`, `fix` and `threads` for the commands at the end of the
-        page. The entry `eval` must hold `actions`: candidate → (xfer_id, location) pairs.
+      folder: the folder for the files.
+      results: a dict of `stages` (name of a stage before eval → its results), `eval` (the result of
+        `rlflow.optimisation.delivery.deliver`), `model`, `seed`, `machine`, `versions`, `curves` (name of a training →
+        title → list of (step, value)), and `shapes`, `fix` and `threads` for the commands at the end of the page.
       task: the task in which these actions are replayed.
     """
     outcome, model = results["eval"], Path(results["model"]).name
@@ -201,6 +206,8 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
         _section("Equality", _equality(outcome)), _section("Conditions", _conditions(results)),
         _section("What to do next", _next_commands(results)),
     ]  # fmt: skip
+    if outcome["experiments"]:
+        charts.save(returns_figure(outcome), folder / RETURNS_PICTURE)
     path = folder / "report.html"
     write_text(path, page(f"RLFlow: {model}", *sections))
     return path
@@ -354,7 +361,7 @@ def _training(curves: dict, outcome: dict) -> Safe | None:
     experiments = table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4, 5, 6)) if trained else None
     if trained:
         about = "return of one episode: dreamt, real, and of the controls"
-        picture = charts.svg(charts.bars(compared_returns(outcome), "return of one episode"), "returns", about)
+        picture = charts.svg(returns_figure(outcome), "returns", about)
         drawn.insert(0, tag("figure", tag("h3", "Dreamt and real returns"), picture))
     content = [tag("div", drawn, class_="charts") if drawn else None, experiments]
     return _section("Training: dream and reality", *content) if drawn or trained else None

@@ -1,8 +1,8 @@
 """Compare finished runs: means with 95 % confidence intervals over the runs of one model and controller.
 
 `read_runs` reads the run folders. It refuses runs of one model with different options of environment or cost or
-different shapes, since their estimates are not comparable. `write_comparison` writes report.md with plots, report.html,
-and tables as CSV and JSON. Estimated and measured gains are never mixed.
+different shapes, since their estimates are not comparable. `write_comparison` writes report.html,
+its plots as PNG, and tables as CSV and JSON. Estimated and measured gains are never mixed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +14,12 @@ from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json, write_text
-from rlflow.common.messages import escaped
 from rlflow.costs.measured import STUDENT
 from rlflow.optimisation.candidates import measurement_seconds
 from rlflow.reports import charts
 from rlflow.reports.html import learning_curves
-from rlflow.reports.markdown import as_csv, markdown_table
 from rlflow.reports.markup import page, short, table, tag
+from rlflow.reports.sentences import as_csv
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
 NONE = "none"  # name of the controller for a run without a controller
@@ -193,8 +192,8 @@ def rule_counts(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
 
 
 NOTE = (
-    "Means over runs, with 95 % intervals (Student's t) where there are several. *Estimated* is a sum of "
-    "single-operator costs, *measured* the "
+    "Means over runs, with 95 % intervals (Student's t) where there are several. Estimated is a sum of "
+    "single-operator costs, measured the "
     "end-to-end latency in ONNX Runtime; the two are never mixed. Both are improvements over the original, in percent."
 )
 RULES = (
@@ -211,7 +210,7 @@ HEAD = (
 
 
 def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
-    """Write report.md, report.html, the charts, and the tables as CSV and JSON.
+    """Write report.html, the charts, and the tables as CSV and JSON.
 
     Args:
       folder: the folder for the files.
@@ -233,7 +232,6 @@ def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
     figures = figures_of(result, counts, curves_of(runs))
     for name, (_, figure) in figures.items():
         charts.save(figure, folder / f"{name}.png")
-    write_text(folder / "report.md", _markdown(result, figures))
     write_text(folder / "report.html", _html(result, figures))
     return result
 
@@ -308,7 +306,7 @@ def time_cells(entry: Mapping) -> list[str]:
     return [short(entry["model"]), entry["controller"], entry["stage"], str(entry["n"]), interval_text(entry, 1)]
 
 
-# -- figures, Markdown and HTML --------------------------------------------------------------------
+# -- figures and HTML --------------------------------------------------------------------
 
 
 def figures_of(result: Mapping, counts: Mapping, curves: Mapping) -> dict:
@@ -337,22 +335,6 @@ def _gains(entries: Sequence[Mapping]):
     return charts.intervals(rows, [f"{plane} improvement (%)" for plane in planes])
 
 
-def _markdown(result: Mapping, figures: Mapping) -> str:
-    pictures = {name: f"![{name}]({name}.png)" for name in figures}
-    curves = [f"{escaped(figures[name][0])}\n\n{pictures[name]}" for name in figures if name.startswith("curve")]
-    sections = [
-        "# Runs compared", NOTE, "## Improvement", _rows(HEAD, map(cells, result["summary"])), pictures["gains"],
-        "## Rules applied", RULES, pictures.get("rules", "None."),
-        "## Time", _rows(TIME_HEAD, map(time_cells, result["times"])),
-        *(["## Training", *curves] if curves else []),
-    ]  # fmt: skip
-    return "\n\n".join(sections) + "\n"
-
-
-def _rows(head: Sequence[str], rows) -> str:
-    return markdown_table(head, [map(escaped, row) for row in rows])
-
-
 def _html(result: Mapping, figures: Mapping) -> str:
     drawn = {name: charts.svg(figure, name, title) for name, (title, figure) in figures.items()}
     curves = [tag("figure", tag("h3", figures[name][0]), drawn[name]) for name in figures if name.startswith("curve")]
@@ -365,4 +347,4 @@ def _html(result: Mapping, figures: Mapping) -> str:
     ]  # fmt: skip
     body = [tag("section", tag("h2", title), content) for title, content in sections]
     heading = tag("p", "Runs compared", class_="answer")
-    return page("RLFlow: runs compared", heading, tag("p", NOTE.replace("*", "")), body)
+    return page("RLFlow: runs compared", heading, tag("p", NOTE), body)

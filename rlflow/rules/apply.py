@@ -11,13 +11,13 @@ Numbers keep their precision. ONNX stores float attributes in float32, so a rewr
 float64 attribute that float32 cannot hold exactly, or a constant that its data type would turn into 0 or infinity.
 
 The shape operand of a new operator must be constant. Sizes that are symbols are expressed by the 0 and -1 of Reshape or
-the 1 of Expand, where these give the same sizes (`without_symbols`). Otherwise the rewrite is refused.
+the 1 of Expand, where these give the same sizes, or new operators compute them if the rule says so (size_operands.py).
+Otherwise the rewrite is refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.contents import CONTENT_LIMIT, content_array
-from rlflow.graph.dims import Dim, Undecided, least
+from rlflow.graph.dims import Dim, Undecided
 from rlflow.graph.ir import ABSENT, MAX_ORIGINS, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
@@ -37,54 +37,7 @@ from rlflow.rules.match import Match, attributes_of, scope_of
 from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
 from rlflow.rules.rule import Rule
 from rlflow.rules.segments import Segment, facts
-
-
-def without_symbols(op: str | None, shape: tuple | None, sizes: tuple) -> tuple[int, ...]:
-    """Return integers that, as the shape operand of Reshape or Expand, give an output with symbolic sizes.
-
-    Args:
-      op: the operator that reads the operand; only for Reshape and Expand such integers can exist.
-      shape: the shape of the operator's data input; None if unknown.
-      sizes: the wanted sizes of the output, some of them symbolic.
-
-    Raises:
-      Undecided: if no such integers are found.
-    """
-    if op == "Reshape" and shape is not None:
-        return _reshape_operand(shape, sizes)
-    if op == "Expand" and shape is not None:
-        return _expand_operand(shape, sizes)
-    raise _undecided_sizes(sizes)
-
-
-def _reshape_operand(shape: tuple, sizes: tuple) -> tuple[int, ...]:
-    result = [
-        0 if type(size) is Dim and axis < len(shape) and shape[axis] is size else size
-        for axis, size in enumerate(sizes)
-    ]
-    left = [axis for axis, size in enumerate(result) if type(size) is Dim]
-    if left:
-        rest = prod(size if size != 0 else shape[axis] for axis, size in enumerate(result) if axis != left[0])
-        if len(left) > 1 or -1 in result or least(rest) < 1:
-            raise _undecided_sizes(tuple(result[axis] for axis in left))
-        result[left[0]] = -1
-    return tuple(result)
-
-
-def _expand_operand(shape: tuple, sizes: tuple) -> tuple[int, ...]:
-    result = list(sizes)
-    for axis in range(-1, -min(len(shape), len(sizes)) - 1, -1):
-        if result[axis] is shape[axis]:
-            result[axis] = 1
-    if any(type(size) is Dim for size in result):
-        raise _undecided_sizes(tuple(size for size in result if type(size) is Dim))
-    return tuple(result)
-
-
-def _undecided_sizes(sizes: tuple) -> Undecided:
-    names = ", ".join(dict.fromkeys(str(size) for size in sizes if type(size) is Dim))
-    return Undecided(f"{names} would have to be known")
-
+from rlflow.rules.size_operands import computed_sizes, without_symbols
 
 MAX_PLANS = 20_000  # plans in the cache; a plan takes a few kB
 
@@ -461,8 +414,14 @@ class _Planner:
                 return self.numbers[name]
             case Output(made_by, slot):
                 return self.node(made_by).outputs[slot]
-            case Literal(compute=compute):
-                return self.literal(compute(self.scope), op, left)
+            case Literal(compute=compute, computed=computed):
+                value = compute(self.scope)
+                try:
+                    return self.literal(value, op, left)
+                except Undecided:
+                    if not computed:
+                        raise
+                    return self.tensor(computed_sizes(value, self.operand_shapes(), op.op))
             case Absent():
                 return ABSENT
         raise TypeError(pattern)
@@ -499,6 +458,14 @@ class _Planner:
         self.types[tensor] = self.constants[tensor].type
         return tensor
 
+    def operand_shapes(self) -> dict[str, tuple]:
+        """Return name → shape for each variable of the left side that stands for one tensor of known shape."""
+        kinds = {name: self.type(self.numbers[name]) for name in self.rule.tensor_names if self.is_single(name)}
+        return {name: kind.shape for name, kind in kinds.items() if kind is not None and kind.shape is not None}
+
+    def is_single(self, name: str) -> bool:
+        return not isinstance(self.bindings[name], Segment) and self.bindings[name] != ABSENT
+
     def node(self, op: Op) -> Node:
         if op.key not in self.built:
             self.built[op.key] = self.make_node(op)
@@ -519,7 +486,7 @@ class _Planner:
         if not takes(op.op, op.domain, self.graph.opset(op.domain), len(inputs)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
         attributes = self.attributes(op, inputs)
-        n_outputs = self.rule.n_outputs[op.key]
+        n_outputs = self.rule.n_outputs.get(op.key, 1)  # a computed size has one output
         kinds = self.infer(op, attributes, inputs, n_outputs)
         if self.keeps_margins(op):
             kinds = (self.type_of_whole(attributes, kinds[0]),)

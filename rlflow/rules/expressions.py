@@ -267,7 +267,8 @@ def array(numbers: tuple, like: Tensor) -> np.ndarray:
 def worthwhile(condition: bool) -> bool:
     """Return the condition, which keeps a rule out of places where the rule is true but cannot make a model faster.
 
-    A proof does not assume the condition, so the proof covers these places, too.
+    A proof does not assume the condition, so the proof covers these places, too. A condition that the values of symbols
+    decide counts as True (`compile_expression`), since the timings at the typical sizes decide there.
     """
     return condition
 
@@ -419,6 +420,8 @@ def compile_expression(node: ast.expr, where: str) -> Expression:
             return lambda scope: b(scope) if a(scope) else c(scope)
         case ast.GeneratorExp(elt=elt, generators=[generator]) | ast.ListComp(elt=elt, generators=[generator]):
             return _comprehension(elt, generator, where)
+        case ast.Call(func=ast.Name(id="worthwhile"), args=[condition], keywords=[]):
+            return _true_if_undecided(build(condition))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if (
             name in FUNCTIONS and all(k.arg for k in keywords)
         ):
@@ -428,6 +431,18 @@ def compile_expression(node: ast.expr, where: str) -> Expression:
                 *(part(scope) for part in parts), **{name: part(scope) for name, part in named.items()}
             )
     raise RLFlowError(f"{where}: '{ast.unparse(node)}' is not part of the rule language")
+
+
+def _true_if_undecided(condition: Expression) -> Expression:
+    """Return an expression with the value of a condition, and with the value True if symbols decide the condition."""
+
+    def run(scope):
+        try:
+            return worthwhile(condition(scope))
+        except Undecided:
+            return True
+
+    return run
 
 
 def _comprehension(elt: ast.expr, generator: ast.comprehension, where: str) -> Expression:

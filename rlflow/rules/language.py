@@ -15,7 +15,8 @@ must equal a literal. `*xs` takes any number of inputs; `**a` takes all attribut
 optional input that is left out. Several lines with `y1 = …` match several outputs at once; a name that is used again on
 its own side is an inner tensor.
 
-Right side: arguments that are not operators (`[-1, 1]`, `full(…)`) are literals.
+Right side: arguments that are not operators (`[-1, 1]`, `full(…)`) are literals. `computed(h, w)` is the list `[h, w]`
+that new operators compute if a size is a symbol (size_operands.py); in the rule's text it reads `[h, w]`.
 
 `<=>` defines a second rule, `<name>-inverse`. `forward` or `backward` before `let` or `if` restricts the clause to one
 direction. `for Op in Relu, Tanh` defines one rule per operator: `Op` is replaced in the equation and in the rule's
@@ -117,7 +118,9 @@ class Side:
         return self.literal(node)
 
     def literal(self, node: ast.expr) -> Literal:
-        return Literal(compile_expression(node, self.where), ast.unparse(node))
+        computed = is_computed(node)
+        node = ast.List(node.args, ast.Load()) if computed else node
+        return Literal(compile_expression(node, self.where), ast.unparse(node), computed)
 
     def operator(self, node: ast.expr) -> Op:
         if not is_operator(node):
@@ -346,11 +349,33 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
         tuple(Condition(compile_expression(tree, where), reason) for tree, reason in conditions),
         relies_on_shapes, any("unshared" in _called(tree) for tree in trees), tuple(sorted(contents)),
         _is_symmetric(source, target, trees),
-        print_rule(name, source, target, clauses),
+        print_rule(name, source, target, [_with_lists(clause) for clause in clauses]),
     )  # fmt: skip
     _check_names(rule, constants, {n for n, _ in lets})
     _check_expressions(rule, lets, [tree for tree, _ in conditions])
     return rule
+
+
+def is_computed(node: ast.AST) -> bool:
+    """Return True for `computed(…)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "computed"
+
+
+class _Lists(ast.NodeTransformer):
+    """A transformer of syntax trees that replaces `computed(…)` by the list of its arguments."""
+
+    def visit_Call(self, node: ast.Call):
+        self.generic_visit(node)
+        return ast.List(node.args, ast.Load()) if is_computed(node) else node
+
+
+def _with_lists(clause: str) -> str:
+    """Return a clause for a rule's canonical text, in which `computed(h, w)` reads `[h, w]`."""
+    keyword, _, body = clause.partition(" ")
+    if keyword != "let" or "computed(" not in body:
+        return clause
+    name, _, expression = body.partition("=")
+    return f"let {name.strip()} = {ast.unparse(_Lists().visit(ast.parse(expression.strip(), mode='eval')))}"
 
 
 def _condition_text(body: str) -> str:

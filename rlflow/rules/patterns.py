@@ -27,10 +27,13 @@ class Literal(NamedTuple):
     Attributes:
       compute: expression that gives a number, tuple or array.
       text: the expression as the rule file contains it.
+      computed: True for a list of sizes, written `computed(…)`, that new operators may compute (size_operands.py). This
+        is no part of the rule's canonical text, because a proof holds however a list is computed.
     """
 
     compute: Expression
     text: str
+    computed: bool = False
 
 
 class Bind(NamedTuple):

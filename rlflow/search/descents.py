@@ -2,9 +2,12 @@
 
 - `steepest_descent` applies the rewrite with the largest gain. It is the greedy control for all results.
 - `first_improvement` applies the first rewrite that gains, in the order of gains by the analytic cost. It suits costs
-  that must be timed, since finding the largest gain requires the timings of all matches. A gain that is smaller than
-  its uncertainty is taken only if no other is left: most such gains are noise, and each of them can close the way to a
-  large one. (A fused activation that "gained" 0.1 % kept a convolution from a form that takes a fifth less.)
+  that must be timed, since finding the largest gain requires the timings of all matches. A rewrite that leaves the cost
+  equal and lowers the analytic cost counts as a gain. ONNX Runtime does such work itself when it loads a model. For
+  example, it folds normalisations into convolutions, and other rules apply only to the folded convolutions. A gain that
+  is smaller than its uncertainty is taken only if no other is left: most such gains are noise, and each of them can
+  close the way to a large one. (A fused activation that "gained" 0.1 % kept a convolution from a form that takes a
+  fifth less.)
 - `grasp` (Feo and Resende 1995, doi 10.1007/BF01096763) draws whole descents at random under the analytic cost. If a
   descent ends cheaper than all descents before it, its rewrites are applied under the search's own cost. The first
   rewrite of a descent may gain nothing, because a steepest descent can lose possibilities. For example, it fuses a sum
@@ -16,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlflow.common.task import LocalState
+from rlflow.common.task import LocalState, Match
 from rlflow.costs import graph_spread
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env import BATCHED, SINGLE
@@ -78,8 +81,11 @@ def descent(position: Position) -> Position:
 def start_by_analytic_cost(search: Search) -> Position:
     """Return a position of the search's first graph whose objective is the analytic cost.
 
-    Rewrites from this position count towards the limits of the search, but the reached states do not become its result.
+    The objective of a task that is not about ONNX models needs no timings, so it stays as it is. Rewrites from this
+    position count towards the limits of the search, but the reached states do not become its result.
     """
+    if not isinstance(search.start, RewriteState | BatchedState):
+        return Position(WithoutResult(search, compound=False), search.start)
     task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
     return Position(WithoutResult(search, search.compound), start_of(task, BATCHED if search.compound else SINGLE))
 
@@ -87,7 +93,8 @@ def start_by_analytic_cost(search: Search) -> Position:
 def first_improvement(search: Search, max_steps: int) -> str:
     """Apply the first match that gains, in the order of decreasing gain by the analytic cost, until no match gains.
 
-    Every match is applied to a state of the search's own cost and to a state of the analytic cost. Rewrites of both
+    No step raises the cost, and a step that leaves the cost equal lowers the analytic cost, so no graph returns. Every
+    match is applied to a state of the search's own cost and to a state of the analytic cost. Rewrites of both
     states count as interactions.
 
     Args:
@@ -112,6 +119,9 @@ def first_improvement(search: Search, max_steps: int) -> str:
 def _first_step(position: Position, promise: Position) -> tuple[Position, Position] | None:
     """Apply the first match that gains under the search's own cost, and return the reached positions of both costs.
 
+    A match that leaves the cost equal and lowers the analytic cost counts as a gain. A gain within its uncertainty is
+    taken only if there is no other.
+
     Args:
       position: a position under the search's own cost.
       promise: the position of the same graph under the analytic cost; its gains determine the order of the matches.
@@ -122,18 +132,36 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
     unsure = None
     pairs = zip(position.matches, promise.matches, strict=True)  # Equal graphs have equal matches in equal order.
     for match, promised in sorted(pairs, key=lambda pair: -promise.gain(pair[1])):
-        if position.gain(match) > 0:  # A positive gain was computed for this graph: reused gains are not positive.
-            after = position.after(match)
-            if after.objective >= position.objective:
-                continue  # The choices of one move can hinder each other.
-            if _is_sure(position.state, after.state):
-                return after, promise.after(promised)
+        gain = position.gain(match)
+        if gain < 0 or (gain == 0 and (promise.gain(promised) <= 0 or _ends_path(position, match))):
+            continue
+        after = position.after(match)
+        if after.objective > position.objective:
+            continue  # The choices of one move can hinder each other.
+        if after.objective < position.objective and not _is_sure(position.state, after.state):
             unsure = unsure or (after, promised)
+            continue
+        then = promise.after(promised)
+        if after.objective < position.objective or then.objective < promise.objective:
+            return after, then
     return unsure and (unsure[0], promise.after(unsure[1]))
 
 
-def _is_sure(before: RewriteState | BatchedState, after: RewriteState | BatchedState) -> bool:
-    """Return True if the objective falls by more than the uncertainty of the timings that the last match changed."""
+def _ends_path(position: Position, match: Match) -> bool:
+    """Return True if a match adds an operator of ONNX Runtime's own domains, on which few rules apply."""
+    if not isinstance(position.state, RewriteState | BatchedState):
+        return False
+    rule = position.state.task.rules[match.xfer_id]
+    return any(op.domain for op in rule.target_ops)
+
+
+def _is_sure(before: LocalState, after: LocalState) -> bool:
+    """Return True if the objective falls by more than the uncertainty of the timings that the last match changed.
+
+    The objective of a task that is not about ONNX models is certain.
+    """
+    if not isinstance(after, RewriteState | BatchedState):
+        return True
     cost, changed = before.task.cost, after.graph_cost.recounted
     spread = graph_spread(cost, after.graph, changed) - graph_spread(cost, before.graph, changed)
     return before.objective - after.objective > spread.ps

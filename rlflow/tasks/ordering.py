@@ -13,28 +13,22 @@ sizes are multiples of 1 / UNIT.
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, floor, sqrt
-from pathlib import Path
-from typing import ClassVar, Self
 
 import numpy as np
 from gymnasium.spaces import MultiDiscrete
-from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.task import ONE_SHOT, EncodingSpec, Evaluation, GraphArrays
+from rlflow.common.task import EncodingSpec, Evaluation, GraphArrays
 from rlflow.graph.custom_ops import load as load_libraries
-from rlflow.graph.onnx_writer import save_model
 from rlflow.graph.typical import load_at
 from rlflow.memory.allocation import default_order, problem_of
 from rlflow.memory.order_search import lower_bound, lowered, probable
 from rlflow.memory.problem import Problem, Rows, by_priority, depth_first
-from rlflow.tasks.plain import PlainSpec
-from rlflow.zoo import ZOO, load
+from rlflow.tasks.plain import ModelSpec
 
 # The names in brackets are the symbols of the paper's appendix A.
 UNIT = 1000  # size of a problem that stands for a size of 1 in the paper
@@ -260,33 +254,14 @@ class OrderingTask:
 
 
 @dataclass(frozen=True)
-class OrderingSpec(PlainSpec):
+class OrderingSpec(ModelSpec):
     """The specification of an ordering problem; see `rlflow.common.task.TaskSpec`.
 
     Attributes:
       source: the path of an ONNX file, or of a file that contains "layered-N-SEED" (a layered graph of N nodes).
       max_steps: the option `env.max_steps`, which has no effect here.
-      shapes: (symbol or input, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
-      custom_ops: libraries of custom operators that the ONNX file uses.
+      shapes, custom_ops: see `ModelSpec`.
     """
-
-    shape: ClassVar[str] = ONE_SHOT
-
-    shapes: tuple = ()
-    custom_ops: tuple[str, ...] = ()
-
-    @classmethod
-    def fetch(cls, model: str, seed: int, folder: Path) -> Path:
-        if model not in ZOO:
-            return super().fetch(model, seed, folder)
-        save_model(load(model, seed), folder / "model.onnx")
-        return folder / "model.onnx"
-
-    @classmethod
-    def of(cls, config: Mapping, source: Path) -> Self:
-        shapes = OmegaConf.to_container(config.shapes)
-        sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
-        return cls(str(source), config.env.max_steps, tuple(sizes.items()), tuple(config.custom_ops))
 
     def make_task(self) -> OrderingTask:
         """Load the ordering problem of an ONNX file, or draw the layered graph that the text in the source file names.

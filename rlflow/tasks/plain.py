@@ -1,8 +1,9 @@
 """The common part of tasks whose problem is named by the option `model` and whose result is a list of decisions.
 
-`PlainSpec` implements most of the task contract. `deliver_steps` and `deliver_decisions` evaluate every candidate again
-in a newly loaded task, and write the receipt of the best one. The delivery of an ONNX model also handles files,
-equality and latency (`rlflow/optimisation/delivery.py`).
+`PlainSpec` implements most of the task contract, and `ModelSpec` more of it for a problem that is an ONNX model.
+`deliver_steps` and `deliver_decisions` evaluate every candidate again in a newly loaded task, and write the receipt of
+the best one. The delivery of an ONNX model also handles files, equality and latency
+(`rlflow/optimisation/delivery.py`).
 """
 
 import os
@@ -12,13 +13,16 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
+from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_json, write_text
 from rlflow.common.task import ONE_SHOT, Task, TaskSpec
 from rlflow.env.step import StepEnv
+from rlflow.graph.onnx_writer import save_model
 from rlflow.optimisation.candidates import Candidate, Decision, follow
 from rlflow.optimisation.receipt import versions
+from rlflow.zoo import ZOO, load
 
 RECEIPT_FORMAT = 1  # the format of the receipts of `deliver_steps` and `deliver_decisions`
 
@@ -182,3 +186,31 @@ class PlainSpec:
 
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
         return {"result": summary(task, results["eval"]), "folder": str(folder)}
+
+
+@dataclass(frozen=True)
+class ModelSpec(PlainSpec):
+    """The base class of one-shot tasks whose problem is an ONNX model, by its path or its name in the zoo.
+
+    Attributes:
+      shapes: (symbol or input, size or sizes) pairs, the typical sizes of symbolic dimensions (see `typical_sizes`).
+      custom_ops: libraries of custom operators that the ONNX file uses.
+    """
+
+    shape: ClassVar[str] = ONE_SHOT
+
+    shapes: tuple = ()
+    custom_ops: tuple[str, ...] = ()
+
+    @classmethod
+    def fetch(cls, model: str, seed: int, folder: Path) -> Path:
+        if model not in ZOO:
+            return super().fetch(model, seed, folder)
+        save_model(load(model, seed), folder / "model.onnx")
+        return folder / "model.onnx"
+
+    @classmethod
+    def of(cls, config: Mapping, source: Path) -> Self:
+        shapes = OmegaConf.to_container(config.shapes)
+        sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
+        return cls(str(source), config.env.max_steps, tuple(sizes.items()), tuple(config.custom_ops))

@@ -27,10 +27,12 @@ from rlflow.graph.feeds import Feeds
 from rlflow.graph.half_precision import is_half
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_graph, save_model
+from rlflow.optimisation.choice import DEQUANTISED
 from rlflow.optimisation.contest import keep_delivery
 from rlflow.optimisation.delivery import DeliveryOptions, check_is_of_time, deliver, sizes_to_measure
+from rlflow.optimisation.quantised import is_dequantisable
 from rlflow.reports.html import write_html
-from rlflow.reports.markdown import certainty_line, session_text, summary_line, write_report
+from rlflow.reports.sentences import certainty_line, dequantised_text, session_text, summary_line
 from rlflow.rules.language import load_rules
 from rlflow.zoo import ZOO, load
 
@@ -77,8 +79,8 @@ class RewritingSpec(EnvSpec):
         """Return the config with the sizes of the given inputs and with the precision in which to compute.
 
         The first given set of inputs has the sizes of symbols that `shapes` does not name. `env.widen=null` becomes
-        true if a model in half precision is measured to be no slower in float32. A run that was begun keeps its sizes
-        and its precision.
+        true if a model in half precision is measured to be no slower in float32, or if the user accepts that a
+        quantised model is dequantised. A run that was begun keeps its sizes and its precision.
         """
         if begun is not None:
             widen = begun["env"]["widen"] if config.env.widen is None else config.env.widen
@@ -88,7 +90,10 @@ class RewritingSpec(EnvSpec):
             config = OmegaConf.merge(config, {"shapes": sizes})
         if config.env.widen is None:
             may_widen = not config.env.exact and unit_of(COSTS.get(config.cost.name))[0] == "ms"
-            widen = may_widen and _is_half(source) and cls.of(config, source).may_be_widened(config.seed)
+            if may_widen and _is_half(source):
+                widen = cls.of(config, source).may_be_widened(config.seed)
+            else:
+                widen = config.eval.accept == DEQUANTISED and is_dequantisable(source)
             config = OmegaConf.merge(config, {"env": {"widen": widen}})
         return config
 
@@ -175,11 +180,11 @@ class RewritingSpec(EnvSpec):
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
         outcome = results["eval"]
         chosen = {"shapes": dict(self.shapes), "fix": self.fix, "threads": self.threads}
-        write_report(folder, results)
         return {
             "result": summary_line(outcome),
             "sure": certainty_line(outcome),
             **({"session": text} if (text := session_text(outcome)) else {}),
+            **({"float32": text} if (text := dequantised_text(outcome)) else {}),
             "model": outcome["optimised"],
             "report": str(write_html(folder, results | chosen, task)),
         }

@@ -82,6 +82,11 @@ def resnet50(seed: int) -> onnx.ModelProto:
     return resnet("resnet50", seed, bottleneck, [3, 4, 6, 3])
 
 
+def resnet101(seed: int) -> onnx.ModelProto:
+    """Build ResNet-101 for 224×224 images."""
+    return resnet("resnet101", seed, bottleneck, [3, 4, 23, 3])
+
+
 def tiny_resnet18(seed: int) -> onnx.ModelProto:
     """Build a ResNet for 32×32 images with two stages of one basic block each; the first has 8 channels."""
     return resnet("tiny_resnet18", seed, basic_block, [1, 1], width=8, image=32, classes=10)

@@ -7,7 +7,7 @@ from benchmarks.slow_kernels import __main__ as page
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.optimisation.validate import relative_error
 
-# The dequantised forms leave the rounding of activations out. ONNX Runtime's product of 8-bit numbers may saturate.
+# The dequantised forms leave the rounding of activations out.
 TOLERANCES = {"quantised_conv": 0.3, "dynamic_matmul": 0.02}
 
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from benchmarks import equal_seconds, first_use, memory, optimise, searches, speed, transfer, world_models
+from benchmarks import equal_seconds, first_use, memory, optimise, searches, speed, transfer, valleys, world_models
 from benchmarks.shared import MODELS, NOTHING, number, percent, ratio
+from rlflow.graph.onnx_runtime import run, session
+from rlflow.memory.problem import Problem
 
 MEASURED = {
     "ratio": 0.9, "interval": [0.85, 0.95], "verdict": "faster", "original_memory_bytes": 2e6,
@@ -100,6 +102,25 @@ def test_ratios_over_seeds_are_geometric_means():
     assert rows_of(tables, "spent")[0][1] == "60 s, 3 graphs"
 
 
+def test_a_valley_is_as_deep_as_the_cost_exceeds_the_lowest_before():
+    assert valleys.valley_of([100, 90, 95, 99, 80]) == {"steps": 4, "losses": 2, "depth": 9.0}
+    assert valleys.valley_of([100]) == {"steps": 0, "losses": 0, "depth": 0.0}
+    found = {"gain": 20.0, "seconds": 60.0, "timing_seconds": 1.0, "path": {"steps": 4, "losses": 2, "depth": 9.0}}
+    tables = valleys.tables({"a": {"beam, single": [found], "xrlflow": [found | {"gain": 10.0}]}})
+    assert rows_of(tables, "paths") == [["a", "beam, single", "20.00 %", 4, 2, "9.00 %"]]
+    gains = [row for row in rows_of(tables, "gains") if row[1] != "–"]
+    assert gains == [["beam, single", "20.00 %"], ["xrlflow", "10.00 %"]]
+
+
+@pytest.mark.parametrize("model", [valleys.volumes(0, 4, 1, 8), valleys.decoder(0, (16, 8), 4, 4)])
+def test_networks_with_valleys_run(model):
+    (given,) = model.graph.input
+    sizes = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+    (result,) = run(session(model, 1), {given.name: np.ones(sizes, np.float32)})
+    assert result.shape == tuple(dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim)
+    assert 1e-3 < np.abs(result).max() < 1e3
+
+
 def test_actions_end_at_the_cheapest_state_on_the_way(monkeypatch):
     class Some:
         rules = range(5)
@@ -108,3 +129,10 @@ def test_actions_end_at_the_cheapest_state_on_the_way(monkeypatch):
     states = [type("State", (), {"objective": cost}) for cost in costs]
     monkeypatch.setattr(equal_seconds, "states_along", lambda task, actions: states)
     assert equal_seconds.cheapest(Some, np.array([[1, 0], [2, 0], [5, 0]])) == [(1, 0)]  # 5 is NO-OP
+
+
+def test_random_depth_first_orders_go_on_with_what_has_just_become_ready():
+    problem = Problem.of_nodes([1] * 6, [0] * 6, [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5)])
+    orders = memory.random_depth_first(problem, 1000, 0)
+    for order in ([0, 1, 3, 2, 4, 5], [0, 2, 4, 1, 3, 5]):  # there are no others
+        assert abs(np.mean((orders == order).all(axis=1)) - 0.5) < 0.05

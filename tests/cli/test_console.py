@@ -11,6 +11,7 @@ import rlflow
 from rlflow.cli.bound import percent_up
 from rlflow.cli.main import parse
 from tests.commands import MOST_LINES, Done, in_process, lines_without_progress
+from tests.suite import slow
 
 
 def test_learning_and_all_prints_few_lines_of_which_the_last_five_say_it_all(optimised):
@@ -43,7 +44,7 @@ COMMANDS = [
     "costs clear --yes --database {tmp}/t.sqlite", "bound --model tiny_squeezenet1_1 --iterations 1 --seconds 20",
     "search --method greedy --model tiny_squeezenet1_1 --out {tmp}/out.onnx cost.name=analytic",
     "validate {run}/model.onnx {run}/eval/optimised.onnx", "validate {run}/model.onnx tiny_squeezenet1_1",
-    "measure {run}/model.onnx {run}/eval/optimised.onnx --seconds 0.1 --sessions 2",
+    *slow("measure {run}/model.onnx {run}/eval/optimised.onnx --seconds 0.1 --sessions 2"),
     "replay {run}/eval/receipt.json --model {run}/model.onnx --out {tmp}/again.onnx",
     "report {run} --out {tmp}/comparison", "rules enumerate --operators 2 --seconds 0 --workers 1",
 ]  # fmt: skip; the stages are in tests/cli/test_run.py, which runs them anyway

@@ -401,28 +401,35 @@ def loaded(folder: Path, kinds: dict) -> dict[str, dict]:
     return dict(zip(kinds, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
+def long_chain(_) -> onnx.ModelProto:
+    names = ["x", *(f"t{k}" for k in range(1, at_night(200_000, 10_000))), "y"]
+    return model([onnx.NodeProto(op_type="Relu", input=[a], output=[b]) for a, b in pairwise(names)])
+
+
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory) -> dict[str, dict]:
-    return loaded(tmp_path_factory.mktemp("refused"), {kind: made for kind, (made, _) in REFUSED.items()})
+def results(tmp_path_factory) -> dict[str, dict]:
+    """Return what one process of tests/hostile.py says of all kinds."""
+    refused = {kind: made for kind, (made, _) in REFUSED.items()}
+    assert not refused.keys() & GOOD.keys()
+    return loaded(tmp_path_factory.mktemp("files"), refused | GOOD | {"chain": long_chain})
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_hostile_file_is_refused_at_once(refused, kind):
-    result = refused[kind]
+def test_a_hostile_file_is_refused_at_once(results, kind):
+    result = results[kind]
     assert result["kind"] == "RLFlowError", result
     assert REFUSED[kind][1] in result["error"] and "\n" not in result["error"]
     assert result["seconds"] <= SECONDS and result["peak"] <= BYTES, result
 
 
-def test_what_the_hostile_files_are_made_of_is_accepted(tmp_path):
+def test_what_the_hostile_files_are_made_of_is_accepted(results):
     """So that none of them is refused for what it shares with honest ones. Nothing huge is computed on the way."""
-    for kind, result in loaded(tmp_path, GOOD).items():
+    for kind in GOOD:
+        result = results[kind]
         assert result["error"] is None and result["seconds"] <= SECONDS and result["peak"] <= BYTES, (kind, result)
 
 
-def test_a_long_chain_is_loaded(tmp_path):
+def test_a_long_chain_is_loaded(results):
     """200,000 operators are no mistake: they load, in time that is bounded but not a second."""
-    names = ["x", *(f"t{k}" for k in range(1, at_night(200_000, 10_000))), "y"]
-    chain = model([onnx.NodeProto(op_type="Relu", input=[a], output=[b]) for a, b in pairwise(names)])
-    result = loaded(tmp_path, {"chain": lambda f: chain})["chain"]
+    result = results["chain"]
     assert result["error"] is None and result["seconds"] <= 60 and result["peak"] <= BYTES, result

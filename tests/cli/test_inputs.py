@@ -72,7 +72,8 @@ def test_typical_sizes_are_those_of_the_first_set_and_a_resumed_run_keeps_sets_a
 
 
 def test_the_library_takes_arrays_paths_and_lists_of_them(files):
-    options = {"search.beam.width": 1, "cost.name": "analytic", "eval.measure_seconds": 0}
+    few = {"search.beam.width": 1, "search.interactions": 100, "search.grasp.patience": 3}
+    options = few | {"cost.name": "analytic", "eval.measure_seconds": 0}
     given = [{"ids": IDS}, files / "ids.npz"]
     result = rlflow.optimise(SHIFTED(), seconds=1, inputs=given, options=options, quiet=True, run=files / "run")
     findings = result.outcome["candidates"][result.delivered]["findings"]

@@ -23,7 +23,7 @@ from tests.commands import EDITS, in_process
 from tests.conftest import once
 from tests.controllers.test_recording import Backwards, Script, same
 from tests.controllers.test_returning import Faithful
-from tests.suite import at_night
+from tests.suite import slow
 from tests.toys.tiny import tiny_task
 from worldmodel import spaces
 from worldmodel.boards import read_curves
@@ -260,10 +260,11 @@ def test_the_world_model_knows_better_what_it_learnt_from(iterations):
         assert result["after"]["horizons"]["1"]["uncertain"] < result["before"]["horizons"]["1"]["uncertain"]
 
 
+@pytest.mark.nightly
 def test_killed_in_any_step_it_goes_on_and_gives_the_same(iterations, tmp_path, capsys, monkeypatch):
     folder = shutil.copytree(iterations / "collected", tmp_path / "run")
     steps = (module, "learn_world_model"), (module, "learn_to_act"), (recording, "write_shard")
-    for target, name in at_night(steps, steps[1:2]):
+    for target, name in steps:
         calls, original = [], getattr(target, name)
 
         def killed(*arguments, calls=calls, original=original):
@@ -324,7 +325,7 @@ def test_one_world_model_of_two_models_is_the_same_whichever_run_asks_for_it(mix
     assert files(mixed / "tiny_resnet18", "world-model/*") == files(mixed / "tiny_vit_base", "world-model/*") != {}
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_vit_base"])
+@pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_vit_base")])
 def test_one_dream_serves_both(mixed, tmp_path, name):
     """What it says of a model's own episodes is what a world model of that model alone says, or better."""
     run = RunFolder.open(mixed / name)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tests.commands import EDITS
-from tests.suite import at_night
+from tests.suite import at_night, eager
 
 FROM_RUN_TO_RUN = {
     "seconds",
@@ -32,7 +32,7 @@ LATER = 0.1  # seconds at most: not so long that what is to be killed next has e
 OPTIONS = (
     *EDITS,
     "collect.episodes=10",
-    "controller.ppo.updates=4",
+    f"controller.ppo.updates={at_night(4, 2)}",
     "controller.cma-es.generations=4",
     "controller.cma-es.evaluate_every=2",
 )
@@ -120,7 +120,8 @@ def command(arguments: tuple[str, ...], death: Death, errors: Path) -> None:
 
     os.replace = dying if death.n else replace
     sys.stderr = open(errors, "w", encoding="utf-8")
-    sys.exit(main(list(arguments)))
+    with eager():
+        sys.exit(main(list(arguments)))
 
 
 def ends(processes, arguments: tuple[str, ...], errors: Path, death: Death = Death()) -> None:

@@ -15,11 +15,15 @@ from rlflow.zoo import load
 from tests.suite import at_night, slow
 from tests.toys.weights import with_other_weights
 
-QUICK = {"cost.name": "analytic", "eval.measure_seconds": 0, "eval.seeds": [0], "search.interactions": 300}
+QUICK = {
+    "cost.name": "analytic", "eval.measure_seconds": 0, "eval.seeds": [0], "search.interactions": 300,
+    "search.grasp.patience": 3, "search.beam.width": 2, "search.beam.depth": 2, "search.annealing.restarts": 1,
+    "search.annealing.steps": 10,
+}  # fmt: skip
 
 
 def quick(model, **arguments) -> rlflow.Optimised:
-    return rlflow.optimise(model, **{"seconds": 3, "options": QUICK, "quiet": True} | arguments)
+    return rlflow.optimise(model, **{"seconds": 600, "options": QUICK, "quiet": True} | arguments)
 
 
 def symbolic() -> onnx.ModelProto:

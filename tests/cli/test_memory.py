@@ -38,6 +38,7 @@ def source(tmp_path):
     return tmp_path / "model.onnx"
 
 
+@pytest.mark.nightly
 def test_a_model_in_a_file_that_needs_less_out(capsys, tmp_path, source, short):
     out, given = tmp_path / "smaller.onnx", ("--seconds", "0.4", "--threads", "1", "--slowdown", "900")
     done = in_process(capsys, "memory", source, "--out", out, "--json", tmp_path / "r.json", *given)

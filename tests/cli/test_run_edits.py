@@ -17,6 +17,7 @@ def test_edits_is_the_default():
     assert load_config().world_model.name == "edits"
 
 
+@pytest.mark.nightly
 def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
     done = in_its_own(
         "optimise", "tiny_squeezenet1_1", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json",

@@ -36,7 +36,7 @@ def test_it_learns_and_acts_on_the_real_graph_without_a_world_model(tmp_path, ca
     assert all(candidate["equal"] for candidate in outcome["candidates"].values())
     seconds = {name: candidate["measurement_seconds"] for name, candidate in outcome["candidates"].items()}
     assert seconds["controller"] > training["measurement_seconds"] and seconds["greedy"] == 0  # it acted, too
-    assert f"{seconds['controller']:.1f} |" in (run / "eval" / "report.md").read_text()
+    assert f">{seconds['controller']:.1f}</td>" in (run / "eval" / "report.html").read_text()
     assert not (run / "episodes").exists() and not (run / "world-model").exists()
 
 

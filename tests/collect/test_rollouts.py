@@ -20,7 +20,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.env.rewards import make_reward
 from tests import workers as broken
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.tiny import tiny_spec, tiny_task
 
 ROOT = Path(__file__).parents[2]
@@ -70,13 +70,13 @@ def test_an_episode_records_what_happened():
 
 @pytest.mark.parametrize("by_rule", [0.5, *slow(0, 1)])
 def test_random_play_is_uniform_over_valid_actions_or_over_rules(by_rule):
-    """Pearson's χ² of the first action of 1,000 episodes, against its 99.9 % quantile. Actions are equally probable; or
+    """Pearson's χ² of the first action of many episodes, against its 99.9 % quantile. Actions are equally probable; or
     NO-OP is as probable as that, and the rest is shared by rules alike, and then by their locations.
     """
     task = tiny_task("tiny_squeezenet1_1")
     valid = [tuple(action) for action in task.initial.valid_actions().tolist()]
     locations = Counter(xfer_id for xfer_id, _ in valid)
-    n, rng = 1000, np.random.default_rng(0)
+    n, rng = at_night(1000, 500), np.random.default_rng(0)
     seen = Counter(tuple(play_random(task, lambda *_: 0.0, 1, rng, 0, by_rule).actions[0].tolist()) for _ in range(n))
     assert set(seen) == set(valid) and (task.no_op, 0) in seen and max(locations.values()) > 5
     expected, freedom = dict.fromkeys(valid, n / len(valid)), len(valid) - 1
@@ -91,7 +91,7 @@ def test_random_play_is_uniform_over_valid_actions_or_over_rules(by_rule):
 # -- collecting ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, *slow(2)])  # of two workers see also below, where each dies once
+@pytest.mark.parametrize("workers", [1, *slow(2)])  # of two workers see also below, where one dies
 def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(collected, tmp_path, workers):
     spec, folder, results = collected
     again = collect(spec, tmp_path, 6, workers, seed=3)
@@ -249,6 +249,7 @@ def test_a_workers_traceback_is_shown_and_finished_shards_stay(tmp_path, workers
         next(online_batches(spec, 2, workers, seed=-1))
 
 
+@pytest.mark.nightly
 def test_a_shard_whose_worker_dies_is_played_again_and_counted_once(collected, tmp_path, monkeypatch, capfd):
     spec, folder, results = collected
     monkeypatch.setattr(rollouts, "_play_shard", broken.dies_first)

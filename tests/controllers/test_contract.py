@@ -16,6 +16,7 @@ from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import Observes
+from tests.suite import slow
 from tests.toys.latent import Identity, Memoryless, Sacrifice, Stopless, latent_spaces, make, vector
 from worldmodel.boards import BOARDS, tag_of
 
@@ -30,7 +31,7 @@ SMALL = {
 
 
 LEARNT_IN_STEPS = ("cma-es", "ppo")
-ONE_SHOT = {"linear-scores", "topoformer"}  # tests/tasks/test_stages.py, tests/controllers/topoformer
+ONE_SHOT = {"linear-scores", "topoformer", "egrl"}  # tests/tasks/test_stages.py, tests/controllers/topoformer and egrl
 REAL_ONLY = {"xrlflow"}  # tests/controllers/test_xrlflow.py
 
 
@@ -119,6 +120,7 @@ def test_actions_are_valid_batched_integers_and_a_function_of_the_generator(name
     assert (sampled[0] != sampled[1]).any()
 
 
+@pytest.mark.parametrize("name", ["cma-es", *slow(*sorted(SMALL.keys() - {"cma-es"}))], indirect=True)
 def test_a_world_model_that_remembers_nothing_will_do(name, tmp_path):
     controller = build(name, Memoryless)
     controller.train(vector(Memoryless), 0, tmp_path)
@@ -156,7 +158,7 @@ def test_a_loaded_controller_acts_as_the_saved_one(name, whole):
         np.testing.assert_array_equal(*actions)
 
 
-@pytest.mark.parametrize("name", LEARNT_IN_STEPS, indirect=True)
+@pytest.mark.parametrize("name", [LEARNT_IN_STEPS[0], *slow(*LEARNT_IN_STEPS[1:])], indirect=True)
 def test_a_killed_training_goes_on_to_the_same_bytes(name, whole, tmp_path):
     def kill(done, total):
         if done == total // 2 + 1:

@@ -8,6 +8,7 @@ from controllers.planner import Planner, PlannerConfig, shortened
 from rlflow.common.errors import RLFlowError
 from rlflow.search import BeamOptions
 from rlflow.search.base import numbered
+from tests.suite import at_night
 from tests.toys.latent import Identity, Sacrifice, make, vector
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
@@ -22,6 +23,7 @@ from worldmodel.dream import DreamVectorEnv
 from worldmodel.latent_env import LatentEnv
 
 LONG = 200  # steps
+REWRITES = at_night(400, 150)  # steps of a search in a dream
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def real(toy) -> LatentEnv:
 def planned(toy, folder, seed=0, log=None, progress=None, **options) -> tuple[Planner, dict]:
     model, task = toy
     dream = DreamVectorEnv(model, task.initial, 1)
-    config = PlannerConfig(**{"steps": 400, **options})
+    config = PlannerConfig(**{"steps": REWRITES, **options})
     planner = Planner(config, dream.single_observation_space, dream.single_action_space)
     return planner, planner.train(lambda n: DreamVectorEnv(model, task.initial, n), seed, folder, log, progress)
 
@@ -157,7 +159,7 @@ def test_a_half_written_folder_is_planned_anew(toy, tmp_path):
     assert bytes_of(tmp_path / "half") == bytes_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("last", [30, 300])
+@pytest.mark.parametrize("last", [30, REWRITES * 3 // 4])
 def test_an_interrupted_search_is_no_plan(toy, tmp_path, last):
     """Neither beam search, nor annealing after it; what asked for the plan is interrupted, and nothing is saved."""
 
@@ -207,7 +209,7 @@ def test_what_is_logged_on_the_way_only_gets_better(toy, tmp_path):
     steps, runtimes = [step for step, _ in logged], [scalars["best_runtime_ms"] for _, scalars in logged]
     assert steps == sorted(steps) and steps[-1] == results["env_steps"] and len(set(runtimes)) > 1
     assert all(after <= before for before, after in itertools.pairwise(runtimes))
-    assert progressed == sorted(progressed) and progressed[-1] == (400, 400)
+    assert progressed == sorted(progressed) and progressed[-1] == (REWRITES, REWRITES)
 
 
 # -- where they cannot -----------------------------------------------------------------------------

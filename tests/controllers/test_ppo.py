@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from controllers.ppo import PPO, PPOConfig, RewardScale, gae
 from rlflow.common.errors import RLFlowError
+from tests.suite import at_night, eager
 from tests.toys.latent import Identity, Sacrifice, Toy, make, vector
 
 SMALL = {
@@ -14,7 +15,7 @@ SMALL = {
 
 def test_it_learns_the_identity_task(tmp_path):
     """Of at most 8, random actions get 1."""
-    config = PPOConfig(policy="two-stage", updates=20, learning_rate=1e-2, minibatches=8, **SMALL)
+    config = PPOConfig(policy="two-stage", updates=at_night(20, 10), learning_rate=1e-2, minibatches=8, **SMALL)
     results = make(PPO, config, Identity).train(vector(Identity), 0, tmp_path)
     assert results["best_return"] > 6
 
@@ -67,6 +68,7 @@ class Counter(Toy):
         return 1.0, False
 
 
+@eager()
 def test_a_truncated_step_is_followed_by_its_final_state_and_not_by_the_next_episode():
     ppo = make(PPO, PPOConfig(updates=10, envs=16, steps=8), Counter)
     env = vector(Counter)(16)
@@ -80,6 +82,7 @@ def test_a_truncated_step_is_followed_by_its_final_state_and_not_by_the_next_epi
     np.testing.assert_allclose(batch["next_values"][going_on], values[led_to[going_on]], rtol=1e-5)
 
 
+@eager()
 @pytest.mark.filterwarnings("error")
 def test_a_rollout_in_which_no_episode_ends_has_no_mean_return():
     ppo = make(PPO, PPOConfig(updates=10, envs=4, steps=1), Sacrifice)
@@ -89,6 +92,7 @@ def test_a_rollout_in_which_no_episode_ends_has_no_mean_return():
     assert ppo.collect(env, np.random.default_rng(0))[1] == {}
 
 
+@eager()
 @pytest.mark.parametrize("policy", ["match-classes", "two-stage"])
 def test_what_is_stored_gives_the_acting_log_probabilities(policy):
     """The learner, which sees no counts but those that the choice needs, starts from a ratio of exactly one."""

@@ -16,6 +16,7 @@ from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.optimisation.candidates import follow
 from tests.controllers.test_recording import Backwards
+from tests.suite import slow
 from tests.toys.latencies import SECONDS, PlantedProbe, planted_reward
 from tests.toys.latent import Identity, make
 from tests.toys.tiny import tiny_task
@@ -209,7 +210,7 @@ def test_an_agent_stops_at_its_measurement_seconds_whoever_measured_before(tmp_p
         measured(tmp_path / "fourth", 0.1)
 
 
-@pytest.mark.parametrize("last", [5, 6])
+@pytest.mark.parametrize("last", [5, *slow(6)])
 def test_a_kill_changes_nothing_of_when_the_seconds_are_used_up(last, tmp_path):
     whole, _ = measured(tmp_path / "first", None)
     limit = whole["seconds"] - 5 * SECONDS

@@ -106,7 +106,7 @@ def test_what_is_counted_is_what_is_carried_out(task, tmp_path, carried_out, res
 
 
 def test_an_episode_is_whole_whether_its_first_steps_were_copied_or_not(task, tmp_path):
-    episodes = play_iteration(player(task), tmp_path, 400, 24, (3, 2))
+    episodes = play_iteration(player(task), tmp_path, 400, at_night(24, 12), (3, 2))
     for episode in episodes:
         same(episode, replayed(task, episode))
         assert np.array_equal(episode.actions[: episode.copied], episodes[0].actions[: episode.copied])

@@ -56,7 +56,7 @@ def walked(env: CandidateEnv, steps: int, seed: int) -> list[dict]:
 # -- the network -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_vit_base_fused", *slow("tiny_inception_v3", "tiny_bert_base")])
+@pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_vit_base_fused", "tiny_inception_v3", "tiny_bert_base")])
 def test_the_local_encoding_is_the_encoding_of_the_whole_candidate_graphs(name):
     """Each candidate rewritten and shown from end to end, against its patch. A patch of a shorter reach is not enough.
     """
@@ -355,6 +355,7 @@ def test_an_update_ends_with_the_pass_in_which_the_policy_moved_too_far(tmp_path
     assert agent.env_steps < 2 * agent.config.batch and int(agent.optimizer.step) == 2
 
 
+@pytest.mark.nightly
 def test_it_learns_what_gains(tmp_path):
     """From play that loses to the best that these rules can do, in 80 episodes of 4 steps."""
     config = XRLflowConfig(updates=10, episodes=8, layers=1, width=32, learning_rate=0.003, entropy_weight=0.003)

@@ -18,6 +18,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.zoo import load
 from tests.costs.graphs import check_is_local, graph, only
+from tests.suite import slow
 
 REORDERS = ("ReorderInput", "ReorderOutput")
 
@@ -212,7 +213,7 @@ def pseudo(tmp_path, monkeypatch):
     return ProfiledCost(tmp_path / "costs.sqlite")
 
 
-@pytest.mark.parametrize("name", ["tiny_bert_base", "tiny_shufflenet_v2", "tiny_mobilenet_v2", "tiny_resnet18"])
+@pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_bert_base", "tiny_shufflenet_v2", "tiny_mobilenet_v2")])
 def test_a_cost_is_local(name, pseudo):
     check_is_local(pseudo, load_graph(load(name)))
 

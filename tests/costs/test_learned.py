@@ -83,11 +83,6 @@ def test_factors_stay_in_their_bounds():
     assert all(MIN_FACTOR <= factor <= MAX_FACTOR for factor in (result.common, *result.factors.values()))
 
 
-def test_what_a_bound_takes_away_the_others_make_good():
-    equations = np.array([[1.0, 0, 0], [1, 1, 0], [0, 0, 1]])  # x = 7, x + y = 9: with x = 5 at most, y is 4 and not 2
-    assert learned._bounded(equations, np.array([7.0, 9, 1])) == pytest.approx([MAX_FACTOR, 4, 1])
-
-
 def test_of_one_model_no_error_is_known():
     assert fit(measurements(models=1)).error is None
     with pytest.raises(RLFlowError, match="nothing to learn from"):

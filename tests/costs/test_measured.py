@@ -12,6 +12,7 @@ from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, Ra
 from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_runtime import Setup
 from tests.costs.graphs import model
+from tests.suite import slow
 
 ORDER = 0.025  # of two sessions of one file, the one that was made second can be faster by so much
 
@@ -38,14 +39,14 @@ def test_a_planted_difference_is_shown(effect, verdict, sessions, least):
     assert result.count(verdict) >= least * len(result)
 
 
-@pytest.mark.parametrize("sessions", (6, 10))
+@pytest.mark.parametrize("sessions", [6, *slow(10)])
 @pytest.mark.parametrize("session_noise", (0.01, 0.05))
 def test_no_difference_is_invented(sessions, session_noise):
     result = [stopped_early(samples(1.0, sessions, session_noise, 0.03, seed), seed).verdict for seed in range(200)]
     assert result.count("no difference shown") >= 0.95 * len(result)
 
 
-@pytest.mark.parametrize("session_pairs", (2, 3, 5))
+@pytest.mark.parametrize("session_pairs", [2, *slow(3, 5)])
 @pytest.mark.parametrize("outliers", (0.0, 0.1))
 def test_the_interval_holds_the_truth_as_often_as_it_says(session_pairs, outliers):
     held = 0

@@ -13,12 +13,13 @@ from rlflow.costs.database import VERSION, TimingDatabase
 from rlflow.costs.timing import Timing
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.optimisation import delivery
+from rlflow.runs import config
 from tests.commands import Done, in_process
 
 HERE, THERE = "Here CPU, 2 cores", "There CPU, 8 cores"
 MODEL = "tiny_squeezenet1_1"
 SHORT = ("search.interactions=300", *(f"search.{key}" for key in (
-    "beam.width=2", "beam.depth=2", "annealing.restarts=1", "annealing.steps=10",
+    "beam.width=2", "beam.depth=2", "annealing.restarts=1", "annealing.steps=10", "grasp.patience=3",
 )))  # fmt: skip
 GOOD = {"signature": "x", "threads": 1, "date": "2026-01-01T00:00:00+00:00", "median_ns": 2.0, "low_ns": 1.0,
         "high_ns": 3, "repeats": 5}  # fmt: skip
@@ -48,8 +49,9 @@ def there(tmp_path_factory):
     folder = tmp_path_factory.mktemp("there")
     with pytest.MonkeyPatch.context() as patch:
         move(patch, THERE, 3.0)
+        patch.setattr(config, "load_config", partial(config.load_config, [], SHORT))  # the searches of `record`
         kept = ("--database", str(folder / "there.sqlite"))
-        assert main(["costs", "record", MODEL, "--threads", "2", "--seconds", "4", *kept]) == 0
+        assert main(["costs", "record", MODEL, "--threads", "2", "--seconds", "600", *kept]) == 0
         assert main(["costs", "export", str(folder / "there.json"), *kept]) == 0
     return folder
 
@@ -72,7 +74,7 @@ def test_timings_of_a_machine_drive_a_search_elsewhere_which_measures_nothing(
 ):
     measurements = []
     monkeypatch.setattr(delivery, "measure", lambda *given: measurements.append(given))
-    words = ("optimise", MODEL, "--threads", 2, "--seconds", 4, *SHORT)
+    words = ("optimise", MODEL, "--threads", 2, "--seconds", 600, *SHORT)
     out, results = tmp_path / "f.onnx", tmp_path / "f.json"
     done = run(capsys, *words, "--out", out, "--json", results, f"cost.database={recorded}")
     assert f"on {THERE}; not yet measured there" in done.ending["result"] and not measurements

@@ -38,6 +38,23 @@ def test_a_signature_is_timed_once_and_kept(tmp_path, model, monkeypatch):
     assert cost.flops == graph_cost(AnalyticCost(), g).flops
 
 
+def test_equal_kernels_share_one_timing_also_when_it_is_repeated(model):
+    folded, apart = conv("y = Conv(x, w, b)"), conv("a = Conv(x, w) y = BatchNormalization(a, b, b, b, b)")
+
+    def runtimes(cost) -> set[int]:
+        return {cost.node_cost(g, only(g, "Conv")).runtime_ps for g in (folded, apart)}
+
+    (first,) = runtimes(model)
+    convolutions = [name for name, *_ in rows(model.database.path) if "Conv" in name]
+    listed = {row["signature"]: row["median_ns"] for row in model.database.rows() if "Conv" in row["signature"]}
+    assert len(convolutions) == 1 and len(listed) == 2 and len(set(listed.values())) == 1
+    again = ProfiledCost(model.database.path, budget_ms=1)
+    again.time_again(*[name for name in again.spread(apart, only(apart, "Conv")) if "Conv" in name])
+    assert len(runtimes(again)) == 1 and len(runtimes(model)) == 1
+    (repeats,) = [repeats for name, _, _, repeats in rows(model.database.path) if "Conv" in name]
+    assert repeats >= 2 * timing.MIN_REPEATS
+
+
 def test_after_the_deadline_what_is_known_is_answered_and_nothing_is_timed(model):
     known, unknown = conv("y = Conv(x, w, b)"), conv("a = Conv(x, w, b) y = Exp(a)")
     cost = graph_cost(model, known)

@@ -6,7 +6,8 @@ import onnx
 import pytest
 
 from rlflow.costs import timing
-from rlflow.costs.timing import MIN_REPEATS, SESSIONS, WARM_UPS, empty_model, group_signature, time_model
+from rlflow.costs.kernel_layout import optimised
+from rlflow.costs.timing import MIN_REPEATS, SESSIONS, WARM_UPS, empty_model, group_signature, kernel_digest, time_model
 from rlflow.graph.onnx_reader import load_graph
 
 
@@ -58,24 +59,44 @@ def test_a_fast_kernel_is_warmed_up_and_timed_in_all_sessions(runs):
     assert sum(made) * 0.1 >= 20 + SESSIONS * WARM_UPS * 0.1
 
 
-def group_of_convolution(operators: str) -> tuple:
-    """Return the signature of all operators together, from x [1, 4, 9, 9] to y with a kernel of 2 × 2."""
+WRITTEN = "dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 0, 0], strides = [1, 1]"
+
+
+def convolved(operators: str) -> onnx.ModelProto:
+    """Return a model from x [1, 4, 9, 9] to y, with a kernel w of 2 × 2 and a number b for each of 8 channels."""
     text = f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
-    g (float[1,4,9,9] x) => (float[1,6,8,8] y) <float[6,4,2,2] w = {{{", ".join(["1.0"] * 96)}}}> {{ {operators} }}"""
-    graph = load_graph(onnx.parser.parse_model(text))
+    g (float[1,4,9,9] x) => (float[1,8,8,8] y)
+      <float[8,4,2,2] w = {{{", ".join(["1.0"] * 128)}}}, float[8] b = {{{", ".join(["1.0"] * 8)}}}>
+      {{ {operators} }}"""
+    return onnx.parser.parse_model(text)
+
+
+def group_of_convolution(operators: str) -> tuple:
+    graph = load_graph(convolved(operators))
     return group_signature(graph, tuple(graph.nodes[node_id] for node_id in graph.order))
 
 
-def test_a_fused_convolution_has_the_timing_of_a_convolution_and_its_activation():
-    apart = group_of_convolution("c = Conv <strides = [1, 1]> (x, w) y = Relu (c)")
-    fused = 'y = com.microsoft.FusedConv <activation = "{}", pads = [0, 0, 0, 0]> (x, w)'
-    assert group_of_convolution(fused.format("Relu")) == apart
-    assert group_of_convolution(fused.format("Tanh")) not in (apart, group_of_convolution("y = Conv (x, w)"))
+def test_operators_have_one_kernel_if_onnx_runtime_makes_one_of_them():
+    def kernel(operators: str) -> str:
+        return kernel_digest(optimised(convolved(operators)))
+
+    fused = 'y = com.microsoft.FusedConv <activation = "{}">'
+    kinds = [
+        [kernel("y = Conv (x, w, b)"), kernel("c = Conv (x, w) y = BatchNormalization (c, b, b, b, b)")],
+        [kernel("c = Conv (x, w) y = Relu (c)"), kernel(fused.format("Relu") + " (x, w)")],
+        [kernel(fused.format("Tanh") + " (x, w)")],
+        [kernel("y = Conv (x, w)"), kernel(f"long_name = Identity (x) y = Conv <{WRITTEN}> (long_name, w)")],
+        [kernel("y = Conv <pads = [1, 0, 0, 1]> (x, w)")],
+        [kernel("c = Conv (x, w, b) y = Neg (c)")],
+        [kernel("c = Conv (x, w) d = Relu (c) y = Mul (c, d)")],
+        [kernel("c = Conv (x, w) d = Relu (c) y = Mul (d, d)")],
+    ]
+    assert all(len(set(equal)) == 1 for equal in kinds)
+    assert len({equal[0] for equal in kinds}) == len(kinds)
 
 
 def test_a_convolution_has_the_same_timing_whether_its_defaults_are_written_or_not():
-    written = "dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 0, 0], strides = [1, 1]"
     short = group_of_convolution("y = Conv (x, w)")
-    assert group_of_convolution(f"y = Conv <{written}> (x, w)") == short
+    assert group_of_convolution(f"y = Conv <{WRITTEN}> (x, w)") == short
     text = str(group_of_convolution('y = Conv <auto_pad = "VALID"> (x, w)'))
     assert "auto_pad" in text and "pads" not in text.replace("auto_pad", "")

@@ -1,5 +1,5 @@
-"""Every command and every script in a block of README.md and docs/ is parsed in `make test` and run in `make nightly`
-(README.md's in both): page by page, in the order in which they stand there, each page in a folder of its own; or by
+"""Every command and every script in a block of README.md and docs/ is parsed in `make test` and run in `make
+nightly`: page by page, in the order in which they stand there, each page in a folder of its own; or by
 the test or benchmark that `ELSEWHERE` names. Of
 `python -m benchmarks.NAME` the arguments are parsed here, since it is run for its result; of `tensorboard` the curves
 that it would show are read. Commands in sentences are held to the subcommands and options that there are.
@@ -182,11 +182,6 @@ def where(step: Step) -> str:
 # -- tests -----------------------------------------------------------------------------------------
 
 
-def at_night_but(page: str):
-    """Return the page as a parameter that only `make nightly` runs, unless it is the README."""
-    return pytest.param(page, marks=() if page == "README.md" else pytest.mark.nightly)
-
-
 def test_every_command_of_a_page_is_understood(capsys):
     """Commands are parsed and scripts compiled, without running them; `make nightly` runs them, too."""
     check_each(check_understood, [step for steps in STEPS.values() for step in steps], where)
@@ -211,7 +206,8 @@ def check_understood(step: Step) -> None:
         assert essence in (ROOT / file).read_text(), f"{file} does not run it any more"
 
 
-@pytest.mark.parametrize("page", map(at_night_but, STEPS))
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", STEPS)
 def test_what_a_page_says_to_run_runs(page, reader, capsys):
     for step in STEPS[page]:
         if step not in APART:

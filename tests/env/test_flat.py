@@ -9,7 +9,7 @@ import rlflow  # noqa: F401 (registers the environment)
 from rlflow.common.errors import RLFlowError
 from rlflow.env.flat import FlatActions
 from rlflow.env.step import INVALID_REWARD, StepEnv
-from tests.suite import at_night
+from tests.suite import slow
 from tests.toys.tiny import tiny_task
 
 NAME = "rlflow/GraphRewriteFlat-v0"
@@ -24,7 +24,7 @@ def test_gymnasium_accepts_it():
     check_env(FlatActions(StepEnv(tiny_task("tiny_squeezenet1_1", 4), max_steps=5)), skip_render_check=True)
 
 
-@pytest.mark.parametrize("model", ["tiny_squeezenet1_1", "tiny_bert_base", *at_night(["tiny_resnet18"], [])])
+@pytest.mark.parametrize("model", ["tiny_squeezenet1_1", *slow("tiny_bert_base", "tiny_resnet18")])
 @pytest.mark.parametrize("moves, locations", [("single", 3), ("single", 40), ("batched", 8)])
 def test_the_mask_allows_each_valid_choice_once_and_nothing_else(model, moves, locations):
     env, rng = flat(model, locations, moves=moves, max_steps=8), np.random.default_rng(0)

@@ -61,6 +61,7 @@ def test_a_state_that_travelled_offers_the_same_actions_and_leads_to_the_same_gr
         assert again(env.state).actions == env.state.actions and len(env.state.made) > 0
 
 
+@pytest.mark.nightly
 def test_a_worker_process_sends_its_states_home(tmp_path):
     vector = make_vector_env(EnvSpec(MODEL, cost="analytic", max_steps=4), 2)
     try:

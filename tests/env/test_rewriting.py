@@ -23,7 +23,7 @@ from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
 from rlflow.optimisation.validate import validate
 from rlflow.rules.language import RuleSet, load_rules, parse
 from rlflow.zoo import load
-from tests.suite import at_night
+from tests.suite import at_night, slow
 from tests.toys.tiny import tiny_task
 
 MODELS = ["tiny_squeezenet1_1", "tiny_resnet50", "tiny_bert_base", "tiny_inception_v3"]
@@ -98,7 +98,7 @@ def test_render_names_the_gain_and_the_rules():
 
 
 @pytest.mark.parametrize("walk", [0, 3])
-@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18"])
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_resnet18")])
 def test_masks_are_what_step_accepts(name, walk):
     env = GraphRewriteEnv(tiny_task(name, 8), max_steps=100)
     env.reset()
@@ -334,7 +334,7 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [MODELS[0], *slow(*MODELS[1:])])
 def test_names_do_not_matter(name):
     model = load(name)
     envs = []
@@ -349,7 +349,7 @@ def test_names_do_not_matter(name):
     assert envs[0].state.graph.hash == envs[1].state.graph.hash
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [MODELS[0], *slow(*MODELS[1:])])
 def test_random_play_keeps_the_model_valid_and_equal(name):
     model = load(name)
     for seed in range(2):

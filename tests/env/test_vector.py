@@ -93,7 +93,7 @@ ASKED = "rlflow, importlib.util; importlib.util.find_spec('gymnasium'); import g
 
 
 @pytest.mark.parametrize(
-    "imports", ["gymnasium, rlflow", "rlflow, gymnasium", "rlflow, gymnasium.spaces, gymnasium", ASKED]
+    "imports", ["gymnasium, rlflow", "rlflow, gymnasium", *slow("rlflow, gymnasium.spaces, gymnasium", ASKED)]
 )
 def test_the_name_is_known_in_either_order_of_imports(imports):
     code = f"import {imports}; print(gymnasium.spec('rlflow/GraphRewrite-v0').entry_point)"

@@ -83,10 +83,10 @@ SHAPE = [N("RandomNormalLike", ["q"], ["e"]), N("Shape", ["e"], ["s"]), N("Resha
 HALF = [constant(np.full((4, 32), 0.5, "f"), "half")]
 SEEDED = {"shape": [4, 32], "seed": 7.0}
 CASES = {
-    "a": Case(partial(model, UNSEEDED), says="no gain|faster"),
-    "b": Case(partial(model, two("RandomUniform", [], **SEEDED)), says="no gain|faster"),
-    "c": Case(partial(model, PICK, ("y", "pick")), says="no gain|faster"),
-    "d": Case(partial(model, NIL), says="no gain|faster"),
+    "a": Case(partial(model, UNSEEDED), says="No gain|faster"),
+    "b": Case(partial(model, two("RandomUniform", [], **SEEDED)), says="No gain|faster"),
+    "c": Case(partial(model, PICK, ("y", "pick")), says="No gain|faster"),
+    "d": Case(partial(model, NIL), says="No gain|faster"),
     "beside-a-draw": Case(partial(model, [*UNSEEDED, N("Relu", ["q"], ["z"])], ("y", "z")), says="faster"),
     "equal-seeds": Case(partial(model, two("RandomNormalLike", ["q"], seed=1.0)), says="faster"),
     "equal-bernoullis": Case(partial(model, two("Bernoulli", ["half"]), weights=HALF), says="faster"),

@@ -10,8 +10,8 @@ from tests.commands import in_process
 from tests.field import kinds
 from tests.suite import at_night
 
-OPTIONS = ("--seconds", "1", "cost.name=analytic", "eval.measure_seconds=0")
-FIRST = 4  # number of cases of each kind in `make test`; the night runs all of them
+OPTIONS = ("--seconds", "1", "cost.name=analytic", "eval.measure_seconds=0", "search.grasp.patience=3")
+FIRST = 1  # number of cases of each kind in `make test`; the night runs all of them
 
 
 def cases():

@@ -18,7 +18,7 @@ from tests.commands import in_process
 from tests.suite import at_night
 from tests.toys.custom import DOMAIN, LIBRARY, custom_model
 
-QUICK = ("--seconds", "2", "cost.name=analytic", "eval.measure_seconds=0")
+QUICK = ("--seconds", "2", "cost.name=analytic", "eval.measure_seconds=0", "search.grasp.patience=3")
 WITH = ("--custom-ops", LIBRARY)
 INPUTS = {"x": np.random.default_rng(1).normal(size=(4, 4)).astype(np.float32)}
 
@@ -62,8 +62,10 @@ def test_worker_processes_have_the_libraries_of_their_parent(library, file):
 def test_custom_operators_stay_as_they_are_and_a_run_keeps_its_libraries(capsys, file, tmp_path):
     run_folder, out = tmp_path / "run", tmp_path / "out.onnx"
     result = rlflow.optimise(
-        str(file), custom_ops=[LIBRARY], run=run_folder, quiet=True, seconds=1,
-        options={"cost.name": "analytic", "eval.measure_seconds": 0},
+        str(file), custom_ops=[LIBRARY], run=run_folder, quiet=True, seconds=60,
+        options={
+            "cost.name": "analytic", "eval.measure_seconds": 0, "search.interactions": 300, "search.grasp.patience": 3,
+        },
     )  # fmt: skip
     assert not result.is_original and custom_ops.loaded() == ()
     ops = [node.op_type for node in result.model.graph.node]

@@ -221,6 +221,7 @@ WORDS = {"==": equal, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<
     ("seq == batch", None), ("2*seq == 2*seq+1", False), ("seq*batch >= seq", True), ("seq*batch >= past", None),
     ("(seq+1)//2 >= 1", True), ("seq//2*2 <= seq", True), ("seq//2*2 == seq", None), ("seq//2 < seq", True),
     ("past//2 < past", None), ("(seq-1)//2+1 > 0", True), ("(past-seq)//2*2 <= past-seq", True),
+    ("(seq+3)//4*4 >= seq", True), ("(seq+3)//4*4 > seq", None), ("(seq+2)//4*4 >= seq", None),
     ("past*past < 0", False), ("(past-seq)//2*past > 0", None), ("((seq-1)//2+1)//2 == (seq+1)//4", True),
 ])  # fmt: skip
 def test_questions_that_models_ask(text, answer):

@@ -15,6 +15,7 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.receipt import make_receipt, replay
 from rlflow.optimisation.validate.numerics import relative_error
 from rlflow.search.descents import greedy
+from tests.suite import slow
 from tests.toys.half import halved
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -69,7 +70,7 @@ def test_large_weights_stay_in_half_precision_and_small_ones_do_not():
     assert {name for node in model.graph.node for name in node.output} <= outputs
 
 
-@pytest.mark.parametrize("name", ["tiny_bert_base", "tiny_resnet18"])
+@pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_bert_base")])
 def test_rewritten_widened_models_are_nearer_to_the_twin_and_replayed(name):
     model = halved(name)
     task = rlflow.load_task(model, cost="analytic", widen=True)

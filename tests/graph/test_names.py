@@ -17,7 +17,7 @@ from rlflow.zoo import load
 from tests.commands import in_process
 from tests.toys.tiny import tiny_task
 
-QUICK = ("--seconds", "1", "cost.name=analytic", "eval.measure_seconds=0")
+QUICK = ("--seconds", "1", "cost.name=analytic", "eval.measure_seconds=0", "search.grasp.patience=3")
 X = {"x": np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)}
 
 

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 
-from rlflow.memory.problem import Problem
+from rlflow.memory.problem import Problem, decode
 
 
 def small(seed: int, n: int = 6) -> Problem:
@@ -51,3 +51,15 @@ def _used(problem: Problem, buffer: int, node: int) -> bool:
 def all_orders(problem: Problem) -> np.ndarray:
     """int64 [B, n]."""
     return np.array([order for order in permutations(range(problem.n)) if problem.is_order(np.array(order))])
+
+
+def random_orders(problem: Problem, count: int, seed: int) -> np.ndarray:
+    """Return random orders, int64 [count, n], whose next node is each ready node with equal probability.
+
+    Args:
+      problem: the ordering problem.
+      count: the number of orders.
+      seed: the seed of the random numbers.
+    """
+    rng = np.random.default_rng(seed)
+    return decode(problem, count, lambda ready: (ready * (1.0 + rng.random(ready.shape))).argmax(axis=1))

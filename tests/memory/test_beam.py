@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from rlflow.memory.order_search import walk
-from rlflow.memory.problem import random_orders
 from rlflow.tasks.ordering import layered
-from tests.memory.small import all_orders, small
+from tests.memory.small import all_orders, random_orders, small
 
 ALL = 10**6
 

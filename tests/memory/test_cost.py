@@ -101,7 +101,7 @@ def test_a_graph_costs_the_best_order_and_not_the_usual_one():
     assert graph_cost(MemoryCost(), load_graph(irregular())).runtime_ps // FRACTIONS == best < usual
 
 
-@pytest.mark.parametrize("model", [chain(), NETWORKS["unetpp"](width=8), *slow(load("tiny_inception_v3"))])
+@pytest.mark.parametrize("model", [chain(), *slow(NETWORKS["unetpp"](width=8), load("tiny_inception_v3"))])
 def test_what_is_remembered_of_segments_changes_nothing(model):
     task, rng = task_of(model), np.random.default_rng(0)
     state = task.initial

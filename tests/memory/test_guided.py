@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from rlflow.memory.order_search import MIN_GAIN, lowered, probable
-from rlflow.memory.problem import by_priority, depth_first, random_orders
+from rlflow.memory.problem import by_priority, depth_first
 from rlflow.tasks.ordering import layered
-from tests.memory.small import all_orders, small
+from tests.memory.small import all_orders, random_orders, small
+from tests.suite import slow
 
 ALL = 10**6
 
@@ -43,7 +44,7 @@ def test_who_knows_a_good_order_is_followed():
     assert problem.peak(lowered(problem, priorities, 4, first)) < problem.peak(lowered(problem, -priorities, 4, first))
 
 
-@pytest.mark.parametrize("width", [1, 20])
+@pytest.mark.parametrize("width", [20, *slow(1)])
 def test_what_is_lowered_needs_no_more_than_before(width):
     problem, gained = layered(80, 0), []
     for order in random_orders(problem, 5, 1):

@@ -7,10 +7,10 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.memory import order_search as module
 from rlflow.memory.allocation import default_order, problem_of
 from rlflow.memory.order_search import lower_bound, optimum, segments
-from rlflow.memory.problem import Problem, depth_first, random_orders
+from rlflow.memory.problem import Problem, depth_first
 from rlflow.tasks.ordering import layered
 from rlflow.zoo import load
-from tests.memory.small import all_orders, small
+from tests.memory.small import all_orders, random_orders, small
 
 
 @pytest.mark.parametrize("narrow", [1, 100])  # the first beam is bad, or good

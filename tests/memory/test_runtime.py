@@ -9,12 +9,13 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.memory.allocation import Lifetime, best_fit, default_order, plan, priority_order, problem_of
 from rlflow.zoo import load
 from tests.memory.sessions import observe
+from tests.suite import slow
 
 ORDERS = {"default": default_order, "priority": priority_order}
 
 
 @pytest.mark.parametrize("name, mode", [
-    ("tiny_inception_v3", "default"), ("tiny_mobilenet_v2", "default"), ("tiny_bert_base", "priority"),
+    ("tiny_bert_base", "priority"), *slow(("tiny_inception_v3", "default"), ("tiny_mobilenet_v2", "default")),
 ])  # fmt: skip
 def test_a_session_runs_and_allocates_as_it_is_simulated(name, mode, tmp_path):
     model = load(name)

@@ -111,8 +111,8 @@ def _all_alike(cases: list[Case], size: int, turned: bool) -> Iterator[Case]:
 def _alike(value, size: int, turned: bool):
     match value:
         case str():
-            sizes, colon, dtype = value.partition(":")
-            return re.sub(r"\d+", lambda result: result[0] if result[0] == "1" else str(size), sizes) + colon + dtype
+            sizes, rest = re.fullmatch("([^:/]*)(.*)", value).groups()  # a data type or the axis of zeros can follow
+            return re.sub(r"\d+", lambda result: result[0] if result[0] == "1" else str(size), sizes) + rest
         case [str(), *_]:
             return [_alike(text, size, turned) for text in value]
         case tuple() if turned and sorted(value) == [*range(len(value))]:

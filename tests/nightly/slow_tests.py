@@ -2,8 +2,9 @@
 
     python -m tests.nightly.slow_tests
 
-A file is shortened if it marks a test `nightly`, takes the number of its cases from tests/suite.py or runs TensorFlow
-eagerly. The kill tests of the command line have a check of their own, tests/nightly/kills.py.
+A file is shortened if it marks a test `nightly`, takes the number of its cases from tests/suite.py, lets Hypothesis
+draw them, runs TensorFlow eagerly, or needs a library that only `make nightly` installs (`importorskip`). The kill
+tests of the command line have a check of their own, tests/nightly/kills.py.
 """
 
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from tests.nightly import parser
 
 ROOT = Path(__file__).parents[2]
-SHORTENED = re.compile(r"\bmark\.nightly\b|\bat_night\(|\bslow\(|\beager\b|\boptimised\b")
+SHORTENED = re.compile(r"\bmark\.nightly\b|\bat_night\(|\bslow\(|\beager\b|\boptimised\b|@given\b|\bimportorskip\b")
 KILLS = ROOT / "tests" / "cli" / "test_kill.py"
 
 

@@ -1,5 +1,6 @@
 """Known faults of ONNX Runtime: each is one still, and its trigger is what triggers it."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.optimisation.validate.known_faults import KNOWN, ONNXRUNTIME, known_faults
 
-BY_NAME = {fault.name: onnx.parser.parse_model(fault.model) for fault in KNOWN}
+PAGE = (Path(__file__).parents[2] / "docs" / "FAULTS.md").read_text(encoding="utf-8")
+MODELS = dict(re.findall(r"^## (\S+)\n.*?^```\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE))  # fault → its model
+BY_NAME = {fault.name: onnx.parser.parse_model(MODELS[fault.name]) for fault in KNOWN}
 QUOTIENT = "k = Div (x, r)"
 INVERSE = "one = Constant <value_float = 1.0> ()\n  i = Div (one, r)\n  k = Mul (x, i)"
 # What differs from a model that shows the fault, and shows it no more: (fault, text of the model, other text).
@@ -100,10 +103,8 @@ def test_the_fault_is_there_and_its_trigger_sees_it(name):
 
 
 def test_the_page_of_faults_shows_every_fault_with_its_model():
-    page = (Path(__file__).parents[2] / "docs" / "FAULTS.md").read_text(encoding="utf-8")
-    assert page.startswith(f"# Known faults of ONNX Runtime {ONNXRUNTIME}\n")
-    for fault in KNOWN:
-        assert f"## {fault.name}\n" in page and fault.model in page
+    assert PAGE.startswith(f"# Known faults of ONNX Runtime {ONNXRUNTIME}\n")
+    assert list(MODELS) == [fault.name for fault in KNOWN]
 
 
 @pytest.mark.parametrize("name, text, other", [
@@ -111,18 +112,16 @@ def test_the_page_of_faults_shows_every_fault_with_its_model():
     ("SimplifiedLayerNormFusion-vector", "y = Mul (g, k)", "p = Mul (k, g)\n  y = Add (g, p)"),
 ])  # fmt: skip
 def test_other_ways_to_trigger_it_are_seen(name, text, other):
-    fault = next(fault for fault in KNOWN if fault.name == name)
-    assert text in fault.model
-    assert known_faults(load_graph(onnx.parser.parse_model(fault.model.replace(text, other))))[name] > 0
+    assert text in MODELS[name]
+    assert known_faults(load_graph(onnx.parser.parse_model(MODELS[name].replace(text, other))))[name] > 0
 
 
 def test_pads_in_a_chain_are_as_wide_as_all_of_them():
-    fault = next(fault for fault in KNOWN if fault.name == "PadFusion-width")
     chain = "s = Pad (x, p)\n  t = Pad (s, p)"
     for one, seen in ((1, 1), (0, 0)):
-        text = fault.model.replace("t = Pad (x, p)", chain).replace("2, 0, 0", f"{one}, 0, 0")
+        text = MODELS["PadFusion-width"].replace("t = Pad (x, p)", chain).replace("2, 0, 0", f"{one}, 0, 0")
         model = onnx.parser.parse_model(text.replace("5,4", f"{3 + 2 * one},4"))
-        assert known_faults(load_graph(model)) == ({fault.name: 1} if seen else {})
+        assert known_faults(load_graph(model)) == ({"PadFusion-width": 1} if seen else {})
         assert is_run_right(model) == (not seen)
 
 
@@ -131,16 +130,15 @@ def test_pads_in_a_chain_are_as_wide_as_all_of_them():
     "name", ["LayerNormFusion-epsilon", "LayerNormFusion-order", "SimplifiedLayerNormFusion-vector"]
 )
 def test_a_product_with_the_inverse_triggers_what_a_quotient_does(name, inverse):
-    fault = next(fault for fault in KNOWN if fault.name == name)
-    assert QUOTIENT in fault.model
-    model = onnx.parser.parse_model(fault.model.replace(QUOTIENT, inverse))
+    assert QUOTIENT in MODELS[name]
+    model = onnx.parser.parse_model(MODELS[name].replace(QUOTIENT, inverse))
     assert not is_run_right(model)
     assert known_faults(load_graph(model)) == {name: 1}
 
 
 def test_pads_of_only_some_axes_are_left_alone():
     """As Pad has them from opset 18 on."""
-    text = next(fault.model for fault in KNOWN if fault.name == "PadFusion-width").replace(": 15", ": 18")
+    text = MODELS["PadFusion-width"].replace(": 15", ": 18")
     named = text.replace("int64[8] p = {0, 0, 2, 0, 0, 0, 0, 0}", "int64[2] p = {2, 0}, int64[1] a = {-2}")
     for some, seen in ((text, 1), (named.replace("Pad (x, p)", "Pad (x, p, , a)"), 0)):
         model = onnx.parser.parse_model(some)
@@ -151,9 +149,8 @@ def test_pads_of_only_some_axes_are_left_alone():
 
 @pytest.mark.parametrize("name, text, other", HARMLESS)
 def test_what_does_not_trigger_it_is_run_right_and_not_refused(name, text, other):
-    fault = next(fault for fault in KNOWN if fault.name == name)
-    assert text in fault.model
-    model = onnx.parser.parse_model(fault.model.replace(text, other))
+    assert text in MODELS[name]
+    model = onnx.parser.parse_model(MODELS[name].replace(text, other))
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")  # it may be another one
     given = {name for node in model.graph.node for name in node.input}

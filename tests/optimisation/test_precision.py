@@ -21,6 +21,7 @@ from rlflow.runs.config import load_config
 from rlflow.search.descents import greedy
 from rlflow.tasks.rewriting import RewritingSpec
 from rlflow.zoo import load
+from tests.suite import slow
 from tests.toys.half import halved
 from tests.toys.quantised import quantised_model
 from tests.toys.tiny import tiny_task
@@ -42,7 +43,7 @@ def test_the_wide_model_is_the_model_without_its_rounding(bert):
         assert 0 < np.abs(a - b).max() < 0.02 * np.abs(a).max()
 
 
-@pytest.mark.parametrize("name", ["tiny_bert_base", "tiny_resnet18", "tiny_vit_base"])
+@pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_bert_base", "tiny_vit_base")])
 def test_what_greedy_finds_in_half_precision_is_equal(name):
     """And 1e-4, the tolerance of float32, is not what decides it."""
     model, tiny = halved(name), tiny_task(name)

@@ -15,6 +15,7 @@ from rlflow.rules.language import load_rules
 from rlflow.search.descents import greedy
 from tests.commands import in_process
 from tests.field.random_draws import CASES, N, model
+from tests.suite import slow
 
 NOTE = "y cannot be compared: the model draws random numbers"
 BESIDE = CASES["beside-a-draw"].make  # y depends on two draws, z does not
@@ -71,7 +72,7 @@ def test_no_rule_is_blamed_for_a_draw(tmp_path):
         assert best.actions and result.findings.ok and not result.left_out
 
 
-@pytest.mark.parametrize("command", [["validate"], ["measure", "--seconds", "0.2"]])
+@pytest.mark.parametrize("command", [["validate"], *slow(["measure", "--seconds", "0.2"])])
 def test_commands_name_the_outputs_that_cannot_be_compared(tmp_path, capsys, command):
     path = tmp_path / "m.onnx"
     onnx.save(model([*CASES["a"].make().graph.node[2:], N("Relu", ["q"], ["z"])], ("y", "z")), path)

@@ -46,6 +46,7 @@ def digest(graph: Graph) -> str:
     return hashlib.sha256(to_model(graph).SerializeToString(deterministic=True)).hexdigest()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name, steps", [("tiny_bert_base", 15), *slow(("tiny_inception_v3", 0))])
 def test_replay_in_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path, name, steps):
     receipt, result = receipt_of(name, steps)

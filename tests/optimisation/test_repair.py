@@ -166,7 +166,7 @@ def judged(wrong) -> Findings:
     return Findings([Finding("numerics", not wrong, "as it was asked for")])
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_inception_v3"])
+@pytest.mark.parametrize("name", ["tiny_bert_base", *slow("tiny_resnet18", "tiny_inception_v3")])
 @pytest.mark.parametrize("seed", range(at_night(3, 1)))
 def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
     task = tiny_task(name)

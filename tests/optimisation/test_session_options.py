@@ -16,7 +16,7 @@ from rlflow.graph.session_file import session_file, write_setup
 from rlflow.optimisation import session_options
 from rlflow.optimisation.budget import Budget
 from rlflow.optimisation.session_options import best_session, contenders
-from rlflow.reports.markdown import session_code, session_text
+from rlflow.reports.sentences import session_code, session_text
 from rlflow.zoo import load
 
 MEASURED = {
@@ -121,7 +121,8 @@ def test_a_session_file_with_anything_else_is_refused(model, text):
 def test_a_call_writes_the_options_beside_the_model_and_removes_old_ones(model, tmp_path, monkeypatch):
     found = {"setup": CHOSEN.changes(), "measured": MEASURED, "tried": 9}
     monkeypatch.setattr("rlflow.optimisation.pipeline.best_session", lambda *_: found)
-    result = rlflow.optimise(model, seconds=3, threads=1, session=True, quiet=True, options={"cost.name": "roofline"})
+    options = {"cost.name": "roofline", "search.interactions": 100, "search.grasp.patience": 3}
+    result = rlflow.optimise(model, seconds=3, threads=1, session=True, quiet=True, options=options)
     out = tmp_path / "out.onnx"
     result.save(out)
     assert result.session == found and session_file(out).exists()

@@ -12,6 +12,7 @@ from rlflow.proving.formal import Formal
 from rlflow.proving.numbers import Invalid
 from rlflow.rules.language import families, load_rules, parse
 from tests.proving.test_mutations import mutated
+from tests.suite import slow
 
 SMALL = 300_000  # work that suffices for the smallest bounds of the rules below
 
@@ -206,13 +207,15 @@ def test_a_true_rule_is_proved(name):
         ),
         ("conv-enlarge", "[0, 0, 1, 1, 0, 0, 1, 1]", "[0, 0, 2, 2, 0, 0, 0, 0]"),
         ("conv-averagepool", ' and attributes(a, "pads") is None and', " and"),
-        ("conv-of-gather", "inverse(value(i))", "value(i)"),
-        ("relu-maxpool", 'if attributes(a, "dilations") is None else', "if True else"),
         ("layer-normalization", "epsilon=scalar(e)", "epsilon=0.001"),
         ("gelu-tanh", 'Gelu(x, approximate="tanh")', "Gelu(x)"),
         ("div-by-constant", 'if is_float(c) else "integers do not divide exactly"', "if rank(c) > -1"),
         ("mean-as-sum", "full(1 / prod(", "full(prod("),
         ("transpose-transpose", "compose(p, q)", "compose(q, p)"),
+        *slow(
+            ("conv-of-gather", "inverse(value(i))", "value(i)"),
+            ("relu-maxpool", 'if attributes(a, "dilations") is None else', "if True else"),
+        ),
     ],
     ids=lambda text: text[:20],
 )

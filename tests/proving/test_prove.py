@@ -33,7 +33,7 @@ BORDERS = [  # limits of the definitions: a backward step, an invalid flag, more
     ("softmax-apart", "[i], keepdims=1)))", "[i], keepdims=2)))"),
     *slow(("conv-groups-by-two", ", group=g // 2", "")),
 ]
-QUICK = {"batchnorm-as-mul-add", "split-split-second", "div-by-constant", "gelu", "softmax-of-transpose"}
+QUICK = {"batchnorm-as-mul-add", "gelu", "softmax-of-transpose"}
 FALSE = [mutation for mutation in MUTATIONS[::4] if mutation[0] in at_night({name for name, *_ in MUTATIONS}, QUICK)]
 
 

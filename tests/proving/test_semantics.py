@@ -5,6 +5,7 @@ implementation, and for the former the reference implementation differs in some 
 """
 
 import itertools
+import math
 
 import numpy as np
 import onnx
@@ -13,11 +14,11 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from rlflow.proving.numbers import Invalid, floats
+from rlflow.proving.numbers import REAL, Invalid, Numbers
 from rlflow.proving.semantics import OPERATORS, STANDARD, Attributes, outputs_of
 from rlflow.proving.tensors import Tensor
 
-OPSET = 23
+OPSET, OPSETS = 23, {"DFT": 17}  # of operators whose attributes are inputs later, the last opset before
 SMALL = [(), (1,), (3,), (2, 3), (2, 1, 3), (2, 1, 3, 2)]
 BY_RUNTIME = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "Pad", "Resize")
 EXACT, SINGLE = 1e-6, 2e-5  # tolerances of float64 and float32
@@ -34,7 +35,7 @@ def model_of(op: str, arrays: list, attributes: dict, n_outputs: int) -> tuple[o
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
     ]
     result = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", OPSETS.get(op, OPSET)), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(
         helper.make_graph([node], "one", inputs, result), opset_imports=opsets, ir_version=10
     ), feeds
@@ -57,11 +58,21 @@ def authority(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> tu
     return session.run(None, feeds), SINGLE
 
 
+class Waves(Numbers):
+    """The algebra of floats with the elements of the Fourier matrix, which axioms leave unknown."""
+
+    def element(self, name: str, index: tuple) -> float:
+        assert name == "wave"
+        position, k, size, part = index
+        angle = 2 * math.pi * position * k / size
+        return -math.sin(angle) if part else math.cos(angle)
+
+
 def defined(op: str, arrays: list, attributes: dict) -> list[np.ndarray]:
     """Return the outputs that the axiom defines."""
     known = {k: v.encode() if isinstance(v, str) else v for k, v in attributes.items()}
     tensors = [as_tensor(a) for a in arrays]
-    return [as_array(t) for t in outputs_of(floats(), op, Attributes(known), tensors)]
+    return [as_array(t) for t in outputs_of(Waves(float, REAL), op, Attributes(known), tensors)]
 
 
 def as_tensor(array: np.ndarray | None) -> Tensor | None:
@@ -353,6 +364,16 @@ def fused():
         [numbers(1, 1, 4, 4), numbers(2, 1, 3, 3)],
         {"activation": "Clip", "activation_params": [-1.0, 2.0]},
     )
+    for size, onesided in itertools.product((1, 4, 5), (0, 1)):
+        yield "DFT", [numbers(2, size, 1)], {"axis": 1, "onesided": onesided}
+        yield "STFT", [numbers(2, 9, 1), ints(2)[0], numbers(size), ints(size)[0]], {"onesided": onesided}
+    yield "STFT", [numbers(2, 9, 1), ints(2)[0], numbers(4), ints(4)[0]], {}
+    x, updates = numbers(3, 2), numbers(2, 2)
+    for rows in ((0, 2), (1, 1), (-1, 0)):
+        indices = np.repeat(ints(*rows)[:, None], 2, 1)
+        yield "ScatterElements", [x, indices, updates], {"axis": 0, "reduction": "add"}
+        yield "ScatterElements", [x, np.array([[0, 1], [2, 0]]), updates], {"reduction": "add"}
+        yield "ScatterND", [x, ints(*rows)[:, None], updates], {"reduction": "add"}
     for shape in ((2, 3), (2, 1, 3)):
         yield "QuickGelu", [numbers(*shape)], {"alpha": 1.5}
         yield "QuickGelu", [numbers(*shape)], {}

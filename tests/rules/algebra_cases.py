@@ -17,6 +17,8 @@ COLUMNS = dict(x="2x3x4", w="=4x6/1", b="=6", u="=6x5")
 CHANNELS = dict(x="1x4x5x5", w="=12x4x3x3", u="=6x12x3x3/1", c=[])
 ROWS = dict(x="2x3x4", w="=4x6", b="=6", u="=6x5/0")
 GEMM_ROWS = dict(x="3x4", w="=6x4", b="=6", u="=5x6/1", c=["5"], i=1, j=1)
+FRAMES = dict(x="2x11x1", p=3, w="=5", n=5, o=1)  # the reference implementation reads signals of rank 3
+SCATTER = dict(x="10x4", i="5x1:int64", s=[5, 4], u="5x4")  # random indices are between -9 and 9
 GEMM_ZEROS = dict(x="3x4", w="=6x4/0", b="=6", u="=5x6", c="=5", i=1, j=1)
 
 ALGEBRA = [
@@ -166,4 +168,23 @@ ALGEBRA = [
     case("zero-rows-of-gemm", "a weight is not constant", **GEMM_ROWS | dict(b="6")),
     case("zero-rows-of-gemm", "the bias is not one number per column", **GEMM_ROWS | dict(b="=3x6")),
     case("zero-rows-of-gemm", "no row is zero", **GEMM_ROWS | dict(u="=5x6")),
+    single("dft-as-product", x="2x3x5x1", i=2, o=1, opset=17),
+    single("dft-as-product", x="2x4x1", i=-2, o=0, opset=18),
+    single("dft-as-product", "not real numbers along", x="2x4x2", i=1, o=0, opset=17),
+    single("dft-as-product", "not real numbers along", x="2x3x5x1", i=1, o=1, opset=17),
+    single("dft-as-product", "the matrix is large", x="1x2049x1", i=1, o=1, opset=17),
+    single("dft-as-product", "not floats, or empty tensors", x="0x4x1", i=1, o=1, opset=17),
+    single("stft-as-convolution", **FRAMES, opset=17),
+    single("stft-as-convolution", **FRAMES | dict(x="1x5x1", o=0)),
+    single("stft-as-convolution", "step, window or size is not", **FRAMES | dict(w="5")),
+    single("stft-as-convolution", "the signal is not of real", **FRAMES | dict(x="2x11x2", o=0)),
+    single("stft-as-convolution", "the matrix is large", **FRAMES | dict(x="1x2049x1", w="=2049", n=2049)),
+    single("stft-as-convolution", "the signal may be shorter", **FRAMES | dict(x="0x11x1")),
+    case("scatter-of-rows", **SCATTER),
+    case("scatter-of-rows", **SCATTER | dict(i="=5x1:int64", x="=10x4"), opset=16),
+    case("scatter-of-rows", "not rows with one index each", **SCATTER | dict(i="5x4:int64")),
+    case("scatter-of-rows", "not rows with one index each", **SCATTER | dict(x="10x4x2", i="5x1x1:int64", s=[5, 4, 2],
+        u="5x4x2")),
+    case("scatter-of-rows", "an index is repeated, or a part", **SCATTER | dict(i="1x1:int64")),
+    case("scatter-of-rows", "an index is repeated, or a part", **SCATTER | dict(s=[5, 3], u="5x3")),
 ]  # fmt: skip

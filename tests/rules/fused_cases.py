@@ -43,6 +43,11 @@ FUSED = [
     single("fused-matmul-of-mul", x="5x2x3", y="3x4", k="+1", opset=9),
     case("fused-matmul-of-mul", DIGITS, x="2x3", y="3x4", k=0.7),
     single("fused-matmul-of-mul", "the factor adds axes", x="2x3", y="3x4", k="=1x1x1"),
+    single("fused-matmul-of-roots", x="2x3", y="3x4", f=0.7, g=0.5),
+    single("fused-matmul-of-roots", x="5x2x3", y="3x4", f="+1", g="+1x1", opset=9),
+    case("fused-matmul-of-roots", DIGITS, x="2x3", y="3x4", f=0.7, g=0.5),
+    single("fused-matmul-of-roots", "a factor adds axes", x="2x3", y="3x4", f="=1x1x1", g=0.5),
+    single("fused-matmul-of-roots", "a number is not known in advance", x="2x3", y="3x4", f="=3", g=0.5),
     single("fused-matmul-again", x="2x3", y="3x4", k=0.7, f=0.5, i=0, j=0),
     single("fused-matmul-again", x="5x3x2", y="5x4x3", k="+1x1", f=1.5, i=1, j=1),
     case("fused-matmul-again", DIGITS, x="2x3", y="3x4", k=0.7, f=0.5, i=0, j=0),
@@ -169,7 +174,7 @@ ATTENTION = [
     *(
         each
         for name, scale in (
-            ("attention", {}), ("attention-scaled", dict(f=0.5)), ("attention-roots", dict(f=0.5, g=0.75))
+            ("attention", {}), ("attention-scaled", dict(f=0.5)),
         )
         for each in (
             single(name, **HEADS, **scale),
@@ -182,8 +187,22 @@ ATTENTION = [
             single(name, "the softmax is not over the places", **HEADS | dict(i=2), **scale),
         )
     ),
-    single("attention-roots", "a factor has axes", **HEADS, f="=1", g=0.75),
-    single("attention-roots", "a factor has axes", **HEADS, f=0.5, g="=1x1"),
+    *(
+        each
+        for name, rest in (
+            ("heads-of-gathers", dict(i=0, j=1, k=2)), ("heads-of-slices", {}), ("heads-of-split", {})
+        )
+        for each in (
+            case(name, x="2x5x24", s=[2, 5, 3, 2, 4], **rest),
+            case(name, x="1x5x12", s=[0, 0, 3, 1, -1], **rest, opset=13),
+            case(name, "not queries, keys and values", x="2x5x24", s=[2, 5, 4, 3, 2], **rest)
+                if name != "heads-of-split" else
+            case(name, "not queries, keys and values", x="2x15x8", s=[2, 5, 3, 2, 4], **rest),
+            case(name, "not queries, keys and values", x="2x5x3x8", s=[2, 5, 3, 2, 4], **rest),
+        )
+    ),
+    case("heads-of-gathers", "not the three parts in their order", x="2x5x24", s=[2, 5, 3, 2, 4], i=0, j=1, k=1),
+    case("heads-of-gathers", "not the three parts in", x="2x5x24", s=[2, 5, 3, 2, 4], i=0, j=1, k="2:int64"),
     single("attention-apart", **APART),
     single("attention-apart", **APART | dict(a="1x1x8", b="1x4x8", c="1x4x8"), opset=13),
     single("attention-apart", "the inputs are not batch, places", **APART | dict(b="2x2x4x4", c="2x2x4x4")),

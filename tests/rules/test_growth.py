@@ -16,6 +16,7 @@ from rlflow.rules import locations, match
 from rlflow.rules.language import load_rules
 from rlflow.rules.locations import MatchTable, prepared
 from tests.rules.test_look_alikes import model
+from tests.suite import slow
 
 RULES = load_rules()
 NODES = 300
@@ -45,7 +46,7 @@ def first_state(model):
     return state
 
 
-@pytest.mark.parametrize("shape", MODELS)
+@pytest.mark.parametrize("shape", [*list(MODELS)[::2], *slow(*list(MODELS)[1::2])])
 def test_load_and_first_match_of_twice_the_nodes_need_at_most_twice_the_calls(shape):
     models = [MODELS[shape](nodes) for nodes in (NODES, NODES, 2 * NODES)]  # the first run fills caches
     _, one, two = [calls(lambda one=one: first_state(one)) for one in models]

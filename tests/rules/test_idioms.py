@@ -44,7 +44,7 @@ IDIOMS = {
     "queries and keys that are each scaled by a root": (
         """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 4, 6] q, float[1, 2, 6, 5] k) => (float[1, 2, 4, 5] y)
         <float s = {0.6389431}> { a = Mul(q, s)  b = Mul(k, s)  y = MatMul(a, b) }""",
-        ["fused-matmul-of-mul", "fused-matmul-again"],
+        ["fused-matmul-of-roots"],
         {"FusedMatMul": 1},
     ),
     "a mask that masks nothing": (

@@ -7,6 +7,7 @@ from tests.rules.instances import Known, case
 # ONNX's reference implementation resizes in float32's precision at most where it interpolates.
 single = partial(case, dtype="float32")
 PADS, TWICE = (1, 1, 1, 1), [1.0, 1.0, 2.0, 2.0]
+MORE = dict(x="1x2x3x2", w="=3x2x3x3", b=["=3"], p=PADS, s=[1.0, 1.0, 4.0, 4.0])
 LINEAR = dict(mode="linear", coordinate_transformation_mode="align_corners")
 REPEATED_POINT = dict(x="1x2x3x4", s=[1.0, 1.0, 2.0, 3.0], w="=3x2x1x1", b=["=3"], a={})
 POINT = REPEATED_POINT | dict(r=dict(coordinate_transformation_mode="align_corners"))
@@ -23,6 +24,24 @@ UPSAMPLING = [
     case("conv-of-repeated", "not a 3×3 kernel", x="1x2x3x4", w="3x2x3x3", b=[], p=PADS),
     case("conv-of-repeated", "not a 3×3 kernel", x="1x2x3x4", w="=3x2x3x1", b=[], p=(1, 0, 1, 0)),
     case("conv-of-repeated", "not a 3×3 kernel", x="1x2x3x4", w="=3x2x3x3", b=[], p=(0, 0, 0, 0)),
+    case("conv-of-repeated-rows", x="1x2x5", w="=3x2x3", b=["=3"], p=(1, 1)),
+    case("conv-of-repeated-rows", x="nx3xl", w="=2x3x3", b=[], p=(1, 1), opset=13),
+    case("conv-of-repeated-rows", "not a kernel of three places", x="1x2x5", w="3x2x3", b=[], p=(1, 1)),
+    case("conv-of-repeated-rows", "not a kernel of three places", x="1x2x5", w="=3x2x5", b=[], p=(1, 1)),
+    case("conv-of-repeated-rows", "not a kernel of three places", x="1x2x5", w="=3x2x3", b=[], p=(2, 0)),
+    case("conv-of-repeated-more", **MORE),
+    case("conv-of-repeated-more", **MORE | dict(x="nx2xhxw", b=["3"], s=[1.0, 1.0, 4.0, 2.0]), opset=13),
+    case("conv-of-repeated-more", "not a 3×3 kernel", **MORE | dict(w="3x2x3x3")),
+    case("conv-of-repeated-more", "not a 3×3 kernel", **MORE | dict(w="=3x2x1x3", p=(0, 1, 0, 1))),
+    case("conv-of-repeated-more", "not a 3×3 kernel", **MORE | dict(p=(2, 1, 0, 1))),
+    case("conv-of-repeated-more", "the batch or the channels", **MORE | dict(x="1x1x3x2", s=[1.0, 2.0, 4.0, 4.0])),
+    case("conv-of-repeated-more", "the factors are not even", **MORE | dict(s=[1.0, 1.0, 4.0, 3.0])),
+    case("conv-of-repeated-more", "the factors are not even", **MORE | dict(s=TWICE)),
+    case("conv-of-repeated-volume", x="1x2x2x3x2", w="=3x2x3x3x3", b=["=3"], p=(1,) * 6),
+    case("conv-of-repeated-volume", x="nx1x1x2x3", w="=2x1x3x3x3", b=[], p=(1,) * 6, opset=13),
+    case("conv-of-repeated-volume", "not a 3×3×3 kernel", x="1x2x2x3x2", w="3x2x3x3x3", b=[], p=(1,) * 6),
+    case("conv-of-repeated-volume", "not a 3×3×3 kernel", x="1x2x2x3x2", w="=3x2x3x3x1", b=[], p=(1, 1, 0, 1, 1, 0)),
+    case("conv-of-repeated-volume", "not a 3×3×3 kernel", x="1x2x2x3x2", w="=3x2x3x3x3", b=[], p=(1, 1, 2, 1, 1, 0)),
     case("conv-of-joined-repeated", **JOINED),
     case("conv-of-joined-repeated", **JOINED | dict(x="nx2x2x2", l=[], m=["nx4x4x4"]), opset=13),
     case("conv-of-joined-repeated", x="2x1x3x1", l=["2x2x6x2"], m=[], w="=2x3x3x3", b=["2"], p=PADS),

@@ -114,7 +114,8 @@ def test_every_option_is_used():
     """As an attribute, somewhere outside the class that declares it; those of the environment are EnvSpec's own."""
     packages = (ROOT / name for name in ("rlflow", "worldmodel", "controllers"))
     text = "\n".join(path.read_text() for package in packages for path in package.rglob("*.py"))
-    readers = r"(?=(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.(\w+))"  # may overlap
+    groups = "config|options|env|cost|collect|dream|eval|controller|world_model|placement"
+    readers = rf"(?=(?:{groups})\w*\.(\w+))"  # may overlap
     used = set(re.findall(readers, text))
     own = set(re.findall(r"self\.(\w+)", (ROOT / "rlflow" / "env" / "graph_rewrite.py").read_text()))
 

@@ -22,13 +22,14 @@ from rlflow.cli.sweep import end_with, write_parameters
 from rlflow.common import system
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
-from rlflow.reports.markdown import as_csv
+from rlflow.reports.sentences import as_csv
 from rlflow.runs.sweeps import runs as sweep_runs
 from rlflow.runs.sweeps.definition import load_sweep
 from rlflow.runs.sweeps.runs import FIGURES, Run, figures, has_diverged, plan, run_stages
 from rlflow.runs.sweeps.tables import best, mean_and_sd, rows, summary, write_tables
 from rlflow.runs.sweeps.trials import Trial, play
 from tests.commands import ROOT, in_its_own, in_process
+from tests.suite import slow
 from worldmodel.trainer import Diverged
 
 SHIPPED = ROOT / "configs" / "sweeps"
@@ -389,7 +390,7 @@ def test_a_trial_behind_the_median_after_its_first_seed_is_pruned_and_marked(tmp
     assert [trial.number for trial in played(down, tmp_path / "down", fake) if trial.pruned] == [6]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [3, *slow(1)])
 def test_killed_after_any_run_a_sweep_goes_on_and_ends_with_the_same_table(tmp_path, workers):
     sweep = sweep_of(
         tmp_path, RANGE, sampler="tpe", pruner="median", trials=13, seeds=[0, 1], workers=workers,

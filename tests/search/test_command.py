@@ -25,10 +25,10 @@ def search(capsys, model, out, *more, method="greedy"):
     return in_process(capsys, "search", "--method", method, "--model", model, "--out", out, "cost.name=analytic", *more)
 
 
-@pytest.mark.parametrize("method", ["beam", "random", *slow(*sorted(set(SEARCHES) - {"beam", "random"}))])
+@pytest.mark.parametrize("method", ["beam", *slow(*sorted(set(SEARCHES) - {"beam"}))])
 def test_what_comes_out_is_equal_cheaper_and_replayed(capsys, tmp_path, model, method):
     out, again, outcome = (tmp_path / "out" / name for name in ("faster.onnx", "again.onnx", "found.json"))
-    done = search(capsys, model, out, "--json", outcome, "--seconds", "20", "search.interactions=400", method=method)
+    done = search(capsys, model, out, "--json", outcome, "--seconds", "20", "search.interactions=200", method=method)
     assert done.code == 0 and f"{method} stopped by" in done.err and "% faster, found by" in done.ending["result"]
     result = json.loads(outcome.read_text())
     candidate = result["candidates"][method]

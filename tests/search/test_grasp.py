@@ -9,7 +9,7 @@ from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.search.base import Limits, run_search
 from rlflow.search.descents import greedy
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.chains import toy_task
 from tests.toys.timed import timed_task
 from tests.toys.tiny import tiny_task
@@ -84,7 +84,7 @@ def test_it_begins_where_the_search_begins():
 
 def test_it_ends_after_so_many_descents_that_come_to_nothing():
     start = tiny_task().initial
-    few, many = searched(start, patience=2), searched(start, patience=40)
+    few, many = searched(start, patience=2), searched(start, patience=at_night(40, 12))
     assert few.stop == many.stop == "patience" and few.interactions < many.interactions
     assert many.state.objective <= few.state.objective
 

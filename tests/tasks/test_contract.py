@@ -14,10 +14,13 @@ from rlflow.runs.config import load_config
 from rlflow.search.base import run_search
 from rlflow.tasks import TASKS
 from rlflow.tasks.plain import deliver_decisions, deliver_steps
+from tests.tasks.placement.models import TINY_DEVICE
 from tests.toys.template import MODULES, register
 
 PROBLEMS = {
     "rewriting": "tiny_squeezenet1_1", "word": "abbacabba", "jobs": "9-2-7-3-8-1-6-4-5-5-2", "ordering": "layered-12-2",
+    "placement": "tiny_resnet18",
+    "expressions": "(let (t (mul x y)) (if p (add (mul t z) (mul t (div x y))) (sum (build i (lam (k : Integer) t)))))",
 }  # fmt: skip
 STEPS = 12
 
@@ -27,7 +30,8 @@ def specs(tmp_path_factory):
     """name → the spec of its problem."""
     with pytest.MonkeyPatch.context() as patch:
         register(tmp_path_factory.mktemp("templates"), patch)
-        config, result = load_config([], ["cost.name=analytic", "env.max_steps=20"]), {}
+        options = ["cost.name=analytic", "env.max_steps=20", f"placement.device={TINY_DEVICE}"]
+        config, result = load_config([], options), {}
         for name, problem in PROBLEMS.items():
             kind = TASKS.get(name)
             result[name] = kind.of(config, kind.fetch(problem, 0, tmp_path_factory.mktemp(name)))
@@ -35,7 +39,7 @@ def specs(tmp_path_factory):
 
 
 def shape_of(name: str) -> str:
-    return ONE_SHOT if name in ("jobs", "ordering") else STEP_BY_STEP
+    return ONE_SHOT if name in ("jobs", "ordering", "placement") else STEP_BY_STEP
 
 
 STEP_TASKS = [name for name in PROBLEMS if shape_of(name) == STEP_BY_STEP]
@@ -184,7 +188,8 @@ def test_without_a_stop_action_it_is_invalid(specs):
 @pytest.mark.parametrize("method, options", [
     ("greedy", {"max_steps": 50}), ("beam", {"width": 2, "depth": 3, "radius": 1}), ("best-first", {"budget": 20}),
     ("annealing", {"restarts": 2, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9}),
-    ("random", {"max_steps": 10, "episodes": 5}),
+    ("random", {"max_steps": 10, "episodes": 5}), ("descent", {"max_steps": 5}),
+    ("grasp", {"unit": 1e-3, "max_steps": 5, "patience": 2}),
 ])  # fmt: skip
 def test_searches_work_on_it(spec, method, options):
     task = spec.make_task()
@@ -212,6 +217,15 @@ def test_a_delivery_believes_nothing(specs, tmp_path):
 
 def drawn(instance, n: int) -> np.ndarray:
     return np.random.default_rng(0).integers(instance.space.nvec, size=(n, len(instance.space.nvec)))
+
+
+def near_the_control(instance, n: int) -> np.ndarray:
+    """The control with three entries drawn anew."""
+    result, rng = np.tile(instance.control(), (n, 1)), np.random.default_rng(1)
+    for row in result:
+        for entry in rng.integers(len(row), size=3):
+            row[entry] = rng.integers(instance.space.nvec[entry])
+    return result
 
 
 @pytest.fixture(params=ONE_SHOTS)
@@ -250,7 +264,7 @@ def test_nothing_is_below_the_bound_and_the_control_is_valid(one_shot):
 def test_a_decision_that_is_worth_less_than_it_says_is_not_delivered(one_shot, tmp_path):
     spec = one_shot
     instance = spec.make_task().initial
-    result = instance.evaluate(drawn(instance, 500))
+    result = instance.evaluate(np.concatenate([drawn(instance, 500), near_the_control(instance, 500)]))
     best = int(result.objectives.argmin())
     honest = Decision("honest", result.decisions[best], int(result.objectives[best]), 500, 0.0)
     liar = replace(honest, name="liar", objective=honest.objective - 1)

@@ -6,10 +6,11 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.memory.order_search import optimum
-from rlflow.memory.problem import Problem, random_orders
+from rlflow.memory.problem import Problem
 from rlflow.runs.config import load_config
 from rlflow.tasks.ordering import OrderingSpec, features
 from tests.commands import in_process
+from tests.memory.small import random_orders
 
 
 @pytest.fixture

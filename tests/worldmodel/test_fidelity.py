@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tests.suite import at_night
 from tests.toys import letters as toy
 from tests.toys.oracle import Oracle
 from worldmodel import fidelity as module
 from worldmodel import train_and_load as trainings
 from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, fidelity_by_model, improvement, model_key
-from worldmodel.fidelity_report import markdown_table, training_page, worst_model, write_fidelity
+from worldmodel.fidelity_report import fidelity_table, training_page, worst_model, write_fidelity
 
-EPISODES = toy.episodes(at_night(40, 24), seed=9)
+EPISODES = toy.episodes(40, seed=9)
 HORIZONS = (1, 3, 5, 99)
 
 
@@ -22,6 +21,7 @@ def measured(model=None, **options) -> dict:
     return fidelity(model or Oracle(), EPISODES, horizons=HORIZONS, rank_steps=4, **options)
 
 
+@pytest.mark.nightly
 def test_a_trained_model_learns_the_toy(trained):
     """Far better than the baselines on episodes that it never saw, open loop; and its training says so."""
     model, results = trained
@@ -222,6 +222,15 @@ def test_the_interval_knows_that_stretches_of_one_episode_overlap():
     assert copied[1] - copied[0] > 0.8 * (once[1] - once[0])
 
 
+def test_a_bootstrap_sample_has_the_correlation_of_its_stretches_written_out():
+    random = np.random.default_rng(0)
+    real, said = (np.round(random.standard_normal(20), 1) for _ in range(2))
+    times = random.integers(3, size=(9, 20))
+    expected = [spearmanr(np.repeat(real, row), np.repeat(said, row)).statistic for row in times]
+    assert module._spearman(real, said, times) == pytest.approx(expected)
+    assert np.isnan(module._spearman(real, said, np.eye(20)[:1]))
+
+
 def test_episodes_too_short_to_rank_give_no_ranks():
     result = fidelity(Oracle(), EPISODES, horizons=(1,))["ranks"]
     assert result["first"]["sequences"] == 0 and result["anywhere"]["model"]["correlation"] is None
@@ -239,8 +248,8 @@ def test_the_result_is_json_and_the_same_twice():
 
 def test_the_table_has_a_row_for_each_horizon_that_was_reached():
     sure, uncertain = measured(), measured(Oracle(wrong_after=3))
-    assert len(markdown_table(sure).splitlines()) == 2 + 2 * 3 * 3
-    lines = markdown_table(uncertain).splitlines()
+    assert len(fidelity_table(sure).splitlines()) == 2 + 2 * 3 * 3
+    lines = fidelity_table(uncertain).splitlines()
     assert len(lines) == 2 + 2 * (3 * 3 + 1)  # at 5 steps the model where certain has a row of its own
     assert len({line.count("|") for line in lines}) == 1
 

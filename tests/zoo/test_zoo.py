@@ -40,8 +40,11 @@ PARAMETERS = {
     "bert_base": 109_482_240,
     "vit_base": 86_567_656,
 }
-# Loading a model takes three times the size of its weights for a moment, 1.8 GB for VGG-19.
-HEAVY = {"light_vgg19", "light_bvlc_alexnet", "light_zfnet512", "bert_base", "vit_base"}
+# Loading takes seconds, and for a moment three times the size of the weights, 1.8 GB for VGG-19.
+HEAVY = {
+    "light_vgg19", "light_bvlc_alexnet", "light_zfnet512", "bert_base", "vit_base", "light_resnet50",
+    "light_inception_v1", "light_inception_v2", "light_densenet121", "resnet50", "inception_v3",
+}  # fmt: skip
 
 
 def lighter(names) -> list:
@@ -102,7 +105,7 @@ def test_tiny_models_are_valid_and_answer_their_input(name):
         assert np.abs(y - others[value.name]).max() > 1e-2
 
 
-@pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet", "light_inception_v1"])
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet", *slow("light_inception_v1")])
 def test_light_logits_have_unit_scale(name):
     model = load(name)
     softmax = model.graph.node[-1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rlflow.collect.edits import pack
-from rlflow.collect.episodes import Episode
+from rlflow.collect.episodes import Episode, interactions_of
 from rlflow.common.task import EncodingSpec
 from worldmodel.edits.class_rewards import add_dreamt_classes, learn_class_rewards, with_predicted_rewards
 from worldmodel.edits.cost_training import learn_costs, with_solved_costs
@@ -29,7 +29,7 @@ def train(
     training, held_out = split_episodes(source, config.holdout, seed)
     model = fit(config, spec, training)
     model.save(folder)
-    results = {"interactions": sum(episode.interactions for episode in source)} | _knowledge_counts(model)
+    results = {"interactions": interactions_of(source)} | _knowledge_counts(model)
     if log is not None:
         log(1, {name: float(value) for name, value in results.items()})
     if progress is not None:

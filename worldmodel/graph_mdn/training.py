@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from rlflow.collect.edits import SignatureFeatures
-from rlflow.collect.episodes import Episode
+from rlflow.collect.episodes import Episode, interactions_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EncodingSpec
 from worldmodel.edits.class_rewards import add_dreamt_classes, learn_class_rewards, with_predicted_rewards
@@ -71,7 +71,7 @@ def train(
     )  # fmt: skip
     description = training_description(config, spec, episodes, seed)
     networks = _Networks(model, Path(folder), description, seed, log, progress)
-    interactions = sum(episode.interactions for episode in source)
+    interactions = interactions_of(source)
     matches = networks.matches()
     if apart:
         model.groundings.rules.calibrate(TrainingSet.of(apart, spec.n_rules).groundings.rules)

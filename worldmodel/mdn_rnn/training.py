@@ -12,7 +12,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from rlflow.collect.episodes import Episode
+from rlflow.collect.episodes import Episode, interactions_of
 from rlflow.common.files import read_arrays, write_arrays
 from rlflow.common.task import EncodingSpec, GraphArrays
 from worldmodel.mdn_rnn.batching import (
@@ -276,7 +276,7 @@ def _train_offline(updates: Updates, run: _Run, episodes: Sequence[Episode], see
     """
     model, config = updates.model, updates.model.config
     training, held_out = split_episodes(episodes, config.holdout, seed)
-    updates.interactions.assign(sum(episode.interactions for episode in episodes))
+    updates.interactions.assign(interactions_of(episodes))
     graphs, counts = _states(training)
 
     if run.step == 0:

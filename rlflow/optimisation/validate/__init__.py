@@ -20,11 +20,14 @@ from pathlib import Path
 
 import onnx
 
+from rlflow.graph.dequantised import is_quantised
 from rlflow.graph.feeds import Feeds
+from rlflow.graph.half_precision import is_half
 from rlflow.optimisation.choice import EvalOptions
 from rlflow.optimisation.validate.equality import Comparison
 from rlflow.optimisation.validate.findings import Finding, Findings
 from rlflow.optimisation.validate.numerics import relative_error
+from rlflow.optimisation.validate.onnx_model import Model
 from rlflow.rules.language import RuleSet
 
 __all__ = ["Comparison", "Finding", "Findings", "relative_error", "validate"]
@@ -70,7 +73,9 @@ def validate(
       tolerance: the largest accepted relative error of a float output; 0 requires equality bit for bit. The outputs of
         a half-precision model are compared with a float32 run of the original. Their accepted error is at least
         `OWN_MARGIN` times the error of ONNX Runtime's own sessions of the original, up to 0.1. The reference for a
-        quantised model is a run of the original without optimisations.
+        quantised model is a run of the original without optimisations. If the receipt begins at the dequantised model
+        (rlflow/graph/dequantised.py), this model is the reference, and a finding states its difference from the
+        original.
       shapes: the sizes of symbolic dimensions, in the form of `typical_sizes`; up to five more sizes are added.
       threads: the number of threads of ONNX Runtime.
       optimise: True to compare the models also with ONNX Runtime's optimisations, which may change roundings.
@@ -85,5 +90,7 @@ def validate(
     Raises:
       RLFlowError: the original cannot be read or run, or its inputs cannot be made.
     """
-    comparison = Comparison(original, seeds, tolerance, shapes, threads, optimise, fix, feeds)
+    proto = Model.read(original).proto
+    dequantise = bool(receipt and receipt.get("widened")) and is_quantised(proto) and not is_half(proto)
+    comparison = Comparison(original, seeds, tolerance, shapes, threads, optimise, fix, feeds, dequantise)
     return comparison.against(candidate, receipt, rules)

@@ -15,15 +15,17 @@ from tempfile import TemporaryDirectory
 import onnx
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph.dequantised import dequantised
 from rlflow.graph.feeds import Feeds, tried_feeds
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import run
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.graph.typical import input_shapes, typical_sizes
 from rlflow.optimisation.receipt import check_result, retrace, shapes_of
 from rlflow.optimisation.validate.findings import Finding, Findings
 from rlflow.optimisation.validate.inputs import InputSet, Others, ladders, ordinary_inputs, special_inputs
-from rlflow.optimisation.validate.numerics import Expected, precise_runs
+from rlflow.optimisation.validate.numerics import Expected, precise_runs, relative_error
 from rlflow.optimisation.validate.onnx_model import Model
 from rlflow.optimisation.validate.structure import interface, kept_draws, kept_weights, structure
 from rlflow.rules.language import RuleSet
@@ -135,9 +137,14 @@ class Comparison:
         self, original: onnx.ModelProto | Path | str, seeds: Sequence[int], tolerance: float,
         shapes: Mapping[str, object] | None = None,
         threads: int = 1, optimise: bool = True, fix: bool = False, feeds: Feeds | None = None,
+        dequantise: bool = False,
     ):  # fmt: skip
         self.shapes, self.fix, self.tolerance, self.left = shapes or {}, fix, tolerance, Model.read(original)
         self.left = self.left.with_ranks(self.shapes)
+        self.reference = self.left  # the model whose outputs and weights a candidate must have
+        if dequantise:
+            real = dequantised(self.left.proto, str(self.left.folder or ""))
+            self.reference = Model(real, real, self.left.folder)
         self.seeds, ports = seeds, self.left.interface
         first, *more = self.sizes = typical_sizes(ports, self.shapes)
         self.feeds = feeds or tried_feeds(self.left.source, (), self.shapes, threads, self.left.proto)
@@ -150,14 +157,31 @@ class Comparison:
             ordinary += map(self.draw, more)
             special = [drawn.at(first) for drawn in special_inputs(self.feeds, seeds[0], bound)]
             rungs = list(ladders(ports.symbols, first))
-        precise = precise_runs(self.left, ordinary, threads)
+        precise = precise_runs(self.reference, ordinary, threads)
         others = Others(rungs, self.sizes, self.draw)
-        written = Expected(self.left, ordinary, special, tolerance, threads, False, precise, others)
+        written = Expected(self.reference, ordinary, special, tolerance, threads, False, precise, others)
         self.expected = [written]
         if optimise:
             others = Others([(sizes,) for sizes in written.elsewhere[:OPTIMISED_SIZES]], self.sizes, self.draw)
-            self.expected.append(Expected(self.left, ordinary, [], tolerance, threads, True, precise, others))
+            self.expected.append(Expected(self.reference, ordinary, [], tolerance, threads, True, precise, others))
+        self.rounding = self.errors_of_rounding(written, len(ordinary)) if dequantise else []
         self.graph = None  # frees its weights
+
+    def errors_of_rounding(self, written: Expected, count: int) -> list[Finding]:
+        """Return a finding with the largest difference of the quantised original from the model without rounding.
+
+        Args:
+          written: the outputs of the model without rounding.
+          count: the number of ordinary sets of inputs, which come first.
+        """
+        running, largest = self.left.session_with([], 1, True), 0.0
+        for given, wanted in written.sets[:count]:
+            values = dict(zip(self.left.outputs, run(running, given.arrays), strict=True))
+            pairs = [(one.value, values[slot.tensor]) for slot, one in zip(written.slots, wanted, strict=True)
+                     if slot.before is None and one.value is not None]  # fmt: skip
+            largest = max([largest, *(relative_error(a, b) for a, b in pairs if a.dtype.kind == "f")])
+        note = f"compared with the model without rounding, from which the original differs by {largest:.1e}"
+        return [Finding("numerics", True, f"the outputs are {note} of an output's largest value", note=note)]
 
     def draw(self, sizes: Mapping[str, int]) -> InputSet:
         """Return one set of ordinary inputs at the sizes; the sizes decide which seed and shift are used.
@@ -213,7 +237,8 @@ class Comparison:
         if is_model:
             for each in self.expected:
                 result.findings += each.against(right)
-            result.findings += kept_weights(self.left, right, self.tolerance)
+            result.findings += self.rounding
+            result.findings += kept_weights(self.reference, right, self.tolerance)
         else:
             result.findings.append(Finding("numerics", False, UNSAFE, compared=False))
         if receipt is not None:

@@ -20,7 +20,8 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.graph.half_precision import graphs, is_half
+from rlflow.graph.dequantised import is_quantised
+from rlflow.graph.half_precision import is_half
 from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
@@ -141,7 +142,7 @@ class Model:
           optimise: True to turn on ONNX Runtime's optimisations.
         """
         extra = [name for name in dict.fromkeys(tensors) if name not in self.outputs]
-        if self.folder and not extra:
+        if isinstance(self.source, Path) and not extra:
             return session(self.source, threads, optimise)  # makes no copy of the weights
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
@@ -200,8 +201,3 @@ OWN_MARGIN = 4.0
 def is_low(model: onnx.ModelProto) -> bool:
     """Return whether the model has half precision or is quantised; the default tolerance suits neither."""
     return is_half(model) or is_quantised(model)
-
-
-def is_quantised(model: onnx.ModelProto) -> bool:
-    """Return whether the model has a QuantizeLinear node, also in functions and subgraphs."""
-    return any(node.op_type == "QuantizeLinear" for graph in graphs(model) for node in graph.node)

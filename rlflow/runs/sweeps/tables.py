@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from rlflow.common.files import write_json, write_text
+from rlflow.common.messages import markdown_table
 from rlflow.reports import charts
-from rlflow.reports.markdown import as_csv, markdown_table
+from rlflow.reports.sentences import as_csv
 from rlflow.runs.sweeps.definition import Parameter, Sweep
 from rlflow.runs.sweeps.runs import FIGURES
 from rlflow.runs.sweeps.trials import Trial

@@ -51,6 +51,7 @@ def test_equations_differ_by_more_than_letters(one, other, same):
     assert (canonical_equation(rules[0]) == canonical_equation(rules[1])) is same
 
 
+@pytest.mark.nightly
 def test_what_is_refuted_is_not_written_and_gets_a_stricter_condition_where_that_helps():
     joined = Pattern(
         (concat(add("x", "y"), add("z", "w")),), (add(concat("x", "z"), concat("y", "w")),),

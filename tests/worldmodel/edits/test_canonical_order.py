@@ -63,4 +63,4 @@ def test_two_alike_roots_are_one_location():
                 assert index.grounding.symmetric_match[other] == one
                 assert frozenset(index.grounding.matches[one].nodes) == frozenset(index.grounding.matches[other].nodes)
                 assert (one in index.matches_of_rule(int(index.rule.values[one]))) == (one < other)
-    assert compared > at_night(10, 4)
+    assert compared > at_night(10, 2)

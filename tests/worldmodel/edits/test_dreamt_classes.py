@@ -5,6 +5,7 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
+from tests.suite import at_night
 from tests.toys.systems import fitted, random_episodes
 from tests.toys.tiny import tiny_task
 from worldmodel.edits.model import EditsWorldModel
@@ -59,7 +60,7 @@ def test_a_class_that_dreams_came_to_earns_what_the_model_says(model, task):
     known = {key for learned in rules.patterns for key in learned.effects}
     dreamt = {k for k, (_, *key) in enumerate(table) if tuple(key) in rules.dreamt and key[1] not in known}
     random, per_ps, gains = np.random.default_rng(0), model.rewards.of(task.initial.objective).per_ps, {}
-    for _ in range(40):
+    for _ in range(at_night(40, 15)):
         simulator = model.imagine(task.initial, 1)._simulator
         for _ in range(20):
             states, index = simulator.states, simulator.index
@@ -71,7 +72,7 @@ def test_a_class_that_dreams_came_to_earns_what_the_model_says(model, task):
             gains.setdefault(int(index.match_class.values[match[0]]), []).append(float(gain * per_ps))
     compared = [k for k in dreamt if k in gains]
     within = [min(gains[k]) - 1e-4 <= model.usual_rewards[k] <= max(gains[k]) + 1e-4 for k in compared]
-    assert len(compared) > 20 and np.mean(within) > 0.9
+    assert len(compared) > at_night(20, 8) and np.mean(within) > 0.9
     assert len(np.unique(model.usual_rewards[compared].round(5))) > 2
 
 
@@ -103,6 +104,7 @@ def test_they_are_saved(model, tmp_path):
             EditsWorldModel.load(tmp_path)
 
 
+@pytest.mark.nightly
 def test_the_same_episodes_give_the_same_classes(model, task, episodes):
     again = fitted(episodes, task)
     assert list(again.groundings.rules.dreamt) == list(model.groundings.rules.dreamt)

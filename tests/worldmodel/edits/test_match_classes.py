@@ -12,7 +12,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
@@ -60,7 +60,7 @@ def class_of(model, observer, match) -> int:
 def test_dream_and_reality_show_the_same_classes_and_order_locations_by_them(number):
     task = list(tasks())[number]
     episodes = random_episodes(
-        task, 160, 8, number
+        task, at_night(160, 80), 8, number
     )  # they meet whatever a walk makes: what was never met is not in the dream
     model, compared = fitted(episodes, task), 0
     for walk in range(6):

@@ -6,7 +6,7 @@ import pytest
 from rlflow.costs import FREE
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
@@ -105,8 +105,8 @@ def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
 
 def test_rewards_that_depend_on_neighbourhoods_are_learnt_exactly():
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
-    model = fitted(random_episodes(task, 300, 6), task)
-    held_out = random_episodes(task, 40, 6, seed=1)
+    model = fitted(random_episodes(task, at_night(300, 150), 6), task)
+    held_out = random_episodes(task, at_night(40, 20), 6, seed=1)
     predicted = said(model, held_out, 1)
     sure = predicted.uncertainty == 0
     scale = np.abs(predicted.real_rewards).max()

@@ -77,7 +77,10 @@ def dreamt(model, start, actions, states, temperature=0.0):
     return np.array(rewards), np.array(sums)
 
 
-@pytest.mark.parametrize("name", sorted(set(REWARDS) - {"measured"}))
+BY_DAY = ("combined", "new-runtime")  # one that is refused, and one that is predicted
+
+
+@pytest.mark.parametrize("name", [*BY_DAY, *slow(*sorted(set(REWARDS) - {"measured", *BY_DAY}))])
 def test_every_reward_that_is_shipped_is_predicted_or_refused(task, name):
     episodes = episodes_of(task, shipped(name))
     if name not in PREDICTED:
@@ -105,7 +108,7 @@ def test_a_reward_that_pays_no_op_is_refused_whatever_the_other_steps_earn(task,
         RewardScales.learn(stopped, task.no_op)
 
 
-@pytest.mark.parametrize("name", ["incremental", "new-runtime", *slow("relative")])
+@pytest.mark.parametrize("name", ["new-runtime", *slow("incremental", "relative")])
 @pytest.mark.parametrize("before", [0, *slow(4)])
 def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name, before):
     model, start = learnt(name), task.initial
@@ -121,6 +124,7 @@ def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name
     )
 
 
+@pytest.mark.nightly
 def test_noise_is_in_a_runtime_and_stays_there():
     """With noise too, what all steps gained is the sum of what each gained."""
     task, paid = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused()), []
@@ -134,6 +138,7 @@ def test_noise_is_in_a_runtime_and_stays_there():
     assert np.cumsum(paid[0]) == pytest.approx(paid[1], rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_usual_rewards_are_of_what_the_own_steps_gained_however_it_is_rewarded():
     each, level = learnt("incremental").usual_rewards, learnt("new-runtime").usual_rewards
     assert each == pytest.approx(level, rel=1e-5) and np.abs(each).max() > 0
@@ -173,7 +178,7 @@ def test_one_that_is_a_multiple_is_predicted_whatever_its_name(task, reward, lev
 
 
 def test_what_pays_nothing_is_predicted_as_nothing(task):
-    episodes = episodes_of(task, lambda *_: 0.0)
+    episodes = episodes_of(task, lambda *_: 0.0, at_night(12, 4))
     assert not said(fitted(episodes, task), episodes).rewards.any()
 
 
@@ -199,7 +204,7 @@ def test_a_saved_model_pays_the_same(task, tmp_path):
 # -- the command -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [(), ("--iterations", "2")])
+@pytest.mark.parametrize("more", [(), *slow((("--iterations", "2"),))])
 def test_train_wm_names_the_reward_and_who_learns_it_and_leaves_nothing(tmp_path, capsys, more):
     folder = tmp_path / "run"
     options = (*EDITS, "controller.name=random", "env.reward=combined")

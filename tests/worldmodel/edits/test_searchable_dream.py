@@ -45,7 +45,7 @@ def squeezenet():
     return known(tiny_task("tiny_squeezenet1_1"))
 
 
-@pytest.fixture(params=["toy", "squeezenet"])
+@pytest.fixture(params=["toy", *slow("squeezenet")])
 def system(request):
     return request.getfixturevalue(request.param)
 

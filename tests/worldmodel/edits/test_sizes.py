@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rlflow.collect.edits import edit_between, first_edit
+from tests.suite import at_night
 from tests.toys.sizes import encoder_task
 from tests.toys.systems import fitted, random_episodes, real_env, said
 from tests.worldmodel.edits.test_imagination import choose
@@ -58,8 +59,8 @@ def test_signatures_are_odd_where_there_is_a_symbol():
 
 def test_it_predicts_the_same_edits_at_another_size(model):
     """Every count after every step is right, at no size with false certainty; rewards are close."""
-    small, large = (said(model, random_episodes(encoder_task(size), 12, 15)) for size in (8, 64))
-    assert small.exact == large.exact == 1 and len(large.rewards) > 500
+    small, large = (said(model, random_episodes(encoder_task(size), at_night(12, 6), 15)) for size in (8, 64))
+    assert small.exact == large.exact == 1 and len(large.rewards) > at_night(500, 250)
     assert small.uncertainty.max() == 0 and large.uncertainty.max() == NEW_NEIGHBOURHOOD
     scale = np.abs(large.real_rewards).max()
     wrong = np.abs(large.rewards - large.real_rewards) > 1e-6 * scale
@@ -73,7 +74,7 @@ def test_costs_of_neighbourhoods_are_not_taken_over_from_another_size():
     small, large = (encoder_task(size, cost=Fused) for size in (8, 64))
     model = fitted(random_episodes(small, 12, 15), small)
     assert model.costs.neighbourhoods
-    there = said(model, random_episodes(large, 12, 15))
+    there = said(model, random_episodes(large, at_night(12, 4), 15))
     wrong = np.abs(there.rewards - there.real_rewards) > 1e-6 * np.abs(there.real_rewards).max()
     assert there.exact == 1 and wrong.any() and (there.uncertainty[wrong] > 0).all()
 

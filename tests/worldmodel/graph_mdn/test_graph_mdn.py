@@ -32,8 +32,7 @@ from worldmodel.world_model_options import GraphMDNConfig
 
 N_RULES = len(load_rules())
 CONFIG = GraphMDNConfig(
-    width=32, latent=8, match_steps=40, node_steps=at_night(400, 250), latent_steps=20, holdout=0.0, recall=False,
-    hidden=0,
+    width=32, latent=8, match_steps=40, node_steps=400, latent_steps=20, holdout=0.0, recall=False, hidden=0,
 )
 SMALL = GraphMDNConfig(
     width=8, latent=4, match_steps=2, node_steps=2, latent_steps=2, hidden=4, episode_steps=2, holdout=0.0,
@@ -42,20 +41,29 @@ SMALL = GraphMDNConfig(
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """(model, folder) of signs and products; nobody writes into the folder."""
+def taught(tmp_path_factory):
+    """Return (model, folder) of a training on signs and products until it dreams them; tests do not write there."""
     task, folder = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), tmp_path_factory.mktemp("trained")
     return train(CONFIG, task.encoding_spec, random_episodes(task, 60, 8), folder, 0).model, folder
 
 
+@pytest.fixture
+def trained(request):
+    """Return (model, folder) of `taught` at night, and of `undisturbed`, which learnt for a few steps, by day."""
+    if at_night(True, False):
+        return request.getfixturevalue("taught")
+    small = request.getfixturevalue("undisturbed")
+    return small[3].model, small[2]
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """(episodes, their specification, folder of a small training, its results, the names of its curves)."""
+    """Return (episodes, their specification, folder of a small training, the training, the names of its curves)."""
     task, folder, names = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), tmp_path_factory.mktemp("small"), set()
     episodes = random_episodes(task, *at_night((12, 6), (6, 4)))
     with eager():
         trained = train(SMALL, task.encoding_spec, episodes, folder, 3, lambda step, row: names.update(row))
-    return episodes, task.encoding_spec, folder, trained.results, names
+    return episodes, task.encoding_spec, folder, trained, names
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +74,17 @@ def learnt():
     return TrainingSet.of(episodes, len(task.rules)), observed(episodes)
 
 
-def test_what_it_learnt_it_dreams(trained):
+@pytest.mark.nightly
+def test_what_it_learnt_it_dreams(taught):
     """Every count of held-out episodes, from every step to the end, and rewards to a hundredth of the largest."""
-    model, _ = trained
+    model, _ = taught
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     predicted = said(model, random_episodes(task, 20, 8, seed=1))
     assert len(predicted.rewards) > 200 and predicted.exact == 1
     assert predicted.reward_error <= 0.01 * np.abs(predicted.real_rewards).max()
 
 
+@pytest.mark.nightly
 def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
     """Were nothing known of any class: what it predicts lies where those that were rewritten gained."""
     model, _ = trained
@@ -98,6 +108,7 @@ def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
         assert model.usual_rewards[of_class] == np.float32(np.median(gains))
 
 
+@pytest.mark.nightly
 def test_what_was_rewritten_and_gained_nothing_in_the_median_is_known(trained):
     """It is no class that nobody rewrote, of which the networks are asked."""
     model, _ = trained
@@ -110,8 +121,9 @@ def test_what_was_rewritten_and_gained_nothing_in_the_median_is_known(trained):
     assert (usual[rewritten] != 0).any() and (said[rewritten] == 0).all()
 
 
-def test_gains_of_all_steps_together_are_the_difference_of_two_graphs(trained):
-    model, _ = trained
+@pytest.mark.nightly
+def test_gains_of_all_steps_together_are_the_difference_of_two_graphs(taught):
+    model, _ = taught
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     env = DreamVectorEnv(model, task.initial, 4, max_steps=6, temperature=0.0, uncertainty_limit=None)
     env.reset(seed=0)
@@ -159,6 +171,7 @@ def limited_gains(model, monkeypatch, elements: float) -> list[np.ndarray]:
     return result
 
 
+@pytest.mark.nightly
 def test_an_effect_gains_no_more_than_its_rule_ever_did_and_a_sure_one_as_much_again(trained, monkeypatch):
     """And yet what all steps gained together is the difference of two graphs."""
     sure, unsure = limited_gains(trained[0], monkeypatch, 1e6)
@@ -166,6 +179,7 @@ def test_an_effect_gains_no_more_than_its_rule_ever_did_and_a_sure_one_as_much_a
     assert (-3 <= unsure).all() and (unsure <= 2).all() and np.isin(unsure, (-3, 2)).any()
 
 
+@pytest.mark.nightly
 def test_a_sure_effect_gains_in_proportion_more_on_tensors_larger_than_its_rule_ever_replaced(trained, monkeypatch):
     """The toy's tensors have 32 elements; of a rule that replaced tensors of half as many, limits are twice as wide."""
     (sure, unsure), (twice, still) = (limited_gains(trained[0], monkeypatch, elements) for elements in (32.0, 16.0))
@@ -173,9 +187,10 @@ def test_a_sure_effect_gains_in_proportion_more_on_tensors_larger_than_its_rule_
     assert cut.any() and (twice[cut] == 2 * sure[cut]).all() and (still == unsure).all()
 
 
+@eager()
 def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_path):
     model, folder = trained
-    episodes = random_episodes(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 5, 8, seed=2)
+    episodes = random_episodes(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), at_night(5, 2), 8, seed=2)
     back = load(folder, model.spec)
     for one, other in zip(said(model, episodes), said(back, episodes), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)  # other questions were asked together: sums are rounded
@@ -189,10 +204,12 @@ def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_pat
         (tmp_path / name).write_bytes(whole)
 
 
+@pytest.mark.nightly
 @eager()
 def test_a_training_that_was_killed_ends_as_one_that_was_not(undisturbed, tmp_path, monkeypatch):
     """Killed in the middle of each of the five networks (by day of the second one), at its last checkpoint."""
-    episodes, spec, folder, whole, _ = undisturbed
+    episodes, spec, folder, training, _ = undisturbed
+    whole = training.results
     assert whole["match"] and whole["node"] and whole["episode"]
 
     def killed_at(last):
@@ -320,9 +337,9 @@ def test_what_networks_do_not_agree_on_is_not_sure(learnt):
         networks.append(MatchNetwork(N_RULES, len(vocabulary.structures), len(vocabulary.slots), 16, 1))
     both, *each = (Judge(some, vocabulary, table) for some in (networks, networks[:1], networks[1:]))
     agreed, differed = 0, 0
+    for judge in (both, *each):
+        judge.consider(examples.rewritten[:20])  # in one pass of its networks
     for asked in examples.rewritten[:20]:
-        if at_night(False, agreed and differed):
-            break
         said, (one, other) = both(asked), (judge(asked) for judge in each)
         assert said.applies == pytest.approx((one.applies + other.applies) / 2, abs=1e-6)
         if one.effect == other.effect:

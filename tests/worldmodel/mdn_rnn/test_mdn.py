@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import sonnet as snt
 import tensorflow as tf
 
@@ -24,6 +25,7 @@ def test_likelihood_is_the_density_of_the_mixture():
     )
 
 
+@pytest.mark.nightly
 def test_maximum_likelihood_recovers_a_known_mixture():
     random = np.random.default_rng(0)
     component = random.choice(2, 4000, p=WEIGHTS)

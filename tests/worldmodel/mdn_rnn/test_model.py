@@ -60,6 +60,7 @@ def test_a_missing_or_damaged_folder_is_a_clear_error(trained, tmp_path):
         MDNRNNWorldModel.load(tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_replay_is_the_dream_of_the_recorded_actions(trained):
     """From an episode's start, a replay predicts what a dream at temperature 0 does of the same actions."""
     model, _ = trained

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from rlflow.optimisation.repair import write_fault_report
-from rlflow.reports.markdown import _equality, certainty_line, measured_text, summary_line
-from rlflow.reports.run_comparison import HEAD, _rows
+from rlflow.reports.sentences import certainty_line, measured_text, summary_line
 from tests.commands import LAST_LINES, last_lines_hold
 
 MEASURED = {
@@ -89,26 +88,15 @@ def test_the_original_is_returned_because():
     assert certainty_line(result | {"candidates": {}}) == "The file is the original, unchanged."
 
 
-def table_of_checks(message: str, path) -> str:
-    result = outcome()
-    result["candidates"]["beam"]["findings"] = [{"kind": "numerics", "ok": False, "message": message}]
-    return _equality(result)
-
-
 def table_of_faults(message: str, path) -> str:
     left_out = {"step": 0, "rule": "r", "location": 0, "blame": "rule", "message": message}
     write_fault_report(path, "model", "machine", {}, {"beam": {"left_out": [left_out]}}, [])
     return path.read_text()
 
 
-def table_of_runs(message: str, path) -> str:
-    return _rows(HEAD, [[message] * len(HEAD)])
-
-
-@pytest.mark.parametrize("table", [table_of_checks, table_of_faults, table_of_runs])
-def test_what_a_stranger_named_is_one_cell_and_asks_for_nothing(table, tmp_path):
+def test_what_a_stranger_named_is_one_cell_and_asks_for_nothing(tmp_path):
     name = "a|b\\|c\r\nd ![](http://x/y.png) <img src=http://x>"
-    plain, hostile = (table(f"output '{text}' parts", tmp_path / "report.md") for text in ("y", name))
+    plain, hostile = (table_of_faults(f"output '{text}' parts", tmp_path / "report.md") for text in ("y", name))
     active = re.compile(r"(?<!\\)(?:\\\\)*[|<\[!]")  # not escaped
     assert len(hostile.splitlines()) == len(plain.splitlines())
     assert [active.findall(line) for line in hostile.splitlines()] == [

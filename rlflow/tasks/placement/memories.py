@@ -1,0 +1,123 @@
+"""Devices: their memories and speed, read from a YAML file (configs/memories/).
+
+name: nnp-i
+tera_ops: 25.0              # 10¹² operations a second; a multiplication and an addition count 2
+element_bytes: 2            # bytes of a real number
+staging_bytes: 524288       # part of the fastest memory, for the simulator `compiler`
+memories:                   # fastest first; the last one holds everything that fits nowhere else
+  - {name: SRAM, bytes: 4194304, gb_per_second: 6800}
+  - {name: Flash, bytes: 8388608, gb_per_second: 0.5, holds: weights}
+  - {name: DRAM, bytes: 34359738368, gb_per_second: 67.2}
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.files import CONFIGS
+
+FEMTO = 10**15  # femtoseconds of a second; all times are whole femtoseconds, so sums are exact and equal everywhere
+KEYS = {"name", "tera_ops", "element_bytes", "staging_bytes", "memories"}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One memory. capacity: bytes.  fs_per_byte: femtoseconds of a byte.  weights_only: True if it is read-only."""
+
+    name: str
+    capacity: int
+    fs_per_byte: int
+    weights_only: bool
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device; the memories are sorted from the fastest to the slowest, and the last one holds every tensor.
+
+    Attributes:
+      name: the name for people.
+      ops_per_second: operations a second.
+      element_bytes: bytes of a real number.
+      staging: bytes of the fastest memory in which `compiler` keeps what is on its way from or to another memory.
+      memories: the memories.
+    """
+
+    name: str
+    ops_per_second: float
+    element_bytes: int
+    staging: int
+    memories: tuple[Memory, ...]
+
+    @property
+    def capacities(self) -> np.ndarray:
+        return np.array([memory.capacity for memory in self.memories], np.int64)
+
+    @property
+    def fs_per_byte(self) -> np.ndarray:
+        return np.array([memory.fs_per_byte for memory in self.memories], np.int64)
+
+    @property
+    def weights_only(self) -> np.ndarray:
+        return np.array([memory.weights_only for memory in self.memories], bool)
+
+    def compute_fs(self, flops: np.ndarray) -> np.ndarray:
+        """Return the femtoseconds, int64 [n], of numbers of operations, rounded up."""
+        return np.ceil(flops * (FEMTO / self.ops_per_second)).astype(np.int64)
+
+
+def device_file(name: str) -> Path:
+    """Return the file of a device: a path, or the name of a file in configs/memories/ without its suffix."""
+    path = Path(name)
+    shipped = CONFIGS / "memories" / f"{name}.yaml"
+    if path.suffix in (".yaml", ".yml") or not shipped.is_file():
+        if not path.is_file():
+            known = ", ".join(sorted(file.stem for file in shipped.parent.glob("*.yaml")))
+            raise RLFlowError(f"no device '{name}': pass the path of a YAML file, or one of {known}")
+        return path
+    return shipped
+
+
+def read_device(name: str) -> Device:
+    """Read a device from its file.
+
+    Args:
+      name: the path of a YAML file, or the name of a device in configs/memories/.
+
+    Raises:
+      RLFlowError: there is no such file, or its content is no device. The message names the key.
+    """
+    path = device_file(name)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or data.keys() != KEYS:
+            raise RLFlowError(f"{path} needs exactly the keys {', '.join(sorted(KEYS))}")
+        memories = tuple(
+            Memory(
+                str(one["name"]), int(one["bytes"]), round(1e6 / float(one["gb_per_second"])),
+                one.get("holds", "everything") == "weights",
+            )
+            for one in data["memories"]
+        )  # fmt: skip
+        device = Device(
+            str(data["name"]), 1e12 * float(data["tera_ops"]), int(data["element_bytes"]), int(data["staging_bytes"]),
+            memories,
+        )  # fmt: skip
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise RLFlowError(f"{path} is not the file of a device: {first_line(error)}") from error
+    names = [memory.name for memory in memories]
+    if len(set(names)) < len(names) or not all(re.fullmatch(r"[\w-]+", name) for name in names):
+        raise RLFlowError(f"{path}: each memory needs a name of its own, of letters, digits, '-' and '_'")
+    speeds = [memory.fs_per_byte for memory in memories]
+    if not memories or speeds != sorted(speeds) or memories[0].weights_only or memories[-1].weights_only:
+        raise RLFlowError(
+            f"{path}: list the memories from the fastest to the slowest; the first and the last are writable"
+        )
+    if not 0 <= device.staging < memories[0].capacity or min(memory.capacity for memory in memories) <= 0:
+        raise RLFlowError(f"{path}: capacities must be above 0, and staging_bytes below that of {memories[0].name}")
+    if device.ops_per_second <= 0 or device.element_bytes <= 0:
+        raise RLFlowError(f"{path}: tera_ops and element_bytes must be above 0")
+    return device

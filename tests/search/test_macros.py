@@ -1,0 +1,75 @@
+"""Macros: what is learnt from paths, and that macros cross valleys that single rewrites do not."""
+
+import pytest
+
+from rlflow.optimisation.candidates import states_along
+from rlflow.search.base import Limits, run_search
+from rlflow.search.macros import ALL, Step, learn, macro_search
+from rlflow.tasks.expressions.sketches import inlined, learnt_macros
+from rlflow.tasks.expressions.state import ExpressionTask, rules_of
+from rlflow.tasks.expressions.syntax import parse_expression, parse_programs
+
+BINDING = rules_of("binding")
+
+
+def task_of(text: str) -> ExpressionTask:
+    return ExpressionTask(parse_expression(text), BINDING, 200)
+
+
+def solved(text: str, interactions: int):
+    task = task_of(text)
+    result = run_search("beam", task.initial, Limits(interactions=interactions), width=8, depth=8, radius=1)
+    return states_along(task, result.actions), result.actions
+
+
+@pytest.fixture(scope="module")
+def macros():
+    texts = [
+        f"(mul (add {e} 1.0) (mul {e} {other}))"
+        for e, other in (("(mul x y)", "z"), ("(div x z)", "y"), ("(log x)", "y"))
+    ]
+    return learn([solved(text, 3000) for text in texts])
+
+
+def test_macros_are_the_pieces_between_new_lowest_costs(macros):
+    long = [macro for macro in macros if len(macro) > 2]
+    assert long and all(any(step.sort == BINDING.index("cse_bind") for step in macro) for macro in long)
+    task = task_of("(let (t (mul x y)) (add (add t t) z))")
+    inline, delete = task.number["inline_let"], task.number["delete_let"]
+    actions = [(inline, 0), (inline, 0), (delete, 0)]
+    states = states_along(task, actions)
+    assert learn([(states, actions)] * 2) == []  # no new lowest cost: no macro
+    cheap = task_of("(let (t x) (add (add t t) z))")
+    states = states_along(cheap, actions)
+    assert learn([(states, actions)] * 2) == [(Step(inline, ALL), Step(delete))]
+    assert learn([(states, actions)]) == []  # once is not a habit
+
+
+def test_macros_cross_a_valley_of_another_expression(macros):
+    """Two lets cost before the common subexpression saves; single steps follow the cost and stay."""
+    start = task_of("(div (add (exp y) 2.0) (sub 1.0 (exp y)))").initial
+    greedy = run_search("greedy", start, max_steps=50)
+    crossed = run_search(macro_search, start, Limits(interactions=300), macros=macros)
+    assert greedy.state.objective == start.objective >= crossed.state.objective + 38_000  # one exp less, two lets
+    assert states_along(start.task, crossed.actions)[-1].hash == crossed.state.hash
+    blind = run_search(macro_search, start, Limits(interactions=crossed.interactions), macros=[])
+    assert blind.state.objective > crossed.state.objective
+
+
+def test_a_sketch_leads_over_a_hill():
+    """The hill: a vector that is built once and read in a loop is built in the loop, until the rules remove it."""
+    text = """
+    (def scal (Vec Float) ((a : Float) (v : Vec Float)) (build (size v) (lam (i : Integer) (mul a (index i v)))))
+    (def f (Vec Float) ((a : Float) (v : Vec Float) (w : Vec Float))
+      (let (s (scal a v)) (build (size s) (lam (i : Integer) (add (index i s) (index i w))))))
+    """
+    task = ExpressionTask(parse_programs(text)["f"], rules_of("ml-no-bind"), 200)
+    known = learnt_macros(task.rules)
+    assert (Step(task.number["inline_let"], ALL), Step(task.number["delete_let"])) in known
+    assert not any("bind" in task.rules[step.sort] for macro in known for step in macro)  # not in this rule set
+    found = run_search(macro_search, task.initial, Limits(interactions=2000), macros=known, sketch=inlined)
+    states = states_along(task, found.actions)
+    assert inlined(states[0])[0] == 1 and not any(inlined(states[-1]))
+    assert max(state.objective for state in states) > 2 * states[0].objective > 2 * states[-1].objective
+    greedy = run_search("greedy", task.initial, max_steps=200)
+    assert greedy.state.objective > states[-1].objective

@@ -1,0 +1,61 @@
+"""The integer program and the searches against the enumeration of all maps."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rlflow.tasks.placement.program import lower_bound, solve
+from rlflow.tasks.placement.searches import all_slowest, anneal, best_placement, greedy_dp, random_search
+from rlflow.tasks.placement.simulators import SIMULATORS
+from tests.tasks.placement.models import instance, random_workload
+
+
+def every_map(problem) -> np.ndarray:
+    return np.array(list(itertools.product(range(problem.memories**2), repeat=problem.workload.n)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_program_finds_the_optimum_of_additive(seed):
+    problem = instance(random_workload(5, seed), sram=70)
+    best = problem.evaluate(every_map(problem)).objectives.min()
+    solved = solve(problem.problem, 30)
+    result = problem.evaluate((2 * solved.weights + solved.outputs)[None])
+    assert result.objectives[0] == best and not result.repaired[0]
+    assert best * (1 - 1e-4) - 1 <= solved.bound <= best and lower_bound(problem.problem) <= solved.bound
+
+
+@pytest.mark.parametrize("seed, staging, flash", [(0, 10, False), (1, 10, False), (2, 40, False), (3, 20, True)])
+def test_no_map_is_below_the_bound_of_compiler(seed, staging, flash):
+    problem = instance(random_workload(4 if flash else 5, seed), "compiler", sram=70, staging=staging, flash=flash)
+    best = problem.evaluate(every_map(problem)).objectives.min()
+    assert 0 < lower_bound(problem.problem) <= solve(problem.problem, 30).bound <= best
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_searches_return_valid_maps_and_count_their_evaluations(simulator):
+    problem = instance(random_workload(8, 0), simulator, sram=90, staging=16)
+    start = int(problem.evaluate(all_slowest(problem)[None]).objectives[0])
+    for found in (greedy_dp(problem), anneal(problem, 300, 0), random_search(problem, 300, 0)):
+        result = problem.evaluate(found.decision[None])
+        assert result.objectives[0] == found.objective < start and not result.repaired[0]
+        counts, objectives = zip(*found.curve, strict=True)
+        assert counts[0] == 1 and counts[-1] <= found.evaluations and list(objectives) == sorted(objectives)[::-1]
+    assert anneal(problem, 300, 0).decision.tolist() == anneal(problem, 300, 0).decision.tolist()
+
+
+def test_greedy_dp_ends_where_no_single_operator_can_change():
+    problem = instance(random_workload(8, 4), sram=90)
+    found = greedy_dp(problem)
+    for node, option in itertools.product(range(8), range(4)):
+        other = found.decision.copy()
+        other[node] = option
+        result = problem.evaluate(other[None])
+        assert result.repaired[0] or result.objectives[0] >= found.objective
+
+
+def test_best_placement_is_the_optimum_and_its_gap_is_proved():
+    problem = instance(random_workload(5, 1), sram=70)
+    found, bound = best_placement(problem, 5, 0)
+    best = problem.evaluate(every_map(problem)).objectives.min()
+    assert min(one.objective for one in found.values()) == best >= bound >= best * (1 - 1e-4) - 1
