@@ -336,6 +336,7 @@ class _Writer:
         """Return tensor id → ONNX name for tensors of the original model.
 
         A computed tensor that rewrites made an output of the graph or of its body, or a kept tensor, gets its name.
+        A folded output of a body loses its name: the body gets a copy, since the weight may belong to an outer graph.
         """
         graph, names = self.graph, dict(self.graph.interface.names)
         for body, (outputs, tensors) in [(0, (graph.interface.output_names, graph.outputs)), *(
@@ -348,6 +349,8 @@ class _Writer:
                 here = computed and graph.nodes[graph.producers[tensor]].body == body
                 if here and names.get(tensor) not in declared:
                     names[tensor] = name
+                if body and tensor in self.folded:
+                    names.pop(tensor, None)
         names[ABSENT] = ""
         return names
 

@@ -144,6 +144,15 @@ def test_a_new_weight_lies_in_the_body_whose_nodes_read_it():
     assert validate(model, after, [0], 1e-6).ok
 
 
+def test_an_output_of_a_body_that_became_a_weight_is_written_in_the_body():
+    model = loop("z = Constant <value = int64[1] {0}> () s = Shape(h) h2 = Slice(one, z, s)")
+    graph = load_graph(model)
+    rule = RULES[RULES.index("slice-to-known")]
+    after = to_model(apply(graph, rule, explain(graph, RULES, rule.name)[0][0]))
+    onnx.checker.check_model(after, full_check=True)
+    assert validate(model, after, [0], 0.0).ok
+
+
 def test_a_carried_shape_is_known_only_if_the_body_keeps_it():
     graph = load_graph(MODELS["growing"]())
     (body,) = graph.interface.bodies.values()

@@ -40,6 +40,8 @@ TRIES = 60  # most rewrites that `search` tries on one model
 # Data type → largest accepted error of an output, relative to the largest value of any tensor in the model.
 TOLERANCES = {TensorProto.FLOAT16: 2e-2, TensorProto.FLOAT: 1e-4, TensorProto.DOUBLE: 1e-9}
 
+NOT_RUN = "ONNX Runtime cannot run the model"  # the start of the error of `rlflow.graph.onnx_runtime.run`
+
 # Exceptions of `Original` for a shrunk model that is no longer valid.
 NOT_A_MODEL = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, RLFlowError, ValueError)
 
@@ -247,7 +249,7 @@ class Fuzzed(NamedTuple):
     Attributes:
         rules: names of the rules of all rewrites.
         failure: the first fault, shrunk; None without a fault.
-        compared: see `Original.compared`.
+        compared: see `Original.compared`; empty if ONNX Runtime does not run the random model itself.
     """
 
     rules: list[str]
@@ -272,9 +274,10 @@ def fuzz(seed: int, rules: RuleSet, steps: int = STEPS, symbolic: bool = False) 
             sizes = tuple(each for each in sizes if not fails_on_nothing(load_graph(model).at(each)))
         original = Original(model, seed, sizes)
     except Exception as error:
-        return Fuzzed(
-            [], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model)), Counter()
-        )
+        fault = None
+        if not isinstance(error, RLFlowError) or NOT_RUN not in str(error):
+            fault = Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model))
+        return Fuzzed([], fault, Counter())
     walk = random_walk(model, rules, np.random.default_rng(seed), steps, sizes)
     for done, state in enumerate(walk.states):  # all states, since a later rewrite can undo an error
         fault = original.fault(state, last=done == len(walk.steps))

@@ -53,6 +53,8 @@ HARMLESS = [
         "k = Mul (n, n)",
         "h = Shape (x)\n  i = Constant <value_int = 0> ()\n  j = Gather (h, i)\n  k = Unsqueeze (j, z)",
     ),
+    ("ReshapeFusion-sizes", "r = Reshape (d, k)", "i = Sub (k, k)\n  r = Squeeze (d, i)"),
+    ("ReshapeFusion-sizes", "y = Reshape (x, r)", "t = Neg (r)\n  y = Reshape (x, r)"),
     ("MatMulScaleFusion", "u = MatMul (a, y)", "u = Relu (a)"),
     ("MatMulScaleFusion", "b = Mul (a, d)", "b = Mul (x, d)"),
     ("MatMulScaleFusion", "v = MatMul (b, y)", "t = Transpose (b)\n  v = Relu (t)"),

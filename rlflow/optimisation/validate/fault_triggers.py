@@ -190,6 +190,20 @@ def size_of_empty_left_open(graph: Graph) -> Iterator[int]:
             axis += of.size
 
 
+def reshape_of_sizes(graph: Graph) -> Iterator[int]:
+    for first in _of(graph, "Reshape"):
+        tensor = first.outputs[0]
+        while len(readers := _readers(graph, tensor)) == 1 and tensor not in graph.outputs:
+            node, kind = readers[0], graph.types.get(readers[0].outputs[0])
+            known = kind is not None and kind.shape is not None
+            if node.op not in ("Reshape", "Squeeze", "Unsqueeze") or not known:
+                break
+            if node.inputs[0] != tensor:
+                yield node.id
+                break
+            tensor = node.outputs[0]
+
+
 def _is_copied(graph: Graph, listed: int, tensor: int, axis: int) -> bool:
     """Return whether a tensor is computed by Shape, Gather and Unsqueeze as the size of one axis of another tensor.
 

@@ -110,6 +110,12 @@ KNOWN = (
         triggers.size_of_empty_left_open,
     ),
     KnownFault(
+        "ReshapeFusion-sizes",
+        "a Reshape that computes the sizes for a second Reshape, and nothing else reads it: the two are taken for a "
+        "chain of one tensor, and the result is the sizes in place of the data, or no session can be made",
+        triggers.reshape_of_sizes,
+    ),
+    KnownFault(
         "MatMulScaleFusion",
         "a product with a number that is read by a MatMul, and by a second such product before another MatMul: it is "
         "removed while it is still read, and no session can be made",
