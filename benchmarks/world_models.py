@@ -1,15 +1,20 @@
 """Fidelity of world models, and gains of agents that learn in their dreams, compared with searches on real graphs.
 
-    python -m benchmarks.world_models [--model NAME] [--seeds N]
+    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--ablations] [--reward NAME]
 
 For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
 each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
-held-out episodes (`worldmodel.fidelity`).
+held-out episodes (`worldmodel.fidelity`), beside two baselines: *no change* and the mean reward of each rule. `--model`
+also takes the path of an ONNX file, so that models on which nothing was tuned can be evaluated.
+
+`--ablations` adds a row to *fidelity* for each part of graph-mdn that is left out. `--reward` chooses another reward,
+such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made, without the world model edits.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn alone. They then act on the real graph in one greedy and eight
 sampled episodes, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the
-policy prior alone), greedy descent and beam search. Beam search runs twice: with as many rewrites of the real graph as
-were collected for the world model, and with as many seconds as collection, training and acting took together.
+policy prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam search runs
+twice: with as many rewrites of the real graph as were collected for the world model, and with as many seconds as
+collection, training and acting took together.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
@@ -26,7 +31,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks.record import Record, Table, parser, run
-from benchmarks.shared import MODELS, THREADS, number, percent, search_gain, timed
+from benchmarks.shared import THREADS, number, percent, search_gain, timed
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.collect.rollouts import collect
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
@@ -41,11 +46,21 @@ AGENTS = {  # name in the tables → options of the run
     "cma-es": ("controller.name=cma-es",),
     "ppo, temperature 2": ("controller.name=ppo", "dream.temperatures=[2]"),
 }
+ABLATIONS = {  # name in the table "fidelity" → options without a part of graph-mdn
+    "no-memory": ("world_model.graph-mdn.recall=false",),
+    "no-recurrence": ("world_model.graph-mdn.hidden=0",),
+    "one-gaussian": ("world_model.graph-mdn.mixture=1",),
+    "no-messages": ("world_model.graph-mdn.latent_rounds=0",),
+    "scalar": ("world_model.graph-mdn.supervision=scalar",),
+}
 TEST_SHARE, SAMPLES = 0.2, 8  # largest share of held-out steps; sampled episodes of an acting agent
 COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
     "masks exact, 1 step": "horizons.1.model.mask_exact",
     "5 steps": "horizons.5.model.mask_exact",
     "20 steps": "horizons.20.model.mask_exact",
+    "20 steps of no change": "horizons.20.no_change.mask_exact",
+    "counts exact, 20 steps": "horizons.20.model.counts_exact",
+    "steps in doubt": "horizons.20.uncertain",
     "error of summed reward, 20 steps": "horizons.20.model.cumulative_reward_relative",
     "the same of rule means": "horizons.20.rule_mean.cumulative_reward_relative",
     "rank correlation": "ranks.anywhere.model.correlation",
@@ -56,7 +71,7 @@ class Learning:
     """The stages from random episodes to acting agents, for one model, one kind of world model and one seed.
 
     Args:
-        model: name of a model of the zoo.
+        model: name of a model of the zoo, or the path of an ONNX file.
         world_model: a name of WORLD_MODELS.
         seed: seed of all stages.
         folder: folder of episodes and checkpoints.
@@ -139,20 +154,21 @@ class Learning:
         return list(islice(recorded(agent, env, self.load_model(), self.seed + 1), 1 + SAMPLES))
 
 
-def fidelity_of(model: str, world_model: str, seed: int, interactions: int) -> dict:
+def fidelity_of(model: str, world_model: str, seed: int, interactions: int, *options: str) -> dict:
     """Train a world model and evaluate it on held-out episodes.
 
     Args:
-        model: name of a model of the zoo.
+        model: name of a model of the zoo, or the path of an ONNX file.
         world_model: a name of WORLD_MODELS.
         seed: seed of the episodes and of the training.
         interactions: largest number of steps of the random episodes.
+        options: options such as "env.reward=combined" that replace defaults.
 
     Returns:
         "fidelity": result of `worldmodel.fidelity.fidelity`. "seconds": duration of the training.
     """
     with TemporaryDirectory() as folder:
-        return judged(Learning(model, world_model, seed, Path(folder), interactions))
+        return judged(Learning(model, world_model, seed, Path(folder), interactions, *options))
 
 
 def judged(learning: Learning) -> dict:
@@ -167,14 +183,15 @@ def agents_of(model: str, seed: int, interactions: int) -> dict:
     """Train each agent of AGENTS in the dream of the world model ACTING_IN and compare its gain with controls.
 
     Args:
-        model: name of a model of the zoo.
+        model: name of a model of the zoo, or the path of an ONNX file.
         seed: seed of all stages.
         interactions: largest number of steps of the random episodes, and of each search.
 
     Returns:
         "agents": agent → result of `acted`. Trained agents also have "dreamt", the return of the best policy in
-            the dream, and "seconds" of collection and training. "untrained" is PPO before its training. "searches":
-            name → result of `search_gain`. "fidelity": result of `fidelity_of` for the world model ACTING_IN.
+            the dream, and "seconds" of collection and training. "untrained" is PPO before its training, and "no prior"
+            the same without its prior. "searches": name → result of `search_gain`. "fidelity": result of
+            `fidelity_of` for the world model ACTING_IN.
     """
     result = {}
     with TemporaryDirectory() as name:
@@ -188,6 +205,7 @@ def agents_of(model: str, seed: int, interactions: int) -> dict:
             agent = learning.agent()
             if label == "ppo":
                 result["untrained"] = acted(learning, agent)
+                result["no prior"] = acted(learning, agent.without_prior())
             started = time.perf_counter()
             trained = agent.train(learning.dreams, learning.seed, folder / label.replace(", ", "-"))
             result[label] = acted(learning, agent) | {
@@ -244,7 +262,7 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
     heads = ["model", "world model", "seeds", *COLUMNS, "learning, s"]
     gains, dreams = [], []
     for model, runs in agents.items():
-        of = {label: [run["agents"][label] for run in runs] for label in (*AGENTS, "untrained")}
+        of = {label: [run["agents"][label] for run in runs] for label in (*AGENTS, "untrained", "no prior")}
         searches = [[run["searches"][way]["gain"] for run in runs] for way in ("greedy", "beam", "beam_same_seconds")]
         means = [percent([one["gain"] for one in of[label]]) for label in of]
         seconds = max(one["seconds"] for one in of["ppo"])
@@ -253,8 +271,8 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
             dreamt, real = ([one[key] for one in of[label]] for key in ("dreamt", "greedy_episode"))
             off = [a - b for a, b in zip(dreamt, real, strict=True)]
             dreams.append([model, label, percent(dreamt), percent(real), percent(off)])
-    agent_heads = ["model", "seeds", *AGENTS, "untrained policy", "greedy descent", "beam, same interactions"]
-    agent_heads += ["beam, same seconds", "learning by PPO, s"]
+    agent_heads = ["model", "seeds", *AGENTS, "untrained policy", "no prior", "greedy descent"]
+    agent_heads += ["beam, same interactions", "beam, same seconds", "learning by PPO, s"]
     dream_heads = ["model", "agent", "dreamt return", "real return", "dreamt less real"]
     return {
         "fidelity": Table(heads, rows, text_columns=2),
@@ -265,14 +283,28 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
 
 def main() -> int:
     arguments = parser(__doc__, seeds=3)
-    arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
+    arguments.add_argument("--model", action="append", help="a zoo name or an ONNX file, only; repeatable")
+    arguments.add_argument("--ablations", action="store_true", help="graph-mdn also without each of its parts")
+    arguments.add_argument("--reward", default="relative", help="env.reward; another than relative: fidelity alone")
     arguments.add_argument("--interactions", type=int, default=5000, help="with the real environment (default 5000)")
     parsed = arguments.parse_args()
-    record, models, seeds = Record("world_models", parsed), parsed.model or SHOWN, range(parsed.seeds)
-    n = parsed.interactions
-    calls = {f"{m}-agents-{seed}": (agents_of, m, seed, n) for m in models for seed in seeds}
-    others = [kind for kind in WORLD_MODELS if kind != ACTING_IN]
-    calls |= {f"{m}-{kind}-{s}": (fidelity_of, m, kind, s, n) for m in models for kind in others for s in seeds}
+    given = parsed.model or SHOWN
+    models = {Path(model).stem: model for model in given}  # name in the tables → zoo name or path
+    if len(models) < len(given):
+        arguments.error("two models have the same name")
+    record, seeds, n = Record("world_models", parsed), range(parsed.seeds), parsed.interactions
+    calls, kinds, reward = {}, {kind: (kind, ()) for kind in WORLD_MODELS}, f"env.reward={parsed.reward}"
+    if parsed.reward == "relative":
+        calls = {f"{m}-agents-{seed}": (agents_of, model, seed, n) for m, model in models.items() for seed in seeds}
+        del kinds[ACTING_IN]  # `agents_of` trains it
+    else:
+        del kinds["edits"]
+    if parsed.ablations:
+        kinds |= {f"{ACTING_IN}-{part}": (ACTING_IN, options) for part, options in ABLATIONS.items()}
+    for name, model in models.items():
+        for label, (kind, options) in kinds.items():
+            of_seed = {seed: (fidelity_of, model, kind, seed, n, reward, *options) for seed in seeds}
+            calls |= {f"{name}-{label}-{seed}": call for seed, call in of_seed.items()}
     figures = record.all_parts(calls, at_once=2)
 
     def of_seeds(name: str) -> list[dict]:
@@ -281,7 +313,8 @@ def main() -> int:
     agents, fidelity = {model: runs for model in models if (runs := of_seeds(f"{model}-agents"))}, {}
     for model in models:
         fidelity[model, ACTING_IN] = [run["fidelity"] for run in agents.get(model, ())]
-        fidelity |= {(model, kind): of_seeds(f"{model}-{kind}") for kind in others}
+        for label in kinds:
+            fidelity[model, label] = of_seeds(f"{model}-{label}")
     fidelity = {pair: runs for pair, runs in fidelity.items() if runs}
     note = f"{n:,} interactions with the real environment for each world model. Two parts ran side by side."
     record.publish(tables(fidelity, agents), note)

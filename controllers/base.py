@@ -138,6 +138,13 @@ class Learner:
         """Return the controllers that take turns in playing evaluation episodes; by default only this controller."""
         return [self]
 
+    def without_prior(self) -> "Learner | None":
+        """Return an untrained controller of this kind that does not know the median rewards of match classes.
+
+        The result is None if the initial policy of this kind does not depend on these rewards.
+        """
+        return None
+
     def first_checkpoint(self) -> int:
         """Return the number of environment steps in a training before the first checkpoint with trained weights.
 
@@ -281,6 +288,7 @@ class Controller(Learner):
         super().__init__(config, asdict(self.shapes), seed)
         counted = observation_space["class_counts"]
         self.match_classes, self.usual_rewards = counted.match_classes, counted.usual_rewards  # [K] each
+        self.spaces = observation_space, action_space
 
     def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
         """Return one action for each row of a batch.

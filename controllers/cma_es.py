@@ -111,6 +111,12 @@ class CMAES(Controller):
         self.xfer_ids = np.append(self.match_classes, self.shapes.n_xfer_ids - 1)
         self.know(np.ones(len(self.xfer_ids), bool))
 
+    def without_prior(self):
+        other = CMAES(self.config, *self.spaces, self.seed)
+        scores = len(other.xfer_ids)  # one bias for each choice; the last bias is of the location
+        other.weights[-scores - 1 : -1] = 0.0
+        return other
+
     def know(self, reachable: np.ndarray) -> None:
         """Set the choices that the policy scores, compile the policy and reset its weights.
 

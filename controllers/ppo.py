@@ -8,6 +8,7 @@ one.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -274,6 +275,11 @@ class PPO(ActorCritic, Controller):
         if self.config.policy == "two-stage":
             return TwoStagePolicy(self.shapes, self.config, rng)
         return MatchClassPolicy(self.shapes, self.config, rng, self.match_classes, self.usual_rewards)
+
+    def without_prior(self):
+        if self.config.policy != "match-classes":
+            return None
+        return PPO(replace(self.config, greedy_prior=0.0), *self.spaces, self.seed)
 
     def seen(self, observation):
         """Return the inputs of the policy: z, h, and `counts` (two-stage) or `class_counts` (match-classes)."""

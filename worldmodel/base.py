@@ -197,6 +197,19 @@ class WorldModel(Protocol):
 
 
 @runtime_checkable
+class PaysStop(Protocol):
+    """An `Imagination` that predicts the reward of NO-OP. In all other imaginations NO-OP has the reward 0."""
+
+    def stop(self, temperature: float, seed: tuple[int, int]) -> np.ndarray:
+        """Return float64 [n], the predicted reward of NO-OP in each of n rollouts, whose states stay the same.
+
+        Args:
+          temperature: τ, as for `Imagination.advance`.
+          seed: two integers that seed the random numbers.
+        """
+
+
+@runtime_checkable
 class Searchable(Protocol):
     """A world model whose imagined states can be explored by the searches in `rlflow.search`, like real states."""
 

@@ -1,8 +1,8 @@
 """The dream: Gymnasium environments in which a world model replaces the real environment.
 
 A dream starts at a real state. The world model predicts all later states, rewards, valid actions and ends of episodes.
-An invalid action has the same penalty as in the real environment and leaves the state unchanged. NO-OP has reward 0
-and ends the episode.
+An invalid action has the same penalty as in the real environment and leaves the state unchanged. NO-OP ends the
+episode. Its reward is 0, unless the model predicts it (`worldmodel.base.PaysStop`).
 
 A controller learns to exploit the model's errors. An uncertain step can therefore end the dream
 (`dream.uncertainty_limit`, the halt state of MOReL, Kidambi et al. 2020) or have a smaller reward
@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 from rlflow.common.task import State
 from rlflow.env.rewards import INVALID_REWARD
 from worldmodel import spaces
-from worldmodel.base import DreamtState, Searchable, WorldModel
+from worldmodel.base import DreamtState, PaysStop, Searchable, WorldModel
 from worldmodel.world_model_options import DreamOptions
 
 SEED_RANGE = 2**31 - 1
@@ -46,6 +46,7 @@ class DreamBatch:
         self.uncertainty_limit = np.inf if uncertainty_limit is None else uncertainty_limit
         self.uncertainty_penalty = uncertainty_penalty
         self.imagined = model.imagine(start, n)
+        self._pays_stop = isinstance(self.imagined, PaysStop)
         self.steps = np.zeros(n, np.int64)
 
     def restart(self, rows: np.ndarray | None = None) -> None:
@@ -73,7 +74,8 @@ class DreamBatch:
         halted = uncertainty > self.uncertainty_limit
         paid = np.where(halted, np.minimum(predicted.rewards, 0.0), predicted.rewards)
         gained = paid - self.uncertainty_penalty * uncertainty
-        rewards = np.where(moves, gained, np.where(noop, 0.0, INVALID_REWARD))
+        stops = self.imagined.stop(self.temperature, seed) if self._pays_stop and noop.any() else 0.0
+        rewards = np.where(moves, gained, np.where(noop, stops, INVALID_REWARD))
         dead_end = ~spaces.with_stop(self.imagined.counts, self.spec.stop).any(axis=-1)
         terminated = noop | halted | dead_end | (moves & predicted.terminated)
         return rewards, terminated, ~terminated & (self.steps >= self.max_steps)

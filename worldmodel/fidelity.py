@@ -12,6 +12,7 @@ complements the rank correlation. Equal real returns are frequent, and the rank 
 between their predictions.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -119,6 +120,32 @@ def fidelity(
         "ranks": {"anywhere": ranks[0], "first": ranks[1]},
         "calibration": model.calibration(episodes),
     }
+
+
+def model_key(episode: Episode) -> str:
+    """Return eight hexadecimal digits that are equal for episodes that begin at the same graph."""
+    return hashlib.sha256(episode.costs[:1].tobytes() + episode.counts[:1].tobytes()).hexdigest()[:8]
+
+
+def fidelity_by_model(model: WorldModel, episodes: Sequence[Episode], **options) -> dict[str, dict]:
+    """Evaluate the predictions for the episodes of each initial graph alone.
+
+    An average over all episodes hides a model on which the predictions are poor.
+
+    Args:
+      model: the world model.
+      episodes: held-out episodes.
+      options: further arguments of `fidelity`.
+
+    Returns:
+      {key of the initial graph (`model_key`): result of `fidelity`}; {} if all episodes begin at the same graph.
+    """
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(model_key(episode), []).append(episode)
+    if len(groups) < 2:
+        return {}
+    return {key: fidelity(model, group, **options) for key, group in groups.items()}
 
 
 def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:

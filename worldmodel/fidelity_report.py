@@ -47,15 +47,41 @@ def sentence(result: dict) -> str:
 
     The sentence uses the longest evaluated horizon of at most FAR steps. It also has the model's share of exact masks.
     """
-    steps = max(int(steps) for steps, entry in result["horizons"].items() if entry["starts"] and int(steps) <= FAR)
-    entry = result["horizons"][str(steps)]
+    entry = _furthest(result)
     errors = {name: entry[name]["cumulative_reward_relative"] for name in ("model", "rule_mean")}
     off = {name: "–" if error is None else f"{100 * error:.1f} %" for name, error in errors.items()}
     exact = f"{100 * entry['model']['mask_exact']:.1f} % of the rule masks are exact"
     return (
-        f"on held-out episodes ({result['episodes']}) the reward of {steps} steps is {off['model']} off "
+        f"on held-out episodes ({result['episodes']}) the reward of {entry['steps']} steps is {off['model']} off "
         f"(of each rule's mean: {off['rule_mean']}), {exact}"
     )
+
+
+def training_page(result: dict, by_model: dict[str, dict]) -> str:
+    """Return the table of `fidelity_table`, and one such table for each model if there are several.
+
+    Args:
+      result: the result of `worldmodel.fidelity.fidelity` on all held-out episodes.
+      by_model: {model: result of `fidelity` on its held-out episodes}.
+    """
+    parts = [fidelity_table(result)]
+    parts += [f"## {name}: {of['episodes']} episodes\n\n{fidelity_table(of)}" for name, of in by_model.items()]
+    return "\n".join(parts)
+
+
+def worst_model(by_model: dict[str, dict]) -> tuple[str, dict]:
+    """Return the entry (model, result of `fidelity`) with the smallest share of exact masks, `FAR` steps ahead or less.
+
+    Args:
+      by_model: see `training_page`; at least one entry.
+    """
+    return min(by_model.items(), key=lambda entry: _furthest(entry[1])["model"]["mask_exact"])
+
+
+def _furthest(result: dict) -> dict:
+    """Return the entry of the longest evaluated horizon of at most FAR steps."""
+    steps = max(int(steps) for steps, entry in result["horizons"].items() if entry["starts"] and int(steps) <= FAR)
+    return {"steps": steps, **result["horizons"][str(steps)]}
 
 
 def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:

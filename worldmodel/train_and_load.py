@@ -128,15 +128,16 @@ def train(
 
     Returns:
       {"name": kind of the world model, "mode": offline or online, "interactions": real steps used, with held-out steps,
-      "seconds": duration of this call, "fidelity": …} and further results of the training. "fidelity" is the result of
-      `worldmodel.fidelity.fidelity` on the held-out steps that are not copied, because copied steps may also be
-      training data. It is None if there are no such steps.
+      "seconds": duration of this call, "fidelity": …, "fidelity_by_model": …} and further results of the training.
+      "fidelity" is the result of `worldmodel.fidelity.fidelity` on the held-out steps that are not copied, because
+      copied steps may also be training data. It is None if there are no such steps. "fidelity_by_model" is the result
+      of `worldmodel.fidelity.fidelity_by_model` on the same steps.
 
     Raises:
       RLFlowError: a loss is not finite, the checkpoint belongs to another training, or the episodes use another version
         of the encoding.
     """
-    from worldmodel.fidelity import fidelity
+    from worldmodel.fidelity import fidelity, fidelity_by_model
 
     if not callable(source):
         _refuse_other_version(source, spec)
@@ -146,6 +147,7 @@ def train(
     return {
         "name": config.name, "mode": config.mode, **trained.results, "seconds": time.monotonic() - started,
         "fidelity": fidelity(trained.model, judged, copies=False) if judged else None,
+        "fidelity_by_model": fidelity_by_model(trained.model, judged, copies=False),
     }
 
 

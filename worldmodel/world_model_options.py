@@ -184,6 +184,30 @@ class GraphMDNConfig(WorldModelConfig):
 
     name: str = "graph-mdn"
     latent: int = option(32, "dimensions of the latent state z")
+    latent_rounds: int = option(
+        2, "rounds of message passing between the nodes of the graph that z encodes; 0: none", at_least=0, at_most=5
+    )
+    latent_steps: int = option(300, "gradient steps of the network that encodes graphs in z")
+    foresight: float = option(
+        0.0,
+        "weight of the learned value of the next state in the reward of a match class, from which policies start; 0: "
+        "what a rewrite gains at once",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    hidden: int = option(
+        64,
+        "units of the recurrent state h, which predicts what the graph does not say: rewards that are no sum, and how "
+        "far the dream may be off; 0: none",
+        at_least=0,
+    )
+    mixture: int = option(
+        5, "Gaussians of the mixture for the part of a reward that the recurrent state predicts; the temperature of a "
+        "dream acts on it", used_if={"hidden": ABOVE_0},
+    )  # fmt: skip
+    recall: bool = option(
+        True, "effects and costs that the data contain are recalled, and the networks predict the others; false: the "
+        "networks predict all",
+    )  # fmt: skip
     width: int = option(64, "width of embeddings and hidden layers")
     message_passing_steps: int = option(2, "rounds of message passing around a match")
     gaussians: int = option(
@@ -194,12 +218,22 @@ class GraphMDNConfig(WorldModelConfig):
     )
     match_steps: int = option(1000, "gradient steps of each of these networks")
     node_steps: int = option(2500, "gradient steps of the network that predicts costs of nodes")
+    episode_steps: int = option(
+        400, "gradient steps of the network with the recurrent state", used_if={"hidden": ABOVE_0}
+    )
+    calibration: float = option(
+        0.1,
+        "fraction of the training episodes that only the recurrent state learns from: errors of the other parts show "
+        "only on episodes that these did not learn from",
+        at_least=0, at_most=0.5, used_if={"hidden": ABOVE_0},
+    )  # fmt: skip
     learning_rate: float = option(0.002, "initial learning rate of each network; it decays along a cosine")
     supervision: str = option("nodes", SUPERVISION, choices=("nodes", "scalar"))
 
     @property
     def total_steps(self) -> int:
-        return self.match_networks * self.match_steps + self.node_steps
+        steps = self.match_networks * self.match_steps + self.node_steps + self.latent_steps
+        return steps + (self.episode_steps if self.hidden else 0)
 
 
 IN_DREAMS = {"controller.train_on": ("dream",)}

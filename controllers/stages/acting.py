@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from controllers.base import Learner
 from controllers.evaluation import BestOf, best_of, rollout
 from controllers.recording import recorded
 from controllers.stages import one_shot
@@ -39,6 +40,7 @@ from worldmodel.fidelity_report import write_fidelity
 from worldmodel.run_pages import draw_dream_and_reality
 from worldmodel.train_and_load import prepare_tensorflow, split_episodes
 
+CONTROLS = ("untrained", "no prior")  # names of the untrained controllers, see `Played.controls`
 FRESH = 32  # number of new random episodes on which a world model is tested if its training held no episodes out
 
 
@@ -62,11 +64,21 @@ def acted(run, folder: str, seconds: float) -> Candidate:
 
 
 class Played(NamedTuple):
-    """A trained controller and its episodes on the real graph."""
+    """A trained controller and its episodes on the real graph.
+
+    Attributes:
+      training: the training.
+      controller: the trained controller.
+      tried: its episodes.
+      controls: the episodes of untrained controllers with the same options, seed and decoding: "untrained" starts from
+        the same prior, and "no prior" without any prior. An entry is missing if the controller has no prior, or if an
+        episode needs measurements.
+    """
 
     training: Training
     controller: object
     tried: BestOf
+    controls: dict[str, BestOf]
 
 
 def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
@@ -103,7 +115,7 @@ def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
         outcome["experiments"] = [_row(one) for one in played]
-        outcome["compared_returns"] = _compared_returns(run, model, _best(played), candidates)
+        outcome["compared_returns"] = _compared_returns(run, _best(played), candidates)
         return outcome
 
     outcome = run.stage("eval", work)
@@ -135,14 +147,29 @@ def _play(run, model, trainings: Sequence[Training]) -> list[Played]:
       trainings: the trainings of the controllers.
     """
     played, environments = [], {}
+    is_measured = isinstance(run.spec.make_reward(), EpisodeReward)
     for training in trainings:
         own, name = None if training.sees_candidates else model, training.environment
         if name not in environments:
             environments[name] = as_seen(training.run, controllers_environment(run), own)
-        controller = training.controller(own)
-        tried = best_of(controller.players(), environments[name], run.config.eval.samples, run.config.seed)
-        played.append(Played(training, controller, tried))
+        controller, options = training.controller(own), (environments[name], run.config.eval.samples, run.config.seed)
+        tried = best_of(controller.players(), *options)
+        controls = {} if is_measured else _untrained(training, own)
+        controls = {control: best_of(other.players(), *options) for control, other in controls.items()}
+        played.append(Played(training, controller, tried, controls))
     return played
+
+
+def _untrained(training: Training, model) -> dict[str, Learner]:
+    """Return the untrained controllers that `Played.controls` describes, by name.
+
+    Args:
+      training: the training of the controller to compare with.
+      model: the world model that encodes observations, or None for a controller that observes successor graphs.
+    """
+    untrained = make_controller(training.run, model)
+    blank = untrained.without_prior()
+    return {"untrained": untrained} | ({} if blank is None else {"no prior": blank})
 
 
 def _best(played: Sequence[Played]) -> Played:
@@ -157,7 +184,7 @@ def _draw(run, model, played: Sequence[Played]) -> None:
       model: the world model that dreams, or None.
       played: the controllers. A controller that observes successor graphs is left out, because it cannot dream.
     """
-    for training, controller, tried in played:
+    for training, controller, tried, _ in played:
         if training.sees_candidates:
             continue
         dream = DreamEnv(model, run.task.initial, **dream_options(training.run, training.temperature))
@@ -180,7 +207,7 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
     if not all(one.training.sees_candidates for one in played):
         interactions = run.require("train-wm")["interactions"]
         measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # none if the training is online
-    for training, _, tried in played:
+    for training, _, tried, _ in played:
         if training.is_on_real_graph:
             interactions += training.results["env_steps"]
             measured += training.results["measurement_seconds"]
@@ -226,9 +253,10 @@ def _row(played: Played) -> dict:
       {"experiment", "training": name of the folder, "temperature": τ, or None for a training on the real graph,
       "trained_return": best mean return in the environment of the training, "real_return": return of the greedy real
       episode over at most as many steps as the dream has, "cost": objective of the best state of all real episodes,
+      "untrained_cost", "no_prior_cost": the same of the untrained controllers (`Played.controls`), or None,
       "acting_seconds": seconds of the greedy episode}.
     """
-    training, _, tried = played
+    training, _, tried, controls = played
     episode = tried.trajectories[0]
     steps = training.results.get("dreamt_steps", training.run.config.dream.max_steps)
     return {
@@ -238,11 +266,12 @@ def _row(played: Played) -> dict:
         "trained_return": training.results["best_return"],
         "real_return": sum(episode.rewards[:steps]),
         "cost": tried.cost,
+        **{f"{name.replace(' ', '_')}_cost": controls[name].cost if name in controls else None for name in CONTROLS},
         "acting_seconds": episode.seconds,
     }
 
 
-def _compared_returns(run, model, best: Played, candidates: list[Candidate]) -> dict[str, float]:
+def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[str, float]:
     """Return real returns with which the return of the best trained controller is compared, by name.
 
     "untrained" is the return of the greedy episode of the same controller with the same seed before any training.
@@ -252,16 +281,13 @@ def _compared_returns(run, model, best: Played, candidates: list[Candidate]) -> 
 
     Args:
       run: the run folder.
-      model: the world model, or None.
       best: the best trained controller.
       candidates: the candidates, among them the controls.
     """
-    reward, own = run.spec.make_reward(), best.training.run
+    reward = run.spec.make_reward()
     if best.training.sees_candidates or isinstance(reward, EpisodeReward):
         return {}
-    environment = as_seen(own, controllers_environment(run), model)
-    untrained = rollout(make_controller(own, model), environment, greedy=True, seed=run.config.seed)
-    returns = {"untrained": float(sum(untrained.rewards))}
+    returns = {"untrained": float(sum(best.controls["untrained"].trajectories[0].rewards))}
     for candidate in candidates:
         if candidate.name in ("greedy", "random"):
             states = states_along(run.task, candidate.actions)

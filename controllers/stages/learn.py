@@ -34,8 +34,9 @@ from controllers.stages.parts import (
     world_model_of,
 )
 from rlflow.collect import rollouts
+from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import copy_file, write_text
+from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.common.messages import bar_updater, counted, progress_bar, say
 from rlflow.common.task import ONE_SHOT
 from rlflow.env.step import MultiModelEnv
@@ -43,7 +44,8 @@ from rlflow.runs.folder import stages_of
 from rlflow.zoo import zoo_or_path
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.dream import DreamVectorEnv
-from worldmodel.fidelity_report import fidelity_table, sentence
+from worldmodel.fidelity import model_key
+from worldmodel.fidelity_report import sentence, training_page, worst_model
 from worldmodel.run_pages import draw_fidelity, draw_iterations, events
 from worldmodel.train_and_load import train
 from worldmodel.trainer import Diverged
@@ -67,6 +69,9 @@ def world_model_lines(run, results: Mapping) -> dict[str, object]:
         "sure": sentence(fidelity) if fidelity else "no episodes were held out to judge it",
         "folder": folder,
     }
+    if results.get("fidelity_by_model"):
+        name, worst = worst_model(results["fidelity_by_model"])
+        lines["least sure"] = f"{name}: {sentence(worst)}"
     return lines | ({"table": run.path / FIDELITY_TABLE} if fidelity else {})
 
 
@@ -117,9 +122,20 @@ def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict
             raise
         except UnpredictableRewardError as error:
             raise RLFlowError(f"env.reward={run.config.env.reward}: {error}") from error
+    names = _model_names(run) if results["fidelity_by_model"] else {}
+    results["fidelity_by_model"] = {names.get(key, key): of for key, of in results["fidelity_by_model"].items()}
     if results["fidelity"]:
         draw_fidelity(run, results["fidelity"])
     return results
+
+
+def _model_names(run) -> dict[str, str]:
+    """Return {`model_key` of the episodes: model} for this run and for the runs that collect.also names."""
+    names = {}
+    for folder in (run.path, *map(Path, run.config.collect.also)):
+        for first in read_episodes(folder / "episodes", 1):
+            names[model_key(first)] = read_json(folder / "model.json")["model"]
+    return names
 
 
 def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
@@ -292,7 +308,7 @@ def train_world_model(run) -> dict:
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:
-        write_text(run.path / FIDELITY_TABLE, fidelity_table(results["fidelity"]))
+        write_text(run.path / FIDELITY_TABLE, training_page(results["fidelity"], results["fidelity_by_model"]))
     return results
 
 

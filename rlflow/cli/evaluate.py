@@ -13,7 +13,8 @@ random play of the same number of steps. The results are checked against the ori
 delivered with a receipt and a report; the original is delivered if no result is measured faster (--accept).
 
 All experiments of the run act (controller.name, controller.seed and controller.tag of train-controller), or those that
---only names. One table compares them.
+--only names. One table compares them, each beside the same controller before its training (untrained) and without its
+prior: what was learnt lies below both costs.
 
 The stage before is train-controller. Afterwards validate checks the delivered file again, and report compares runs.
 
@@ -52,8 +53,7 @@ def judge_controllers(run, only: Sequence[str]) -> dict:
 
     outcome = acting.evaluate(run, only=only)
     lines = write_up(run, outcome)
-    if len(outcome["experiments"]) > 1:
-        say(markdown_table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4)), sys.stdout)
+    say(markdown_table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4, 5, 6)), sys.stdout)
     if run.spec.shape != ONE_SHOT:
         lines |= {"picture": run.path / "eval" / RETURNS_PICTURE}
     ending(lines, *following(run, outcome, outcome.get("optimised")))

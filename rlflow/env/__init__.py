@@ -47,7 +47,7 @@ class EnvOptions:
         "relative",
         "incremental (paper, eq. 2), combined (eq. 3), relative (percent of the initial runtime), new-runtime (initial "
         "minus new runtime) or measured (percent of the initial latency, end to end on this machine); the world model "
-        "`edits` refuses combined and measured, because it predicts only estimated runtimes",
+        "`edits` refuses combined and measured, because it predicts only estimated runtimes; the others learn all",
     )
     alpha: float = option(
         0.8, "weight of the runtime in `combined`; the best of the paper's grid (section 4.3)", at_least=0,

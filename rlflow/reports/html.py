@@ -358,7 +358,7 @@ def _training(curves: dict, outcome: dict) -> Safe | None:
     drawn = []
     for number, (title, of) in enumerate(named.items()):
         drawn.append(tag("figure", tag("h3", title), charts.svg(charts.curve(of, title), f"curve-{number}", title)))
-    experiments = table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4)) if trained else None
+    experiments = table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4, 5, 6)) if trained else None
     if trained:
         about = "return of one episode: dreamt, real, and of the controls"
         picture = charts.svg(returns_figure(outcome), "returns", about)

@@ -234,18 +234,22 @@ def returns_figure(outcome: dict):
 
 EXPERIMENTS_HEAD = (
     "experiment", "temperature of the dream", "return in training", "real return of the greedy episode, over as many "
-    "steps", "lowest cost reached",
+    "steps", "lowest cost reached", "untrained", "no prior",
 )  # fmt: skip
+COSTS_OF_EXPERIMENT = ("cost", "untrained_cost", "no_prior_cost")
 
 
 def experiment_rows(outcome: dict) -> list[tuple[str, ...]]:
     """Return the cells for EXPERIMENTS_HEAD as texts, one row for each trained controller; "–" marks a missing value.
+
+    The last three cells are the lowest costs of the trained controller, of the same controller before its training, and
+    of the same controller without training and without its prior.
     """
     return [
         (
             row["experiment"], "none" if row["temperature"] is None else f"{row['temperature']:g}",
             *("–" if row[key] is None else f"{row[key]:.3f}" for key in ("trained_return", "real_return")),
-            f"{row['cost']:.6g}",
+            *("–" if row.get(key) is None else f"{row[key]:.6g}" for key in COSTS_OF_EXPERIMENT),
         )
         for row in outcome["experiments"]
     ]  # fmt: skip

@@ -49,12 +49,12 @@ def test_gaps_are_shares_of_the_result_above_the_bound():
 def test_agents_stand_beside_the_untrained_policy_and_the_searches():
     agent = {"gain": 3.0, "greedy_episode": 2.0, "acting_seconds": 1.0, "dreamt": 2.5, "seconds": 9.0}
     ways = dict.fromkeys(("greedy", "beam", "beam_same_seconds"), {"gain": 4.0})
-    run = {"agents": dict.fromkeys((*world_models.AGENTS, "untrained"), agent), "searches": ways}
+    run = {"agents": dict.fromkeys((*world_models.AGENTS, "untrained", "no prior"), agent), "searches": ways}
     fidelity = {"horizons": {"1": {"model": {"mask_exact": 0.5}}}}
     tables = world_models.tables({("a", "edits"): [{"fidelity": fidelity, "seconds": 7.0}]}, {"a": [run, run]})
-    assert rows_of(tables, "fidelity") == [["a", "edits", 1, "50.0 %", *[NOTHING] * 5, "7"]]
+    assert rows_of(tables, "fidelity") == [["a", "edits", 1, "50.0 %", *[NOTHING] * 8, "7"]]
     (row,) = rows_of(tables, "agents")
-    assert row == ["a", 2, *["3.00 ± 0.00 %"] * 4, *["4.00 ± 0.00 %"] * 3, "9"]
+    assert row == ["a", 2, *["3.00 ± 0.00 %"] * 5, *["4.00 ± 0.00 %"] * 3, "9"]
     assert rows_of(tables, "dreams")[0] == ["a", "ppo", "2.50 ± 0.00 %", "2.00 ± 0.00 %", "0.50 ± 0.00 %"]
 
 

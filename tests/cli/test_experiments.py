@@ -56,6 +56,8 @@ def test_seeds_and_tags_of_one_controller_stand_in_one_table_of_eval(folder, cap
     assert len({row["trained_return"] for row in rows.values()}) == 3
     page = (folder / "eval" / "report.html").read_text()
     assert all(f"| {name} | 1 |" in done.out and f">{name}</td>" in page for name in rows)
+    for row in rows.values():  # training changes nothing of random play, which has no prior
+        assert row["untrained_cost"] == row["cost"] and row["no_prior_cost"] is None
     best = min(row["cost"] for row in rows.values())
     assert outcome["candidates"]["controller"]["estimated_ms"] == pytest.approx(best)
     trained = {name: read_json(folder / "controller" / f"{name}-1" / "training.json") for name in rows}

@@ -10,8 +10,8 @@ from tests.toys import letters as toy
 from tests.toys.oracle import Oracle
 from worldmodel import fidelity as module
 from worldmodel import train_and_load as trainings
-from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, improvement
-from worldmodel.fidelity_report import fidelity_table, write_fidelity
+from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, fidelity_by_model, improvement, model_key
+from worldmodel.fidelity_report import fidelity_table, training_page, worst_model, write_fidelity
 
 EPISODES = toy.episodes(40, seed=9)
 HORIZONS = (1, 3, 5, 99)
@@ -50,6 +50,31 @@ def test_an_exact_model_has_no_error_at_any_horizon():
         assert result["ranks"][starts]["model"]["correlation"] == pytest.approx(1)
         assert result["ranks"][starts]["model"]["interval"] == pytest.approx([1, 1])
     assert result["calibration"] == {"coverage_50": 0.5, "coverage_90": 0.9}
+
+
+class PoorOnOne(Oracle):
+    """Predicts half of the rewards of the episodes that begin at one graph."""
+
+    def __init__(self, key: str):
+        super().__init__()
+        self.key = key
+
+    def _stretch(self, episode, start, horizon):
+        self.factor = 0.5 if model_key(episode) == self.key else 1.0
+        return super()._stretch(episode, start, horizon)
+
+
+def test_a_model_on_which_predictions_are_poor_is_not_hidden_by_the_others():
+    assert fidelity_by_model(Oracle(), EPISODES, horizons=(1,), rank_steps=4) == {}  # one graph: no average hides it
+    odd = [replace(episode, costs=episode.costs + 1.0) for episode in EPISODES[::3]]
+    result = fidelity_by_model(PoorOnOne(model_key(odd[0])), EPISODES + odd, horizons=(1,), rank_steps=4)
+    assert list(result) == [model_key(EPISODES[0]), model_key(odd[0])]
+    one, other = (entry["horizons"]["1"]["model"]["cumulative_reward_relative"] for entry in result.values())
+    assert one == 0 and other == 0.5 and result[model_key(odd[0])]["episodes"] == len(odd)
+    page = training_page(result[model_key(odd[0])], result)
+    assert all(f"## {key}: " in page for key in result)
+    result[model_key(odd[0])]["horizons"]["1"]["model"]["mask_exact"] = 0.5
+    assert worst_model(result)[0] == model_key(odd[0])
 
 
 class Asked(Oracle):

@@ -19,7 +19,7 @@ from worldmodel.edits.cost_model import CostModel, KeyedMeans, NodeCosts, Rewrit
 from worldmodel.edits.dream_states import DreamStates, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.learned_rules import Signature
-from worldmodel.edits.logged_episodes import UNKNOWN_MATCH, GroundedEpisode
+from worldmodel.edits.logged_episodes import NO_OP, UNKNOWN_MATCH, GroundedEpisode
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
 from worldmodel.edits.node_values import single_node_costs
 from worldmodel.edits.rule_learning import TrainingSet, first_new_state
@@ -148,14 +148,21 @@ class _NeighbourhoodSamples:
         self.runtimes.append(self.states.paid[cells])
 
 
+PER_REWARD = 1e9  # gain of a step with the reward 1, if gains are rewards: a reward of 1 ms has the gain 1e9 ps
+UNEXPLAINED = 1e-3  # largest relative error (see `_unexplained`) of rewards that count as explained by costs of nodes
 TOLERANCE = 1e-14  # tolerance of the least-squares solver, whose default causes relative errors of 1e-4 in rewards
 
 Costed = tuple[int, int, Signature]  # an unknown: hash of typical sizes, operator, signature
 
 
-def with_solved_costs(training: TrainingSet) -> TrainingSet:
-    """Return a copy of the training set with the runtimes of `solved_costs` instead of the logged runtimes of nodes."""
-    costs, grounded = solved_costs(training), dict(training.grounded)
+def with_solved_costs(training: TrainingSet, totals: bool = True) -> TrainingSet:
+    """Return a copy of the training set with the runtimes of `solved_costs` instead of the logged runtimes of nodes.
+
+    Args:
+      training: the training set.
+      totals: True if the runtimes of the nodes of an initial graph sum to its logged runtime.
+    """
+    costs, grounded = solved_costs(training, totals), dict(training.grounded)
     for index, numbers in training.by_grounding.items():
         for k in numbers:
             runtimes = []
@@ -166,15 +173,63 @@ def with_solved_costs(training: TrainingSet) -> TrainingSet:
     return replace(training, grounded=grounded)
 
 
-def solved_costs(training: TrainingSet) -> dict[Costed, float]:
+def with_rewards_as_gains(training: TrainingSet) -> TrainingSet | None:
+    """Return a copy of the training set in which the gain of a step is its reward, and costs are solved from rewards.
+
+    A reward may be the difference of any quantity that is a sum over nodes, such as equation 3 of RLFlow, which weighs
+    runtime and memory accesses. The unit of gains and costs in the copy is 1 / PER_REWARD of the reward.
+
+    Returns:
+      The copy, or None if no costs of nodes explain the rewards, or if a NO-OP has a reward.
+    """
+    grounded = dict(training.grounded)
+    for k, episode in grounded.items():
+        rewards = training.episodes[k].rewards.astype(np.float64)
+        if rewards[episode.xfer_ids == NO_OP].any():
+            return None
+        grounded[k] = episode._replace(gains=PER_REWARD * rewards)
+    result = with_solved_costs(replace(training, grounded=grounded), totals=False)
+    gains = np.abs(np.concatenate([episode.gains for episode in result.grounded.values()]))
+    usual = float(np.median(gains[gains > 0])) if gains.any() else 1.0
+    return result if _unexplained(list(result.grounded.values()), usual) <= UNEXPLAINED else None
+
+
+def _unexplained(episodes: list[GroundedEpisode], usual: float) -> float:
+    """Return the largest error of the gain of a step as the difference of the costs of nodes.
+
+    The error is relative to the gain, where a gain below the usual one counts as the usual one.
+
+    Args:
+      episodes: the episodes.
+      usual: the median absolute gain.
+    """
+    worst = 0.0
+    for episode in episodes:
+        cost: dict[int, float] = {}
+        for t, (nodes, costs) in enumerate(episode.runtimes):
+            before = episode.nodes[t - 1] if t else nodes[:0]
+            left = sum(cost[node] for node in np.setdiff1d(before, episode.nodes[t]).tolist())
+            cost |= zip(nodes.tolist(), costs.tolist(), strict=True)
+            came = sum(cost[node] for node in np.setdiff1d(episode.nodes[t], before).tolist())
+            if t:
+                gain = float(episode.gains[t - 1])
+                worst = max(worst, abs(left - came - gain) / max(abs(gain), usual))
+    return worst
+
+
+def solved_costs(training: TrainingSet, totals: bool = True) -> dict[Costed, float]:
     """Solve the runtimes of nodes from the initial runtimes and the gains of steps; see the module's docstring.
+
+    Args:
+      training: the training set.
+      totals: False to leave out the equations of the initial runtimes.
 
     Returns:
       {(hash of typical sizes, operator, signature): runtime in ps}.
     """
     unknowns: dict[Costed, int] = {}  # column of each unknown
     cells, known = [], []
-    for row, (index, positive, negative, value) in enumerate(_equations(training)):
+    for row, (index, positive, negative, value) in enumerate(_equations(training, totals)):
         known.append(value)
         for nodes, sign in ((positive, 1.0), (negative, -1.0)):
             for node in nodes.tolist():
@@ -187,12 +242,13 @@ def solved_costs(training: TrainingSet) -> dict[Costed, float]:
     return dict(zip(unknowns, (solved.x * unit).tolist(), strict=True))
 
 
-def _equations(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray, float]]:
+def _equations(training: TrainingSet, totals: bool) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray, float]]:
     """Yield (grounding, nodes, other nodes, value in ps): the runtimes of the nodes minus the others sum to the value.
     """
     for index, episodes in training.groups():
         nodes = episodes[0].nodes[0]
-        yield index, nodes, nodes[:0], float(training.initial_runtime(index))
+        if totals:
+            yield index, nodes, nodes[:0], float(training.initial_runtime(index))
         for episode in episodes:
             for t in range(episode.repeated, len(episode.matches)):
                 before, after = episode.nodes[t], episode.nodes[t + 1]

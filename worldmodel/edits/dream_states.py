@@ -22,7 +22,48 @@ AT_ONCE = 4096  # waiting matches or nodes that are processed in one batch, whic
 SPARE = 4  # an array that is too small grows by at least 1 / SPARE of its size, so that this happens rarely
 
 
-class DreamStates:
+class NodeSets:
+    """A batch of n states that are known by their nodes alone; enough to walk along edges.
+
+    Attributes:
+      index: the grounding.
+      n: the number of states.
+      producer: int32 [n, T], the node of the state whose primary output is this tensor; −1 if there is none.
+    """
+
+    def __init__(self, index: GroundingIndex, nodes: list[np.ndarray]):
+        """Create a batch of states.
+
+        Args:
+          index: the grounding.
+          nodes: for each state, int64 [k], the numbers of its nodes.
+        """
+        self.index, self.n = index, len(nodes)
+        index.update()
+        self.producer = np.full((self.n, len(index.grounding.order_keys)), -1, np.int32)
+        rows, present = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
+        self.producer[rows, index.primary_output.values[present]] = present
+
+    def cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return all present nodes as (int64 [k] index of the state, int64 [k] node)."""
+        rows, tensors = np.nonzero(self.producer >= 0)
+        return rows, self.producer[rows, tensors].astype(np.int64)
+
+    def producers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
+        """Return int [k], the present node that makes each tensor, as any of its outputs; −1 if there is none.
+
+        Args:
+          rows: int [k], the index of the state of each tensor.
+          tensors: int [k], the tensors.
+        """
+        result, primary_output = self.producer[rows, tensors], self.index.primary_output.values
+        for k in np.flatnonzero((result < 0) & self.index.has_secondary_producer.values[tensors]).tolist():
+            candidates = self.index.grounding.producers[tensors[k]]
+            result[k] = next((n for n in candidates if self.producer[rows[k], primary_output[n]] == n), -1)
+        return result
+
+
+class DreamStates(NodeSets):
     """A batch of n states of one grounding with at most T tensors and J matches.
 
     Tensors, nodes and matches are numbers of the grounding. The arrays may have more than T or J columns.
@@ -37,9 +78,10 @@ class DreamStates:
       paid: float64 [n, T], the runtime (ps) of the node in `producer`. Users of the batch write it, and only if
         runtimes depend on neighbourhoods.
       keys: uint32 [n, T, reach], the neighbourhood keys that gave the runtime in `paid` (see neighbourhood.py).
+      totals: float64 [n, width], sums over the nodes of each state. Users of the batch write it.
     """
 
-    def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int, reach: int = 0):
+    def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int, reach: int = 0, width: int = 0):
         """Create a batch of states.
 
         Args:
@@ -47,18 +89,17 @@ class DreamStates:
           nodes: for each state, int64 [k], the numbers of its nodes.
           n_rules: N.
           reach: number of neighbourhood keys per node; 0 if runtimes do not depend on neighbourhoods.
+          width: number of columns of `totals`.
         """
-        self.index, self.n = index, len(nodes)
-        index.update()
-        tensors = len(index.grounding.order_keys)
-        self.producer = np.full((self.n, tensors), -1, np.int32)
+        super().__init__(index, nodes)
+        tensors = self.producer.shape[1]
+        self.totals = np.zeros((self.n, width))
         self.n_consumers = np.zeros((self.n, tensors), np.int16)
         self.paid, self.keys = np.zeros((self.n, tensors)), np.zeros((self.n, tensors, reach), np.uint32)
         self.open, self.n_matches = np.ones((self.n, 0), np.int16), 0
         self.counts = np.zeros((self.n, n_rules), np.int32)
         self.class_counts = np.zeros((self.n, len(index.match_classes)), np.int32)
         rows, nodes = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
-        self.producer[rows, index.primary_output.values[nodes]] = nodes
         self.count_consumers(rows, nodes, 1)
         self.grow()
         waiting = np.flatnonzero(index.is_waiting.values)
@@ -175,7 +216,7 @@ class DreamStates:
         """Return a new batch with copies of the states with the indices `rows`, int [k], which may repeat."""
         other = DreamStates.__new__(DreamStates)
         other.index, other.n, other.n_matches = self.index, len(rows), self.n_matches
-        for name in ("producer", "n_consumers", "paid", "keys", "open", "counts", "class_counts"):
+        for name in ("producer", "n_consumers", "paid", "keys", "open", "counts", "class_counts", "totals"):
             setattr(other, name, getattr(self, name)[rows])
         return other
 
@@ -193,7 +234,7 @@ class DreamStates:
             width = min(values.shape[1], len(begun))
             values[rows] = empty
             values[rows, :width] = begun[:width]
-        for name in ("counts", "class_counts"):
+        for name in ("counts", "class_counts", "totals"):
             getattr(self, name)[rows] = getattr(source, name)[0]
 
     # -- queries -----------------------------------------------------------------------------------
@@ -212,19 +253,6 @@ class DreamStates:
             matches = self.index.matches_of_rule(xfer_id)
             there = np.cumsum(self.open[rows[these][:, None], matches] == 0, axis=1)
             result[these] = matches[(there <= actions[these, 1:]).sum(axis=1)]
-        return result
-
-    def producers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
-        """Return int [k], the present node that makes each tensor, as any of its outputs; −1 if there is none.
-
-        Args:
-          rows: int [k], the index of the state of each tensor.
-          tensors: int [k], the tensors.
-        """
-        result, primary_output = self.producer[rows, tensors], self.index.primary_output.values
-        for k in np.flatnonzero((result < 0) & self.index.has_secondary_producer.values[tensors]).tolist():
-            candidates = self.index.grounding.producers[tensors[k]]
-            result[k] = next((n for n in candidates if self.producer[rows[k], primary_output[n]] == n), -1)
         return result
 
 

@@ -16,6 +16,7 @@ from rlflow.collect.episodes import Episode
 from rlflow.env.state import RewriteState
 from rlflow.rules.match import Match
 from worldmodel.base import Imagined, Replay
+from worldmodel.edits.dream_states import StateChange
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.logged_episodes import (
     NO_OP,
@@ -51,7 +52,7 @@ class EditsObserver:
         self._index, self.follower, self.state = index, EpisodeFollower(index.grounding, first), state
         self._located: dict[int, dict] = defaultdict(dict)  # rule → {result of `_name` for a match: result of `_order`}
         self._locate(first.lost, first.appeared)
-        self._node_latents = node_latents(index, self.model.latents)
+        self._begin_z()
         self._times = self.model.groundings.rules.times()
 
     def follow(self, action: Sequence[int], state: RewriteState) -> None:
@@ -71,6 +72,10 @@ class EditsObserver:
         self.state = state
 
     # -- observations ------------------------------------------------------------------------------
+
+    def _begin_z(self) -> None:
+        """Prepare `z` for a new episode."""
+        self._node_latents = node_latents(self._index, self.model.latents)
 
     @property
     def z(self) -> np.ndarray:
@@ -168,10 +173,20 @@ class EditsImagination:
         self._simulator = model.simulator(index, [nodes])
         self._start = self._simulator.states
         self._simulator.states = self._start.taken(np.zeros(n, np.int64))
-        self._node_latents = node_latents(index, model.latents)
-        self._start_sum = model.latents.offset + self._node_latents(nodes).sum(axis=0)
-        self._sums = np.tile(self._start_sum, (n, 1))
+        self._begin_z(index, nodes, n)
         self.h = np.zeros((n, 0), np.float32)
+
+    def _begin_z(self, index: GroundingIndex, nodes: np.ndarray, n: int) -> None:
+        """Prepare `z` for n rollouts that start at the graph with these nodes."""
+        self._node_latents = node_latents(index, self.model.latents)
+        self._start_sum = self.model.latents.offset + self._node_latents(nodes).sum(axis=0)
+        self._sums = np.tile(self._start_sum, (n, 1))
+
+    def _restart_z(self, rows: np.ndarray) -> None:
+        self._sums[rows] = self._start_sum
+
+    def _change_z(self, change: StateChange) -> None:
+        change.add_to(self._sums, self._node_latents)
 
     @property
     def z(self) -> np.ndarray:
@@ -190,7 +205,7 @@ class EditsImagination:
 
     def restart(self, rows: np.ndarray) -> None:
         self._simulator.states.copy_rows(np.flatnonzero(rows), self._start)
-        self._sums[rows] = self._start_sum
+        self._restart_z(rows)
         self._gained[rows] = self._start_gained
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
@@ -206,7 +221,7 @@ class EditsImagination:
             rewards[moved] = self._scale.reward(gained, self._gained[moved])
             self._gained[moved] += gained
             if step.change is not None:
-                step.change.add_to(self._sums, self._node_latents)
+                self._change_z(step.change)
         return Imagined(rewards, np.zeros(n, bool), uncertainty)
 
 
@@ -253,12 +268,40 @@ class Replayer:
         starts = self.starts[stretches]
         before = np.array([episode.gains[:start].sum() for episode, start in zip(episodes, starts, strict=True)])
         simulator = self.model.simulator(index, [e.nodes[start] for e, start in zip(episodes, starts, strict=True)])
+        self.begin(simulator, stretches, episodes)
         for t in range(self.result.rewards.shape[1]):
             actions = np.array([_action(episode, start + t) for episode, start in zip(episodes, starts, strict=True)])
             gain, spread, moves = self._step(simulator, stretches, actions, t)
             self.result.rewards[stretches, t] = np.where(moves, scale.reward(gain, before), 0.0)
             self.spread[stretches, t] = abs(scale.per_ps) * spread
             before += gain
+            self.finish_step(simulator, stretches, t, actions[:, 0], gain, before)
+
+    def begin(self, simulator: Simulator, stretches: np.ndarray, episodes: list[GroundedEpisode]) -> None:
+        """Prepare the replay of the stretches of one grounding; do nothing.
+
+        Args:
+          simulator: the simulator of the imagined states.
+          stretches: int64 [k], the indices of these stretches.
+          episodes: for each of the k stretches, its episode.
+        """
+
+    def finish_step(
+        self, simulator: Simulator, stretches: np.ndarray, t: int, xfer_ids: np.ndarray, gain: np.ndarray,
+        saved: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Complete the predictions of one step; do nothing.
+
+        A subclass overrides `begin` and this method to add what depends on the course of the episode.
+
+        Args:
+          simulator: the simulator of the imagined states, after the step.
+          stretches: int64 [k], the indices of the stretches.
+          t: the number of actions that were replayed before.
+          xfer_ids: int64 [k], the rules of the actions; NO_OP for NO-OP.
+          gain: float64 [k], the predicted gains (ps).
+          saved: float64 [k], the runtime saved since the start of each episode (ps).
+        """
 
     def _step(
         self, simulator: Simulator, stretches: np.ndarray, actions: np.ndarray, t: int

@@ -257,6 +257,10 @@ class LearnedPattern:
         applied = any(signature[:size] == operators for signature in self.effects)
         return applied, any(signature[:size] == operators for signature in self.refuted)
 
+    def settles(self, signature: Signature) -> bool:
+        """Return True if the data show what happens with a signature: the rule did not apply, or it was rewritten."""
+        return signature in self.refuted or bool(self.effects.get(signature))
+
     def examples(self) -> list[Example]:
         """Return one example per rewritten signature, with the effect that `complete_effect` chooses."""
         result = []

@@ -25,11 +25,11 @@ from worldmodel.edits.searchable_dream import SearchableDream, SearchableState
 from worldmodel.edits.simulator import Simulator
 from worldmodel.spaces import Z_BOUND
 from worldmodel.train_and_load import checked_array, read_description, write_description
-from worldmodel.world_model_options import EditsConfig, WorldModelConfig
+from worldmodel.world_model_options import EditsConfig
 
 # Half-widths of the central 50 % and 90 % regions of a Gaussian, in standard deviations.
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}
-FORMAT = 8  # version of the format of the saved files
+FORMAT = 9  # version of the format of the saved files
 EXACT = 1e-6  # tolerance added to the central regions in `calibration`, relative to the mean absolute reward
 
 
@@ -41,7 +41,7 @@ class EditsWorldModel:
     Attributes:
       groundings: the learned rules and, for each initial graph met so far, its grounding.
       costs: the runtimes of nodes and the gains of rewrites.
-      latents: the latent vectors of operator signatures.
+      latents: the latent vectors of operator signatures; None in a subclass that encodes graphs in another way.
       rewards: the conversion of saved runtime to rewards.
       best_trajectories: {runtime of a training graph in ps: packed edits}. The edits lead from the initial state of
         this graph to its cheapest state in the training data (see `rlflow.collect.edits.unpack`).
@@ -52,7 +52,7 @@ class EditsWorldModel:
     digest = None
 
     def __init__(
-        self, spec: EncodingSpec, config: EditsConfig, rules: LearnedRules, costs: CostModel, latents: Latents,
+        self, spec: EncodingSpec, config: EditsConfig, rules: LearnedRules, costs: CostModel, latents: Latents | None,
         rewards: RewardScales, usual_rewards: np.ndarray, best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
@@ -115,9 +115,13 @@ class EditsWorldModel:
         If the match of a recorded action is absent from the predicted state, the state stays the same. The reward is
         then predicted from the median gain of the rule, and the uncertainty is 1.
         """
-        replayer = Replayer(self, np.asarray(rows), np.asarray(starts), horizon)
+        replayer = self.replayer(np.asarray(rows), np.asarray(starts), horizon)
         replayer.replay(episodes)
         return replayer.result
+
+    def replayer(self, rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replayer:
+        """Return a replay of stretches of episodes; see `Replayer` for the arguments."""
+        return Replayer(self, rows, starts, horizon)
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Measure how often the rewards of single steps from real states lie in the predicted central regions.
@@ -130,7 +134,7 @@ class EditsWorldModel:
         """
         lengths = [len(episode) for episode in episodes]
         starts = np.concatenate([np.arange(n) for n in lengths])
-        replayer = Replayer(self, np.repeat(np.arange(len(episodes)), lengths), starts, 1)
+        replayer = self.replayer(np.repeat(np.arange(len(episodes)), lengths), starts, 1)
         replayer.replay(episodes)
         rewards = np.concatenate([episode.rewards for episode in episodes])
         error, spread = np.abs(replayer.result.rewards[:, 0] - rewards), replayer.spread[:, 0]
@@ -152,18 +156,19 @@ class EditsWorldModel:
         write_description(folder, self.config, self.spec)
         nodes = [[sizes, of_nodes.to_json()] for sizes, of_nodes in self.costs.nodes.items()]
         write_json(Path(folder) / "learnt.json", self.learnt() | {"costs": nodes, "files": FORMAT})
-        write_arrays(Path(folder) / self.arrays_file, self.costs.arrays() | self.arrays())
+        write_arrays(Path(folder) / self.arrays_file, self.costs.arrays() | self.latents.arrays() | self.arrays())
 
     def learnt(self) -> dict:
         """Return the learned rules as JSON values; `restored_parts` reads them."""
         return {"format": EDITS_FORMAT, "rules": learned_rules.rules_to_json(self.groundings.rules)}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return {name: array} of everything that is saved as arrays, except the arrays of `costs`."""
-        scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
-        own = {"scales": scales, "level": level, "usual_rewards": self.usual_rewards}
+        """Return {name: array} of everything that is saved as arrays, except those of `costs` and `latents`."""
+        scales = np.array(sorted(self.rewards.scales.items()), np.float64)
+        kind = np.array([self.rewards.level, self.rewards.pays, self.rewards.of_runtime], np.int64)
+        own = {"scales": scales, "kind": kind, "usual_rewards": self.usual_rewards}
         best = {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}
-        return own | best | self.latents.arrays()
+        return own | best
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
@@ -191,26 +196,28 @@ class EditsWorldModel:
 
     @classmethod
     def _restored(cls, config: EditsConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
-        rules, *others = restored_parts(config, spec, arrays, learnt, FORMAT)
+        rules, *others = restored_parts(spec, arrays, learnt, FORMAT)
+        latents = Latents.of(arrays)
+        if latents.offset.shape != (config.latent,) or not len(latents.keys):
+            raise ValueError("its latents do not fit its options")
         nodes = {int(sizes): NodeCosts.from_json(of_nodes) for sizes, of_nodes in learnt["costs"]}
-        return cls(spec, config, rules, CostModel.of(nodes, arrays, REACH), *others)
+        return cls(spec, config, rules, CostModel.of(nodes, arrays, REACH), latents, *others)
 
 
 def restored_parts(
-    config: WorldModelConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict, files: int
-) -> tuple[LearnedRules, Latents, RewardScales, np.ndarray, dict[int, np.ndarray]]:
+    spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict, files: int
+) -> tuple[LearnedRules, RewardScales, np.ndarray, dict[int, np.ndarray]]:
     """Restore what `EditsWorldModel.arrays` and `EditsWorldModel.learnt` return.
 
     Args:
-      config: the options of the model.
       spec: the encoding of the model.
       arrays: {name: array}, the saved arrays.
       learnt: the saved JSON values, with the format of the files.
       files: the expected format of the files.
 
     Returns:
-      The arguments (rules, latents, rewards, usual_rewards, best_trajectories) of `EditsWorldModel`; `usual_rewards` is
-      not checked.
+      The arguments (rules, rewards, usual_rewards, best_trajectories) of `EditsWorldModel`; `usual_rewards` is not
+      checked.
 
     Raises:
       ValueError, KeyError, TypeError: the values have another format or do not fit together.
@@ -220,14 +227,13 @@ def restored_parts(
     if learnt.get("files") != files:
         raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {files}")
     rules = learned_rules.rules_from_json(learnt["rules"])
-    latents, rewards = Latents.of(arrays), _rewards(arrays)
-    known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
-    if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:
-        raise ValueError("its arrays do not fit its options or its encoding")
+    rewards = _rewards(arrays)
+    if not {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules)):
+        raise ValueError("its rules do not fit its encoding")
     best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
     for edits in best.values():
         unpack(edits)  # raises an error if the edits are damaged
-    return rules, latents, rewards, arrays["usual_rewards"], best
+    return rules, rewards, arrays["usual_rewards"], best
 
 
 def _rewards(arrays: dict[str, np.ndarray]) -> RewardScales:
@@ -235,4 +241,4 @@ def _rewards(arrays: dict[str, np.ndarray]) -> RewardScales:
     scales = {int(runtime): float(scale) for runtime, scale in table}
     if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
         raise ValueError("'scales' are not positive finite numbers")
-    return RewardScales(scales, bool(checked_array(arrays, "level", np.int64)))
+    return RewardScales(scales, *checked_array(arrays, "kind", np.int64, 3).astype(bool).tolist())

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worldmodel.edits.cost_model import REACH
-from worldmodel.edits.dream_states import DreamStates, StateChange
+from worldmodel.edits.dream_states import NodeSets, StateChange
 
 # Odd factors: the weight of a producer's and of a consumer's hash in a key, and the factor of the final mixing.
 READ, MADE, FINISH = (np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD))
@@ -22,7 +22,7 @@ class Neighbourhoods(NamedTuple):
     Attributes:
       rows: int64 [k], the index of the state of each node.
       nodes: int64 [k], the grounding's numbers of the nodes.
-      keys: uint32 [REACH, k], row d − 1 has the keys for distance d.
+      keys: uint32 [reach, k], row d − 1 has the keys for distance d.
     """
 
     rows: np.ndarray
@@ -46,21 +46,22 @@ class _Walk(NamedTuple):
     weights: np.ndarray
 
 
-def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
-    """Return all present nodes within REACH edges of the given nodes, which are the nodes whose keys depend on them.
+def neighbourhoods(states: NodeSets, rows: np.ndarray, nodes: np.ndarray, reach: int = REACH) -> Neighbourhoods:
+    """Return all present nodes within `reach` edges of the given nodes, which are the nodes whose keys depend on them.
 
     Args:
       states: the batch of states.
       rows: int [k], the index of the state of each given node.
       nodes: int [k], the given nodes, which are present.
+      reach: the largest distance of keys.
     """
     width, hashes = states.index.primary_output.size, states.index.signature_hash.values
-    walk = _walk(states, rows * width + nodes, 2 * REACH, width)
-    cells, concerned = np.concatenate(walk.rings), sum(map(len, walk.rings[: REACH + 1]))
+    walk = _walk(states, rows * width + nodes, 2 * reach, width)
+    cells, concerned = np.concatenate(walk.rings), sum(map(len, walk.rings[: reach + 1]))
     sizes = np.uint64(states.index.grounding.first.sizes & 0xFFFFFFFFFFFFFFFF)  # runtimes depend on the sizes
     own = hashes[cells % width] ^ sizes
-    result, keys = own, np.zeros((REACH, concerned), np.uint32)
-    for distance in range(REACH):
+    result, keys = own, np.zeros((reach, concerned), np.uint32)
+    for distance in range(reach):
         around = np.zeros_like(own)
         np.add.at(around, walk.ends, _mixed(result[walk.others]) * walk.weights)
         result = _mixed(own * READ + around)
@@ -68,19 +69,24 @@ def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> 
     return Neighbourhoods(cells[:concerned] // width, cells[:concerned] % width, keys)
 
 
-def changed_neighbourhoods(change: StateChange) -> Neighbourhoods:
-    """Return the present nodes whose neighbourhood keys a step may have changed, with their new keys."""
+def changed_neighbourhoods(change: StateChange, reach: int = REACH) -> Neighbourhoods:
+    """Return the present nodes whose neighbourhood keys a step may have changed, with their new keys.
+
+    Args:
+      change: the change of a step.
+      reach: the largest distance of keys.
+    """
     states, primary_output = change.states, change.index.primary_output.values
     removed_in, removed = (np.concatenate(parts) for parts in zip(*change.removed, strict=True))
     added_in, added = (np.concatenate(parts) for parts in zip(*change.added, strict=True))
     which, others, _ = _neighbours(states, removed_in, removed)
     rows, nodes = np.concatenate([added_in, removed_in[which]]), np.concatenate([added, others])
     there = states.producer[rows, primary_output[nodes]] == nodes  # an added node may have been removed again
-    return neighbourhoods(states, rows[there], nodes[there])
+    return neighbourhoods(states, rows[there], nodes[there], reach)
 
 
 def around(
-    states: DreamStates, rows: np.ndarray, nodes: np.ndarray, distance: int
+    states: NodeSets, rows: np.ndarray, nodes: np.ndarray, distance: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the present nodes within a distance of the given nodes, and their edges.
 
@@ -100,7 +106,7 @@ def around(
     return np.concatenate(walk.rings) % width, walk.others, walk.ends, walk.weights == READ
 
 
-def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> _Walk:
+def _walk(states: NodeSets, begin: np.ndarray, distance: int, width: int) -> _Walk:
     """Return all cells `state · width + node` within `distance` edges of the cells `begin`, int64 [k]."""
     seen, number = np.zeros(states.n * width, bool), np.empty(states.n * width, np.int32)
 
@@ -126,7 +132,7 @@ def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> 
     return _Walk(rings, number[ends], number[others], weights)
 
 
-def _neighbours(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _neighbours(states: NodeSets, rows: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return all present producers of the inputs and consumers of the outputs of k nodes.
 
     Args:

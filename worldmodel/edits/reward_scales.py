@@ -4,8 +4,9 @@ The world model "edits" predicts only runtimes. The reward of a step must theref
 by this step or by all steps so far. The rewards in the episodes determine which of the two holds, and the reward per
 picosecond of each graph.
 
-Any other reward, such as a function of memory, kernel launches or measured latency, stops the training with an error.
-A dream with other rewards than the real environment would mislead controllers. The median reward of a match
+Any other reward, such as a function of memory, kernel launches or measured latency, stops the training of "edits" with
+an error. A dream with other rewards than the real environment would mislead controllers. "graph-mdn" predicts such
+rewards (worldmodel/graph_mdn/reward_kinds.py). The median reward of a match
 class is always computed from the runtime saved by a single step, so that it measures the class alone.
 """
 
@@ -26,10 +27,12 @@ class RewardScale(NamedTuple):
     Attributes:
       per_ps: reward per saved picosecond.
       level: True if a step is rewarded for the runtime saved by all steps so far, False if for its own saving.
+      pays: False if the reward is no function of saved runtime, and `reward` is 0. `per_ps` then only compares gains.
     """
 
     per_ps: float
     level: bool
+    pays: bool = True
 
     def reward(self, gain: np.ndarray | float, before: np.ndarray | float) -> np.ndarray | float:
         """Return the reward of one step, or of k steps for arrays float64 [k].
@@ -38,7 +41,7 @@ class RewardScale(NamedTuple):
           gain: runtime saved by the step (ps).
           before: runtime saved by all earlier steps of the episode (ps).
         """
-        return self.per_ps * (gain + before if self.level else gain)
+        return self.per_ps * self.pays * (gain + before if self.level else gain)
 
 
 class RewardScales:
@@ -46,11 +49,12 @@ class RewardScales:
 
     Attributes:
       scales: {runtime of the initial graph in ps: reward per saved picosecond}.
-      level: see `RewardScale`.
+      level, pays: see `RewardScale`.
+      of_runtime: False if the gains of steps are another quantity than saved runtime.
     """
 
-    def __init__(self, scales: dict[int, float], level: bool):
-        self.scales, self.level = scales, level
+    def __init__(self, scales: dict[int, float], level: bool, pays: bool = True, of_runtime: bool = True):
+        self.scales, self.level, self.pays, self.of_runtime = scales, level, pays, of_runtime
 
     @classmethod
     def learn(cls, episodes: Sequence[Episode], no_op: int) -> Self:
@@ -78,7 +82,7 @@ class RewardScales:
                 return cls(scales, level)
         raise UnpredictableRewardError(
             "the rewards are not proportional to the estimated runtime saved by a step or by all steps so far, and "
-            "the world models edits and graph-mdn predict no other rewards. Use world_model.name=mdn-rnn"
+            "the world model edits predicts no other rewards. Use world_model.name=mdn-rnn or graph-mdn"
         )
 
     def of(self, runtime: int) -> RewardScale:
@@ -91,7 +95,8 @@ class RewardScales:
           runtime: the runtime of the initial graph (ps).
         """
         nearest = min(self.scales, key=lambda known: (abs(known - runtime), known))
-        return RewardScale(self.scales[nearest] * (nearest / runtime), self.level)
+        relative = nearest / runtime if self.of_runtime else 1.0
+        return RewardScale(self.scales[nearest] * relative, self.level, self.pays)
 
 
 def _explained(gains: np.ndarray, rewards: np.ndarray) -> float | None:

@@ -1,19 +1,23 @@
-"""The world model "graph-mdn": graph networks predict the effects and costs of rewrites, over graphs with named nodes.
+"""The world model "graph-mdn": graph networks, a recurrent mixture-density state, and a memory of what was observed.
 
 | file | contents |
 | --- | --- |
 | `network_inputs.py` | features of operators and tensors by signature; matches as graphs |
 | `effects.py` | effects of rewrites as choices of a network |
 | `network.py` | the match network and the node network |
-| `neural_rules.py` | the match networks, used instead of the tables of "edits" |
-| `neural_costs.py` | cost laws and the node network, used instead of the cost tables |
-| `simulator.py` | steps of dreams |
+| `neural_rules.py` | recorded effects, and the match networks for all other matches |
+| `neural_costs.py` | logged costs, and cost laws and the node network for all other nodes |
+| `graph_latents.py` | the latent state z, by message passing |
+| `episode_network.py` | the recurrent state h with its mixture of rewards |
+| `foresight.py` | rewards of match classes with the learned value of the next state |
+| `reward_kinds.py` | the kinds of rewards, recognised from the data |
+| `simulator.py`, `imagination.py` | steps of graphs; rollouts, observers and replays with z and h |
 | `training_batches.py`, `training.py` | training data and losses; the training |
 | `model.py` | the interface and its files |
 
 The latent state of a dream is a graph, and a rewrite changes a few of its nodes. The code of `worldmodel.edits` applies
 rewrites to batches of such graphs. "edits" looks up its predictions in tables by the hashes of operators and tensors.
-This model uses networks instead, whose inputs are attributes and sizes:
+This model recalls what the data contain and asks networks about everything else. Inputs are attributes and sizes:
 
 - *Does the rule apply?* The match network reads the match as a graph. An edge between every two tensors shows which of
   their axes agree, since most conditions of rules are equalities. A rule that was never refuted is assumed to apply.
@@ -27,9 +31,9 @@ This model uses networks instead, whose inputs are attributes and sizes:
   the mixture. The default is one Gaussian: with four, the error after the same number of training steps was seven times
   as large.
 
-A prediction depends only on the signature of a match or on the neighbourhood of a node, and is cached. A dream without
-new signatures is therefore as fast as in "edits". There is no recurrent state, since the graph is the whole state.
-Patterns are learned as in "edits", so a match with an unknown pattern never appears in a dream. The model has
-the same levels of uncertainty as "edits".
+A prediction depends only on the signature of a match or on the neighbourhood of a node, and is cached. Controllers see
+the graph as z, a sum of vectors of its nodes. What the graph does not say, a recurrent state h predicts: rewards that
+are no sum over nodes, and how far the dream may be off. The temperature acts on its mixture. Patterns are learned as in
+"edits", so a match with an unknown pattern never appears in a dream. The levels of uncertainty are those of "edits".
 """
 

@@ -1,4 +1,4 @@
-"""The world model "graph-mdn": networks judge matches and predict costs of nodes, over graphs with named nodes."""
+"""The class of the world model "graph-mdn", and its files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +13,15 @@ from rlflow.common.files import write_arrays, write_json
 from rlflow.common.task import EncodingSpec
 from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
-from worldmodel.edits.cost_model import REACH, RewriteGains
+from worldmodel.edits.cost_model import REACH, CostModel, NodeCosts
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.learned_rules import LearnedRules
 from worldmodel.edits.model import EditsWorldModel, restored_parts
-from worldmodel.edits.node_values import Latents
 from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.graph_mdn.effects import Menu
+from worldmodel.graph_mdn.episode_network import EpisodeNetwork, EpisodeState
+from worldmodel.graph_mdn.graph_latents import CHANGES, GraphLatents, LatentNetwork
+from worldmodel.graph_mdn.imagination import NeuralImagination, NeuralObserver, NeuralReplayer
 from worldmodel.graph_mdn.network import MatchNetwork, NodeBatch, NodeNetwork, Table
 from worldmodel.graph_mdn.network_inputs import SignatureTable, match_batch
 from worldmodel.graph_mdn.neural_costs import CostLaws, NeuralCosts
@@ -30,32 +32,33 @@ from worldmodel.train_and_load import checked_array, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import GraphMDNConfig
 
-FORMAT = 6  # version of the saved files
-MATCH, NODE = "match-{}/", "node/"  # prefixes of the networks' arrays
+FORMAT = 7  # version of the saved files
+# Prefixes of the networks' arrays.
+MATCH, NODE, LATENT, EPISODE = "match-{}/", "node/", "latent/", "episode/"
 
 
 class GraphMDNWorldModel(EditsWorldModel):
-    """A variant of `worldmodel.edits.model.EditsWorldModel` that uses networks instead of tables.
+    """The neural world model; it shares the graphs of dreams with `worldmodel.edits.model.EditsWorldModel`.
 
     Attributes:
+      hidden: H, the size of the recurrent state; 0 without one.
       table: the observed features of signatures.
       examples: the matches that the match networks learn from.
       vocabulary: the observed structures of effects.
       match_networks: the ensemble of networks that predict conditions and effects of rules.
       node_network: the network that predicts costs of nodes.
+      latent_network, graph_latents: the network that encodes graphs, and its vectors and functions.
+      episode_network: the network with the recurrent state, or None if `hidden` is 0.
+      episode_state: the functions of `episode_network`; None if `hidden` is 0, or before this network is trained.
     """
 
     arrays_file = "weights.npz"
 
     def __init__(
-        self, spec: EncodingSpec, config: GraphMDNConfig, rules: LearnedRules, table: SignatureTable, reach: int,
-        gains: RewriteGains, laws: CostLaws, latents: Latents, rewards: RewardScales, usual_rewards: np.ndarray,
-        best_trajectories: dict[int, np.ndarray],
+        self, spec: EncodingSpec, config: GraphMDNConfig, rules: LearnedRules, table: SignatureTable, memory: CostModel,
+        laws: CostLaws, rewards: RewardScales, usual_rewards: np.ndarray, best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
-        """Create the model with untrained networks.
-
-        `reach` is the distance in edges up to which other nodes influence the cost of a node: 0 or REACH.
-        """
+        """Create the model with untrained networks; `memory` has the logged costs of nodes and the observed gains."""
         self.table, self.examples = table, Examples.of(rules)
         self.vocabulary = vocabulary_of(rules, self.examples)
         sizes = len(self.vocabulary.structures), len(self.vocabulary.slots)
@@ -63,18 +66,47 @@ class GraphMDNWorldModel(EditsWorldModel):
             MatchNetwork(spec.n_rules, *sizes, config.width, config.message_passing_steps)
             for _ in range(config.match_networks)
         ]
-        self.node_network = NodeNetwork(config.width, reach, config.gaussians)
+        self.node_network = NodeNetwork(config.width, memory.reach, config.gaussians)
+        self.latent_network = LatentNetwork(config.width, config.latent_rounds, config.latent, spec.n_rules + CHANGES)
         self._build()
+        self.config = config
+        self.use_latents()
         judge = Judge(self.match_networks, self.vocabulary, table)
-        costs = NeuralCosts(self.node_network, table, reach, gains, laws)
-        neural = NeuralRules.of(rules, judge)
-        super().__init__(spec, config, neural, costs, latents, rewards, usual_rewards, best_trajectories)
+        costs = NeuralCosts(self.node_network, table, memory, laws, config.recall)
+        neural = NeuralRules.of(rules, judge, config.recall)
+        self.hidden, self.episode_network, self.episode_state = config.hidden, None, None
+        if config.hidden:
+            self.episode_network = EpisodeNetwork(spec.n_rules, config.latent, config.hidden, config.mixture)
+        super().__init__(spec, config, neural, costs, None, rewards, usual_rewards, best_trajectories)
+
+    def use_latents(self) -> None:
+        """Encode graphs with the present weights of `latent_network` from now on."""
+        rounds, latent = self.config.latent_rounds, self.config.latent
+        self.graph_latents = GraphLatents(self.latent_network, self.table, rounds, latent)
+
+    def follow_episodes(self) -> None:
+        """Use the recurrent state from now on, since its network is trained."""
+        if self.episode_network is not None:
+            self.episode_state = EpisodeState(self.episode_network, self.latent, self.hidden)
+
+    def percent(self, runtime: int) -> float:
+        """Return the factor from gains to percent of an initial runtime (ps); 0 if gains are no saved runtime."""
+        return 100.0 / runtime if self.rewards.of_runtime else 0.0
+
+    def observer(self) -> NeuralObserver:
+        return NeuralObserver(self)
+
+    def imagine(self, start: RewriteState, n: int) -> NeuralImagination:
+        return NeuralImagination(self, start, n)
 
     def observe(self, state: RewriteState, edit: Edit) -> None:
         self.table.learn(SignatureFeatures.of([state], [edit]))
 
     def simulator(self, index: GroundingIndex, nodes: Sequence[np.ndarray]) -> NeuralSimulator:
         return NeuralSimulator(self, index, nodes)
+
+    def replayer(self, rows: np.ndarray, starts: np.ndarray, horizon: int) -> NeuralReplayer:
+        return NeuralReplayer(self, rows, starts, horizon)
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
         for episode in episodes:
@@ -91,33 +123,42 @@ class GraphMDNWorldModel(EditsWorldModel):
         node = NodeBatch(one, one, one, one, none, none, np.zeros(0, np.float32))
         for network in self.match_networks:
             network(*tf.nest.map_structure(tf.constant, (match, nothing, table)))
-        self.node_network(*tf.nest.map_structure(tf.constant, (node, table)))
+        for network in (self.node_network, self.latent_network):
+            network(*tf.nest.map_structure(tf.constant, (node, table)))
+        self.latent_network.decoder(tf.zeros([1, self.latent_network.vector.output_size]))
 
     # -- files -------------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
         """Write model.json, learnt.json and weights.npz to the folder. Equal models give equal bytes."""
         write_description(folder, self.config, self.spec)
-        write_json(Path(folder) / "learnt.json", self.learnt() | {"reach": self.costs.reach, "files": FORMAT})
-        networks = module_arrays(self.node_network, NODE)
+        nodes = [[sizes, of_nodes.to_json()] for sizes, of_nodes in self.costs.memory.nodes.items()]
+        write_json(Path(folder) / "learnt.json", self.learnt() | {"costs": nodes, "files": FORMAT})
+        networks = module_arrays(self.node_network, NODE) | module_arrays(self.latent_network, LATENT)
+        if self.episode_network is not None:
+            networks |= module_arrays(self.episode_network, EPISODE)
         for number, network in enumerate(self.match_networks):
             networks |= module_arrays(network, MATCH.format(number))
         write_arrays(Path(folder) / self.arrays_file, self.arrays() | networks)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return super().arrays() | self.table.observed()._asdict() | self.costs.laws.arrays() | {
-            "gains": self.costs.gains.samples
-        }
+        costs = self.costs.laws.arrays() | self.costs.memory.arrays()
+        least_sure = {"least_sure": np.array([self.groundings.rules.least_sure])}
+        return super().arrays() | self.table.observed()._asdict() | costs | least_sure
 
     @classmethod
     def _restored(cls, config: GraphMDNConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
-        rules, *others = restored_parts(config, spec, arrays, learnt, FORMAT)
-        if learnt["reach"] not in (0, REACH):
-            raise ValueError(f"its costs have a reach of {learnt['reach']} edges, not 0 or {REACH}")
-        gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
-        table = SignatureTable.of(arrays)
-        model = cls(spec, config, rules, table, learnt["reach"], gains, CostLaws.of(arrays), *others)
+        rules, *others = restored_parts(spec, arrays, learnt, FORMAT)
+        nodes = {int(sizes): NodeCosts.from_json(of_nodes) for sizes, of_nodes in learnt["costs"]}
+        memory, table = CostModel.of(nodes, arrays, REACH), SignatureTable.of(arrays)
+        model = cls(spec, config, rules, table, memory, CostLaws.of(arrays), *others)
         for number, network in enumerate(model.match_networks):
             restore_arrays(network, arrays, cls.arrays_file, MATCH.format(number))
         restore_arrays(model.node_network, arrays, cls.arrays_file, NODE)
+        restore_arrays(model.latent_network, arrays, cls.arrays_file, LATENT)
+        model.use_latents()
+        model.groundings.rules.least_sure = float(checked_array(arrays, "least_sure", np.float64, 1)[0])
+        if model.episode_network is not None:
+            restore_arrays(model.episode_network, arrays, cls.arrays_file, EPISODE)
+        model.follow_episodes()
         return model

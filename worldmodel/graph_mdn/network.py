@@ -153,26 +153,22 @@ class NodeBatch(NamedTuple):
     makes: np.ndarray
 
 
-class NodeNetwork(snt.Module):
-    """A network that predicts, for each node, the residual of log(1 + cost in ns) as a mixture of K Gaussians.
+class NodeEncoder(snt.Module):
+    """A graph network from nodes to embeddings: operator, inputs and outputs, then s rounds of message passing.
 
-    The residual is taken from the cost law (neural_costs.py) and standardised. With s message-passing steps a
-    prediction depends on the nodes within s edges.
+    The embedding of a node depends on the nodes within s edges.
     """
 
-    def __init__(self, width: int, message_passing_steps: int, gaussians: int):
-        super().__init__(name="node_network")
-        self.gaussians = gaussians
+    def __init__(self, width: int, message_passing_steps: int):
+        super().__init__(name="node_encoder")
         self.signatures = SignatureEncoder(width)
         self.slots = snt.Embed(NODE_SLOTS, width, name="slots")
         self.tensor = snt.nets.MLP([width, width], name="tensor")
         self.node = snt.nets.MLP([2 * width, width], name="node")
         self.process = [messages(width) for _ in range(message_passing_steps)]
-        self.mixture = snt.nets.MLP([width, 3 * gaussians], name="mixture")
-        self.costs = Normaliser(1, "costs")
 
-    def __call__(self, batch: NodeBatch, table: Table) -> Mixture:
-        """Return the mixture of each node; the fields of the result are [n, K]."""
+    def __call__(self, batch: NodeBatch, table: Table) -> tf.Tensor:
+        """Return the embedding of each node, float32 [n, width]."""
         operators, tensors = self.signatures(table)
         of_tensors = tf.concat([tf.gather(tensors, batch.tensors), self.slots(batch.tensor_slots)], axis=-1)
         size = tf.shape(batch.operators)[0]
@@ -185,7 +181,26 @@ class NodeNetwork(snt.Module):
         )  # fmt: skip
         for core in self.process:
             graph = graph.replace(nodes=graph.nodes + core(graph).nodes)
-        return _one_dimension(mixture_from_parameters(self.mixture(graph.nodes), 1, self.gaussians, LEAST_LOG_SIGMA))
+        return graph.nodes
+
+
+class NodeNetwork(snt.Module):
+    """A network that predicts, for each node, the residual of log(1 + cost in ns) as a mixture of K Gaussians.
+
+    The residual is taken from the cost law (neural_costs.py) and standardised.
+    """
+
+    def __init__(self, width: int, message_passing_steps: int, gaussians: int):
+        super().__init__(name="node_network")
+        self.gaussians = gaussians
+        self.encoder = NodeEncoder(width, message_passing_steps)
+        self.mixture = snt.nets.MLP([width, 3 * gaussians], name="mixture")
+        self.costs = Normaliser(1, "costs")
+
+    def __call__(self, batch: NodeBatch, table: Table) -> Mixture:
+        """Return the mixture of each node; the fields of the result are [n, K]."""
+        parameters = self.mixture(self.encoder(batch, table))
+        return _one_dimension(mixture_from_parameters(parameters, 1, self.gaussians, LEAST_LOG_SIGMA))
 
 
 def likeliest(mixture: Mixture) -> tf.Tensor:

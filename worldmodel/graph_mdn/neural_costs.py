@@ -1,4 +1,4 @@
-"""Costs of nodes by laws and the node network, used instead of the tables of "edits".
+"""Costs of nodes: recalled where the data contain them, otherwise by laws and the node network.
 
     cost = launch + (compute^s + memory^s)^(1/s),   compute = Σ a_k · work_k,   memory = Σ b_k · elements_k
 
@@ -13,7 +13,7 @@ thousand. If the cost of a graph is a sum over operators, the cost of a node nee
 the network sees all nodes within `reach` edges.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import numpy as np
@@ -22,8 +22,9 @@ from scipy.optimize import least_squares
 
 from rlflow.env.features import AXES, LIST_ATTRIBUTES, N_OPS, SIZE
 from rlflow.graph.ir import ABSENT
-from worldmodel.edits.cost_model import RewriteGains
+from worldmodel.edits.cost_model import CostModel, RewriteGains, node_costs_at
 from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.node_values import costs_unknown, single_node_costs
 from worldmodel.graph_mdn.network import (
     NODE_INPUTS,
     NODE_OUTPUTS,
@@ -277,6 +278,7 @@ def joined_nodes(batches: Sequence[NodeBatch]) -> NodeBatch:
     return NodeBatch(*[np.concatenate(field) for field in zip(*parts, strict=True)])
 
 
+Logged = tuple[np.ndarray, np.ndarray, np.ndarray]  # see `NeuralCosts.recalled`
 SURE_COST = 0.05  # a predicted cost counts as uncertain if its relative standard deviation exceeds this
 
 _INTS = tf.TensorSpec([None], tf.int32)
@@ -287,19 +289,48 @@ NODE_SIGNATURE = (
 
 
 class NeuralCosts:
-    """The prediction of costs of nodes by the cost laws and the node network.
+    """The prediction of costs of nodes by the cost laws and the node network, with a memory of logged costs.
 
     Attributes:
       network: the node network.
       table: the features of signatures.
-      reach: the distance in edges up to which other nodes influence the cost of a node.
-      gains: the observed gains, from which the gains of rewrites with unknown effects are predicted.
+      memory: the logged costs, and the observed gains, from which the gains of rewrites with unknown effects are
+        predicted.
+      recalls: False if the network also predicts logged costs.
       laws: the cost laws.
     """
 
-    def __init__(self, network: NodeNetwork, table: SignatureTable, reach: int, gains: RewriteGains, laws: CostLaws):
-        self.network, self.table, self.reach, self.gains, self.laws = network, table, reach, gains, laws
+    def __init__(
+        self, network: NodeNetwork, table: SignatureTable, memory: CostModel, laws: CostLaws, recalls: bool = True
+    ):
+        self.network, self.table, self.memory, self.laws, self.recalls = network, table, memory, laws, recalls
         self._call = tf.function(self._means, input_signature=NODE_SIGNATURE, autograph=False)
+
+    @property
+    def reach(self) -> int:
+        """The distance in edges up to which other nodes influence the cost of a node: 0 or REACH."""
+        return self.memory.reach
+
+    @property
+    def gains(self) -> RewriteGains:
+        return self.memory.gains
+
+    def recalled(self, index: GroundingIndex) -> Callable[[np.ndarray, np.ndarray], Logged]:
+        """Return a function from k nodes and the keys of their neighbourhoods, int [k] each, to their logged costs.
+
+        The result of the function is (mean cost in ps, standard deviation in ps, True where the data contain the cost),
+        each [k].
+
+        Args:
+          index: the grounding of the nodes.
+        """
+        if not self.recalls:
+            return lambda nodes, keys: (np.zeros(len(nodes)), np.zeros(len(nodes)), np.zeros(len(nodes), bool))
+        if self.reach:
+            return lambda nodes, keys: self.memory.neighbourhoods[-1](keys.astype(np.uint32))
+        table = node_costs_at(index.grounding.first, self.memory.nodes)
+        cost, unknown = single_node_costs(index, table), costs_unknown(index, table)
+        return lambda nodes, keys: (cost(nodes), np.zeros(len(nodes)), unknown(nodes) == 0)
 
     def __call__(
         self, rows: NodeRows, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray

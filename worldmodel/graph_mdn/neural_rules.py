@@ -1,4 +1,4 @@
-"""The learned rules of "edits" with match networks instead of tables: where patterns apply and with which effects.
+"""Learned rules that recall what the data contain, and ask match networks about everything else.
 
 The `Judge` evaluates batches of matches with all networks of an ensemble and caches the verdicts. Networks that were
 trained on the same data from different initial weights agree where the data determine the answer, and disagree
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlflow.env.features import AXES
-from worldmodel.edits.learned_rules import Effect, LearnedRules, Signature
+from worldmodel.edits.learned_rules import Effect, LearnedRules, Signature, complete_effect
 from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
 from worldmodel.graph_mdn.network import TABLE, Judgement, MatchNetwork, Table
 from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, Asked, MatchBatch, SignatureTable, match_batch
@@ -141,46 +141,105 @@ def segment_softmax(logits: np.ndarray, owners: np.ndarray) -> np.ndarray:
     return powers / np.add.reduceat(powers, first)[number]
 
 
-SURE_EFFECT = 0.9  # an effect of at least this probability counts as known
+SURE_EFFECT = 0.9  # an effect of at least this probability counts as known, if no episodes were kept apart
+# The smallest share of right effects, and the smallest number of effects, above a probability that counts as sure.
+RIGHT, LEAST_SAMPLES = 0.95, 10
 
 
 class NeuralRules(LearnedRules):
-    """Learned rules whose conditions and effects a `Judge` predicts; their patterns are the patterns in the data.
+    """Learned rules with a memory and a `Judge`; their patterns are the patterns in the data.
 
+    The data determine the answer for a pattern and signature that they contain, so a network could only be wrong there.
     A rule that was never refuted is assumed to apply, since no network can learn a condition without counterexamples.
 
     Attributes:
       judge: the ensemble of match networks.
       judged: the xfer_ids of the rules with a refuted match, whose conditions the judge predicts.
+      recalls: False if the judge also predicts what the data contain.
+      least_sure: an effect of at least this probability counts as known.
     """
 
     judge: Judge
     judged: frozenset[int]
+    recalls: bool
+    least_sure: float
 
     @classmethod
-    def of(cls, rules: LearnedRules, judge: Judge) -> Self:
-        """Return rules with the learned data of `rules` whose conditions and effects the network `judge` predicts."""
+    def of(cls, rules: LearnedRules, judge: Judge, recalls: bool = True) -> Self:
+        """Return rules with the learned data of `rules` that ask the networks about all other matches.
+
+        Args:
+          rules: the learned rules.
+          judge: the networks.
+          recalls: False to ask the networks about every match.
+        """
         result = cls.__new__(cls)
         result.__dict__.update(rules.__dict__)
-        result.judge = judge
+        result.judge, result.recalls, result.least_sure = judge, recalls, SURE_EFFECT
         result.judged = rules.refutable()
         return result
 
     def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
-        self.judge.consider([(self.patterns[number].pattern, signature) for number, signature in several])
+        asked = [(self.patterns[number], signature) for number, signature in several]
+        if self.recalls:
+            asked = [(learned, signature) for learned, signature in asked if not learned.settles(signature)]
+        self.judge.consider([(learned.pattern, signature) for learned, signature in asked])
 
     def applies(self, number: int, signature: Signature) -> bool:
-        pattern = self.patterns[number].pattern
-        return pattern.xfer_id not in self.judged or self.judge((pattern, signature)).applies >= 0.5
+        learned = self.patterns[number]
+        if self.recalls and (signature in learned.effects or signature in learned.refuted):
+            return signature in learned.effects
+        return learned.pattern.xfer_id not in self.judged or self.judge((learned.pattern, signature)).applies >= 0.5
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
-        """Return (the most probable effect, True if its probability is at least SURE_EFFECT).
+        """Return (effect, sure): the recorded effect, or else the most probable one.
 
-        The effect is None if no match with the same wiring was ever rewritten.
+        A recorded effect is sure; any other effect is sure if its probability is at least `least_sure`. The effect is
+        None if no match with the same wiring was ever rewritten.
 
         Args:
           number: the number of the pattern.
           signature: the signature of the match.
         """
-        _, effect, sure = self.judge((self.patterns[number].pattern, signature))
-        return effect, sure >= SURE_EFFECT
+        learned = self.patterns[number]
+        if self.recalls and (seen := learned.effects.get(signature)):
+            return complete_effect(seen), True
+        _, effect, sure = self.judge((learned.pattern, signature))
+        return effect, sure >= self.least_sure
+
+    def calibrate(self, others: LearnedRules) -> None:
+        """Set `least_sure` so that effects that count as known were right on matches that the networks never saw.
+
+        Args:
+          others: rules learned from episodes that were kept apart. Their rewrites of known patterns with signatures
+            that this memory does not settle are the samples.
+        """
+        asked, seen = [], []
+        for learned in others.patterns:
+            number = self.numbers.get(learned.pattern)
+            for signature, effects in learned.effects.items() if number is not None else ():
+                if effects and not self.patterns[number].settles(signature):
+                    asked.append((learned.pattern, signature))
+                    seen.append(effects)
+        self.judge.consider(asked)
+        verdicts = [self.judge(match) for match in asked]
+        sure = np.array([verdict.sure for verdict in verdicts])
+        right = np.array([verdict.effect in effects for verdict, effects in zip(verdicts, seen, strict=True)], bool)
+        self.least_sure = least_sure(sure, right)
+
+
+def least_sure(sure: np.ndarray, right: np.ndarray) -> float:
+    """Return the smallest probability above which at least the share RIGHT of LEAST_SAMPLES or more effects is right.
+
+    Args:
+      sure: float [n], the probability of each predicted effect.
+      right: bool [n], True if the effect was observed.
+
+    Returns:
+      The probability, or SURE_EFFECT if there is none.
+    """
+    order = np.argsort(-sure, kind="stable")
+    share = np.cumsum(right[order]) / np.arange(1, len(order) + 1)
+    enough = np.flatnonzero(share >= RIGHT)
+    enough = enough[enough >= LEAST_SAMPLES - 1]
+    return float(sure[order[enough[-1]]]) if len(enough) else SURE_EFFECT

@@ -18,6 +18,9 @@ class NeuralSimulator:
 
     The cost of a node is predicted when the node appears or its neighbourhood changes, and then stays. The sum of all
     gains is therefore the difference between the costs of two graphs, so the errors of single gains do not add up.
+
+    After `encode`, `states.totals` has the sum of the vectors of the nodes of each state, from which `GraphLatents`
+    makes z, and `states.keys` the row of each node's vector.
     """
 
     def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
@@ -26,12 +29,20 @@ class NeuralSimulator:
         `model` is a `GraphMDNWorldModel`, and `index` the index of the grounding.
         """
         self.model, self.index = model, index
-        self.states = DreamStates(index, list(nodes), model.spec.n_rules)
+        self.states = DreamStates(index, list(nodes), model.spec.n_rules, 1, model.latent)
+        self._encodes = False
         self._rows = NodeRows(index, model.costs.table)
+        self._recalled = model.costs.recalled(index)
         self._bounds = model.costs.gains.bounds(model.spec.n_rules)
         self._costs: dict[int, tuple[float, float, bool]] = {}  # by node, or by the key of its neighbourhood
         rows = np.repeat(np.arange(len(nodes)), [len(there) for there in nodes])
         self._pay(self._concerned(rows, np.concatenate(nodes)), [])
+
+    def encode(self) -> None:
+        """Encode all nodes of the present states, and from now on what each step changes."""
+        self._encodes = True
+        rounds = self.model.graph_latents.rounds
+        self._encode(neighbourhoods(self.states, *self.states.cells(), rounds), [])
 
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
         """Rewrite one match in each selected state.
@@ -57,7 +68,12 @@ class NeuralSimulator:
         uncertainty, change = np.full(len(rows), UNKNOWN_EFFECT, np.float32), None
         if known.any():
             change = rewrite(self.states, rows[known], matches[known])
-            paid = self._pay(self._changed(change), change.removed)
+            near = self._changed(change)
+            paid = self._pay(near, change.removed)
+            if self._encodes:
+                rounds = self.model.graph_latents.rounds
+                near = near if self.model.costs.reach else changed_neighbourhoods(change, rounds)
+                self._encode(near, change.removed)
             gain[known], spread[known], unsure = (of_states[rows[known]] for of_states in paid)
             seen = self.index.seen.values[effects[known]]
             uncertainty[known] = np.maximum(
@@ -131,14 +147,34 @@ class NeuralSimulator:
         spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
         return gain, spread, np.bincount(concerned.rows, unsure, states.n)
 
+    def _encode(self, near: Neighbourhoods, removed: Sequence[Cells]) -> None:
+        """Update `states.keys` and `states.totals` after a step.
+
+        Args:
+          near: the nodes whose neighbourhood changed, with their new keys.
+          removed: the removed nodes, as pairs (states, nodes).
+        """
+        states, primary_output, latents = self.states, self.index.primary_output.values, self.model.graph_latents
+        width, keys = states.keys.shape[1], states.keys.reshape(-1)
+        at = near.rows * width + primary_output[near.nodes]
+        cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
+        numbers, before = latents.numbers(states, self._rows, near), keys[cells]
+        keys[cells] = 0
+        keys[at] = numbers
+        np.add.at(states.totals, cells // width, latents.vectors[keys[cells]] - latents.vectors[before])
+
     def _costs_of(self, concerned: Neighbourhoods) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (costs in ps, standard deviations in ps, True where uncertain) of k nodes, [k] each.
 
-        The network is asked once for each key of a neighbourhood; later results come from a cache.
+        Each key of a neighbourhood is recalled, or the network is asked, once; later results come from a cache.
         """
         keys = concerned.keys[-1]
         _, first = np.unique(keys, return_index=True)
         new = np.array([k for k in first.tolist() if int(keys[k]) not in self._costs], np.int64)
+        costs, deviations, known = self._recalled(concerned.nodes[new], keys[new])
+        for k in np.flatnonzero(known).tolist():
+            self._costs[int(keys[new[k]])] = costs[k], deviations[k], False
+        new = new[~known]
         if len(new):
             self._ask(concerned.rows[new], concerned.nodes[new], keys[new])
         known = [self._costs[key] for key in keys.tolist()]

@@ -1,23 +1,28 @@
-"""The training of the world model "graph-mdn": the match networks, then the node network."""
+"""The training of "graph-mdn": the match networks, the node network, the latent state, then the recurrent state."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+
+import tensorflow as tf
 
 from rlflow.collect.edits import SignatureFeatures
 from rlflow.collect.episodes import Episode, interactions_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EncodingSpec
 from worldmodel.edits.class_rewards import add_dreamt_classes, learn_class_rewards, with_predicted_rewards
-from worldmodel.edits.cost_model import REACH
-from worldmodel.edits.cost_training import learn_gains, learn_node_costs, with_solved_costs
-from worldmodel.edits.reward_scales import RewardScales
+from worldmodel.edits.cost_training import learn_costs, with_solved_costs
 from worldmodel.edits.rule_learning import TrainingSet
-from worldmodel.edits.training import best_trajectories, learn_latents
+from worldmodel.edits.training import best_trajectories
 from worldmodel.graph_mdn import training_batches
+from worldmodel.graph_mdn.episode_network import SequenceBatches, episode_loss, fit_rests, sequence_signature
+from worldmodel.graph_mdn.foresight import with_foresight
+from worldmodel.graph_mdn.graph_latents import LATENT_BATCH, LatentBatches, latent_loss
+from worldmodel.graph_mdn.imagination import predicted_sequences
 from worldmodel.graph_mdn.model import GraphMDNWorldModel
 from worldmodel.graph_mdn.network_inputs import SignatureTable
 from worldmodel.graph_mdn.neural_costs import CostLaws
+from worldmodel.graph_mdn.reward_kinds import learn_rewards
 from worldmodel.graph_mdn.training_batches import (
     SIGNATURES,
     STATES_AT_ONCE,
@@ -36,6 +41,8 @@ from worldmodel.trainer import LOG_EVERY, ArrayCheckpoint, Log, Trainer, shown_o
 from worldmodel.weights import Descent, module_arrays, restore_arrays
 from worldmodel.world_model_options import GraphMDNConfig
 
+LEAST_TO_SPLIT = 8  # fewer training episodes are not split
+
 
 def train(
     config: GraphMDNConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
@@ -44,31 +51,55 @@ def train(
     """Train the model; see `worldmodel.train_and_load.train`. Each network has its own checkpoint in the folder.
 
     The results are {"interactions": number of real steps in the episodes, "match": last losses of the last match
-    network, "node": last losses of the node network}.
+    network, "node" and "latent": last losses of the node network and of the latent state, "episode": last losses of the
+    recurrent state}.
     """
     prepare_tensorflow(seed, config.threads)
-    training, held_out = split_episodes(source, config.holdout, seed)
-    rewards = RewardScales.learn(training, spec.n_rules)  # first, because unsupported rewards raise an error
+    episodes, held_out = split_episodes(source, config.holdout, seed)
+    training, apart = calibration_episodes(config, episodes, seed)
     learnt = TrainingSet.of(training, spec.n_rules)
-    if config.supervision == "scalar":
+    rewards, learnt = learn_rewards(training, learnt, spec.n_rules, config.hidden > 0)
+    if config.supervision == "scalar" and rewards.of_runtime:
         learnt = with_solved_costs(learnt)
     if not Examples.of(learnt.groundings.rules).rewritten:
         raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing. Collect more")
-    table = observed(training)
-    _, spread = learn_node_costs(learnt)
+    table = observed(episodes)
     usual_rewards, rewritten = learn_class_rewards(learnt, rewards)
     model = GraphMDNWorldModel(
-        spec, config, learnt.groundings.rules, table, REACH if spread > 0 else 0, learn_gains(learnt),
-        CostLaws.unknown(), learn_latents(learnt, config.latent), rewards, usual_rewards, best_trajectories(learnt),
+        spec, config, learnt.groundings.rules, table, learn_costs(learnt, spec.n_rules), CostLaws.unknown(), rewards,
+        usual_rewards, best_trajectories(learnt),
     )  # fmt: skip
-    description = training_description(config, spec, training, seed)
+    description = training_description(config, spec, episodes, seed)
     networks = _Networks(model, Path(folder), description, seed, log, progress)
     interactions = interactions_of(source)
-    results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
+    matches = networks.matches()
+    if apart:
+        model.groundings.rules.calibrate(TrainingSet.of(apart, spec.n_rules).groundings.rules)
+    results = {
+        "interactions": interactions, "match": matches, "node": networks.nodes(learnt),
+        "latent": networks.latents(learnt),
+    }  # fmt: skip
+    if config.hidden:
+        results["episode"] = networks.episodes([*training, *apart], len(apart))
+    model.follow_episodes()
+    if config.foresight and rewards.of_runtime:
+        model.usual_rewards = with_foresight(model, learnt, rewritten, config.foresight)
     model.usual_rewards, has_own = with_predicted_rewards(model, learnt, rewritten)
     add_dreamt_classes(model, learnt, has_own)
     model.save(folder)
     return Trained(model, held_out, results)
+
+
+def calibration_episodes(
+    config: GraphMDNConfig, episodes: Sequence[Episode], seed: int
+) -> tuple[list[Episode], list[Episode]]:
+    """Split the training episodes into (episodes of all parts, further episodes of the recurrent state).
+
+    The errors of the other parts show only on episodes that these parts did not learn from. Few episodes are not split.
+    """
+    if not config.hidden or not config.calibration or len(episodes) < LEAST_TO_SPLIT:
+        return list(episodes), []
+    return split_episodes(episodes, config.calibration, seed + 1)
 
 
 def observed(episodes: Sequence[Episode]) -> SignatureTable:
@@ -118,6 +149,33 @@ class _Networks:
         batches = NodeBatches(examples, model.table, STATES_AT_ONCE if model.costs.reach else SIGNATURES, self.seed)
         steps = model.config.node_steps
         return self._descend("node", 0, network, node_loss(network), training_batches.NODE_BATCH, batches, steps)
+
+    def latents(self, learnt: TrainingSet) -> dict[str, float]:
+        """Train the network that encodes graphs, and standardise z."""
+        model, network = self.model, self.model.latent_network
+        batches = LatentBatches(learnt, model.table, self.seed)
+        network.encoder.signatures.fit(model.table)
+        network.changes.update(tf.constant(batches.targets))
+        losses = self._descend(
+            "latent", 0, network, latent_loss(network), LATENT_BATCH, batches, model.config.latent_steps
+        )
+        network.sums.update(tf.constant(batches.sums(network)))
+        model.use_latents()
+        return losses
+
+    def episodes(self, episodes: Sequence[Episode], apart: int) -> dict[str, float]:
+        """Train the network with the recurrent state on the model's open-loop predictions of episodes.
+
+        Args:
+          episodes: the episodes; the other networks learned from all but the last ones.
+          apart: the number of these last episodes.
+        """
+        model, network = self.model, self.model.episode_network
+        sequences = predicted_sequences(model, episodes)
+        fit_rests(network, sequences)
+        signature, steps = sequence_signature(model.latent), model.config.episode_steps
+        batches = SequenceBatches(sequences, apart, self.seed)
+        return self._descend("episode", 0, network, episode_loss(network), signature, batches, steps)
 
     def _descend(
         self, name: str, number: int, network, loss: Callable, signature: tuple, batches: Callable, steps: int

@@ -323,7 +323,7 @@ def fit_laws(examples: Sequence[CostedNodes], table: SignatureTable) -> tuple[Co
 
 
 def fit_node_statistics(network: NodeNetwork, examples: Sequence[CostedNodes], table: SignatureTable) -> None:
-    network.signatures.fit(table)
+    network.encoder.signatures.fit(table)
     network.costs.update(tf.constant(np.concatenate([example.log_ns for example in examples]))[:, None])
 
 

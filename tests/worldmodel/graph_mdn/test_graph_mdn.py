@@ -24,15 +24,20 @@ from worldmodel.graph_mdn.effects import COPIES, Menu, sums
 from worldmodel.graph_mdn.network import Comparison, MatchNetwork, NodeNetwork, Table
 from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, NUMBERS, PAIR, match_batch
 from worldmodel.graph_mdn.neural_costs import NodeRows, joined_nodes
-from worldmodel.graph_mdn.neural_rules import Judge, NeuralRules, Verdict, segment_softmax
+from worldmodel.graph_mdn.neural_rules import SURE_EFFECT, Judge, NeuralRules, Verdict, least_sure, segment_softmax
 from worldmodel.graph_mdn.training import observed, train
 from worldmodel.graph_mdn.training_batches import REWRITTEN, Examples, MatchBatches, vocabulary_of, whole_graphs
 from worldmodel.train_and_load import load
 from worldmodel.world_model_options import GraphMDNConfig
 
 N_RULES = len(load_rules())
-CONFIG = GraphMDNConfig(width=32, latent=8, match_steps=40, node_steps=400, holdout=0.0)
-SMALL = GraphMDNConfig(width=8, latent=4, match_steps=2, node_steps=2, holdout=0.0, checkpoint_seconds=1e-9)
+CONFIG = GraphMDNConfig(
+    width=32, latent=8, match_steps=40, node_steps=400, latent_steps=20, holdout=0.0, recall=False, hidden=0,
+)
+SMALL = GraphMDNConfig(
+    width=8, latent=4, match_steps=2, node_steps=2, latent_steps=2, hidden=4, episode_steps=2, holdout=0.0,
+    checkpoint_seconds=1e-9,
+)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +155,7 @@ def limited_gains(model, monkeypatch, elements: float) -> list[np.ndarray]:
     result = []
     for sure in (True, False):
         with monkeypatch.context() as patched:
-            patched.setattr(model.costs, "gains", RewriteGains(limits))
+            patched.setattr(model.costs.memory, "gains", RewriteGains(limits))
             imagined, gains = model.imagine(task.initial, 1), []
             states = imagined._simulator.states
             if not sure:
@@ -202,10 +207,10 @@ def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_pat
 @pytest.mark.nightly
 @eager()
 def test_a_training_that_was_killed_ends_as_one_that_was_not(undisturbed, tmp_path, monkeypatch):
-    """Killed in the middle of each of the three networks (by day of the second one), at its last checkpoint."""
+    """Killed in the middle of each of the five networks (by day of the second one), at its last checkpoint."""
     episodes, spec, folder, training, _ = undisturbed
     whole = training.results
-    assert whole["match"] and whole["node"]
+    assert whole["match"] and whole["node"] and whole["episode"]
 
     def killed_at(last):
         def log(step, metrics):
@@ -215,7 +220,7 @@ def test_a_training_that_was_killed_ends_as_one_that_was_not(undisturbed, tmp_pa
         return log
 
     monkeypatch.setattr("worldmodel.graph_mdn.training.LOG_EVERY", 1)
-    for last in at_night((1, 3, 5), (3,)):
+    for last in at_night((1, 3, 5, 7, 9), (3,)):
         with pytest.raises(KeyboardInterrupt):
             train(SMALL, spec, episodes, tmp_path / "killed", 3, killed_at(last))
     assert train(SMALL, spec, episodes, tmp_path / "killed", 3).results == whole
@@ -233,7 +238,7 @@ def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
 
 def test_its_curves_have_a_place_on_the_board(undisturbed):
     names = undisturbed[-1]
-    assert {name.partition("/")[0] for name in names} == {"match", "node"}
+    assert {name.partition("/")[0] for name in names} == {"match", "node", "latent", "episode"}
     for name in names:
         assert tag_of("train-wm", name).endswith(name)
 
@@ -360,8 +365,14 @@ def test_only_rules_that_were_ever_refuted_are_judged(trained):
         def __call__(self, asked):
             return Verdict(0.0, None, 0.0)
 
-    doubtful = NeuralRules.of(rules, Refuses())
+    doubtful = NeuralRules.of(rules, Refuses(), recalls=False)
     assert {asked for asked in known if not doubtful.applies(*asked)} == judged
+    recalling = NeuralRules.of(rules, Refuses())
+    assert all(recalling.applies(*asked) for asked in known)
+    for number, signature in known:
+        seen = rules.patterns[number].effects[signature]
+        effect, sure = recalling.effect(number, signature)
+        assert sure == bool(seen) and (effect is None or effect in seen)
 
 
 def test_which_operand_is_which_is_seen(learnt):
@@ -396,6 +407,13 @@ def test_what_is_equal_and_what_is_a_sum_is_told():
     logs, rows, where = tf.constant(np.log1p(sizes)), tf.constant([1, 2, 3, 4]), np.array([True, True, True, False])
     said_of = Comparison(16)(tf.constant(where), rows, logs, logs, tf.constant(beside)).numpy()
     assert not said_of[3].any() and len(np.unique(said_of[:3], axis=0)) == 3
+
+
+def test_effects_count_as_known_from_the_probability_above_which_they_are_right():
+    sure, right = np.linspace(1.0, 0.5, 41), np.arange(41) < 30
+    mixed = np.random.default_rng(0).permutation(41)
+    assert least_sure(sure[mixed], right[mixed]) == sure[30]  # 30 of 31 are right, and 30 of 32 would be too few
+    assert least_sure(sure[:5], right[:5]) == SURE_EFFECT == least_sure(sure, ~right)
 
 
 def test_softmax_by_owner():

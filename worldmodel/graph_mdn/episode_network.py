@@ -1,0 +1,285 @@
+"""The recurrent mixture-density state of an episode: what the graph alone does not say.
+
+An imagined graph determines which rewrites are valid and what nodes cost. Three quantities also depend on the course of
+the episode. A measured reward is paid for several steps together, and by the NO-OP. A prediction that was wrong makes
+later predictions wrong. A GRU (Cho et al. 2014) therefore follows the episode, and four heads read its state h:
+
+- *reward*: a mixture of Gaussians (Bishop 1994) for the reward minus the reward that the graph explains. A dream draws
+  the component from softmax(logits / τ) (RLFlow, section 3.3.2). The first of several components is narrow and fixed at
+  0, because most predictions are exact. The others are learned. If the graph explains every reward, the mixture is the
+  distribution of the dream's own errors.
+- *masks*: the probability that the predicted rule mask is not the real one.
+- *end*: the probability that the step ends the episode.
+
+The same cell runs in the dream and in the real environment. Its inputs are the latent z of the graph after the step,
+the rule, the runtime saved by the step and by all steps so far, the number of steps, and the uncertainty of the
+predicted graph, which is 0 in the real environment.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from worldmodel.network_parts import Mixture, Normaliser, log_likelihood, mixture_from_parameters, sample_mixture
+
+SCALARS = 4  # inputs besides z: gain, saved, steps, uncertainty
+STEPS = 50.0  # number of steps that count as 1 in the inputs
+EMBEDDING = 32  # size of the embedding of a rule
+LEAST_LOG_SIGMA = -7.0  # lower bound of log σ of a component, in units of the standard deviation of the rewards
+RARE = -4.0  # initial logit of a wrong mask and of an end: few examples must not make either of them likely
+EPISODES = 16  # episodes in a batch
+
+
+def inputs_of(
+    z: np.ndarray, gain: np.ndarray, saved: np.ndarray, steps: np.ndarray, uncertainty: np.ndarray
+) -> np.ndarray:
+    """Return the inputs of the cell for n steps, float32 [n, Z + SCALARS].
+
+    Args:
+      z: float32 [n, Z], the latent states after the steps.
+      gain: float64 [n], the runtime saved by each step, in percent of the initial runtime.
+      saved: float64 [n], the runtime saved by all steps so far, in the same unit.
+      steps: int [n], the number of steps before each step.
+      uncertainty: float32 [n], the uncertainty of the predicted graph.
+    """
+    scalars = np.stack([np.arcsinh(gain), np.arcsinh(saved), steps / STEPS, uncertainty], axis=1)
+    return np.concatenate([z, scalars], axis=1).astype(np.float32)
+
+
+class Heads(NamedTuple):
+    """The outputs for n steps.
+
+    Attributes:
+      rewards: the mixtures of the standardised rest of each reward, with fields [n, K].
+      wrong: float32 [n], logits that the predicted rule mask is wrong.
+      ends: float32 [n], logits that the step ends the episode.
+    """
+
+    rewards: Mixture
+    wrong: tf.Tensor
+    ends: tf.Tensor
+
+
+class EpisodeNetwork(snt.Module):
+    """A GRU over the steps of an episode with a mixture-density head; see the module's docstring.
+
+    Attributes:
+      rests: the standardisation of the rests of rewards, with mean 0.
+    """
+
+    def __init__(self, n_rules: int, latent: int, hidden: int, gaussians: int):
+        super().__init__(name="episode_network")
+        self.gaussians = gaussians
+        self.rules = snt.Embed(n_rules + 1, EMBEDDING, name="rules")
+        self.cell = snt.GRU(hidden, name="cell")
+        self.trunk = snt.Sequential([snt.Linear(hidden), tf.nn.relu], name="trunk")
+        self.reward = snt.Linear(3 * gaussians, name="reward")
+        rare = snt.initializers.Constant(RARE)
+        self.wrong = snt.Linear(1, b_init=rare, name="wrong")
+        self.ends = snt.Linear(1, b_init=rare, name="ends")
+        self.rests = Normaliser(1, "rests")
+        self.step(tf.zeros([1, latent + SCALARS]), tf.zeros([1], tf.int32), tf.zeros([1, hidden]))
+
+    def step(self, inputs: tf.Tensor, rules: tf.Tensor, h: tf.Tensor) -> tuple[tf.Tensor, Heads]:
+        """Follow one step of n episodes.
+
+        Args:
+          inputs: float32 [n, Z + SCALARS], see `inputs_of`.
+          rules: int32 [n], the rule of each step; N is NO-OP.
+          h: float32 [n, H], the recurrent states before the step.
+
+        Returns:
+          (the recurrent states after the step, the outputs of the heads).
+        """
+        seen = self._seen(inputs, rules)
+        h, _ = self.cell(seen, h)
+        return h, self._heads(h, seen)
+
+    def unroll(self, inputs: tf.Tensor, rules: tf.Tensor) -> tuple[tf.Tensor, Heads]:
+        """Follow B whole episodes of at most T steps from the initial state.
+
+        Args:
+          inputs: float32 [B, T, Z + SCALARS].
+          rules: int32 [B, T].
+
+        Returns:
+          (the recurrent state after each step, [B, T, H]; the outputs of the heads for B · T steps).
+        """
+        seen = self._seen(inputs, rules)
+        start = self.cell.initial_state(tf.shape(inputs)[0])
+        states = tf.scan(lambda h, x: self.cell(x, h)[0], tf.transpose(seen, [1, 0, 2]), start)
+        states = tf.transpose(states, [1, 0, 2])
+        flat = tf.reshape(states, [-1, states.shape[-1]]), tf.reshape(seen, [-1, seen.shape[-1]])
+        return states, self._heads(*flat)
+
+    def _seen(self, inputs: tf.Tensor, rules: tf.Tensor) -> tf.Tensor:
+        return tf.concat([inputs, self.rules(rules)], axis=-1)
+
+    def _heads(self, h: tf.Tensor, seen: tf.Tensor) -> Heads:
+        features = self.trunk(tf.concat([h, seen], axis=-1))
+        mixture = mixture_from_parameters(self.reward(features), 1, self.gaussians, LEAST_LOG_SIGMA)
+        rewards = Mixture(*[part[:, 0] for part in mixture])
+        if self.gaussians > 1:
+            others = tf.constant([0.0] + [1.0] * (self.gaussians - 1))
+            sigma = others * rewards.log_sigma + (1 - others) * LEAST_LOG_SIGMA
+            rewards = Mixture(rewards.logits, others * rewards.mean, sigma)
+        return Heads(rewards, self.wrong(features)[:, 0], self.ends(features)[:, 0])
+
+
+class Followed(NamedTuple):
+    """The recurrent prediction for one step of n episodes.
+
+    Attributes:
+      h: float32 [n, H], the recurrent states after the step.
+      rests: float64 [n], the part of the rewards that the graphs do not explain.
+      wrong: float32 [n], the probability that the predicted rule mask is wrong.
+      ends: bool [n], True if the step is predicted to end the episode.
+    """
+
+    h: np.ndarray
+    rests: np.ndarray
+    wrong: np.ndarray
+    ends: np.ndarray
+
+
+class EpisodeState:
+    """The compiled functions of an `EpisodeNetwork` on NumPy arrays.
+
+    Args:
+      network: the network.
+      latent: Z, the size of z.
+      hidden: H, the size of h.
+    """
+
+    def __init__(self, network: EpisodeNetwork, latent: int, hidden: int):
+        self.network = network
+        row = latent + SCALARS
+        self._step = tf.function(
+            self._drawn,
+            [
+                tf.TensorSpec([None, row]), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, hidden]),
+                tf.TensorSpec([]), tf.TensorSpec([2], tf.int32),
+            ],
+            autograph=False,
+        )  # fmt: skip
+        self._unroll = tf.function(
+            lambda inputs, rules: network.unroll(inputs, rules)[0],
+            [tf.TensorSpec([None, None, row]), tf.TensorSpec([None, None], tf.int32)],
+            autograph=False,
+        )
+
+    def __call__(
+        self, inputs: np.ndarray, rules: np.ndarray, h: np.ndarray, temperature: float, seed: tuple[int, int]
+    ) -> Followed:
+        """Follow one step of n episodes.
+
+        Args:
+          inputs, rules, h: see `EpisodeNetwork.step`.
+          temperature: τ; 0 gives the mean of the most likely Gaussian.
+          seed: two integers that seed the drawing.
+        """
+        h, rests, wrong, ends = self._step(
+            inputs, rules.astype(np.int32), h, np.float32(temperature), np.array(seed, np.int64).astype(np.int32)
+        )
+        return Followed(h.numpy(), rests.numpy().astype(np.float64), wrong.numpy(), ends.numpy() > 0.5)
+
+    def states(self, inputs: np.ndarray, rules: np.ndarray) -> np.ndarray:
+        """Return the recurrent state after each step of B episodes, float32 [B, T, H]; see `EpisodeNetwork.unroll`."""
+        return self._unroll(inputs, rules.astype(np.int32)).numpy()
+
+    def _drawn(self, inputs: tf.Tensor, rules: tf.Tensor, h: tf.Tensor, temperature: tf.Tensor, seed: tf.Tensor):
+        h, heads = self.network.step(inputs, rules, h)
+        mixture = Mixture(*[part[:, None] for part in heads.rewards])
+        rests = self.network.rests.invert(sample_mixture(mixture, temperature, seed))
+        return h, rests[:, 0], tf.sigmoid(heads.wrong), tf.sigmoid(heads.ends)
+
+
+class Sequences(NamedTuple):
+    """B episodes of at most T steps, as the dream predicted them open loop, with the errors of these predictions.
+
+    Attributes:
+      inputs: float32 [B, T, Z + SCALARS], see `inputs_of`.
+      rules: int32 [B, T], the rule of each step.
+      rests: float32 [B, T], the real reward minus the predicted one.
+      wrong: float32 [B, T], 1 if the predicted rule mask after the step is not the real one.
+      ends: float32 [B, T], 1 if the step ended the episode otherwise than by NO-OP.
+      within: float32 [B, T], 1 for steps, 0 for padding.
+    """
+
+    inputs: np.ndarray
+    rules: np.ndarray
+    rests: np.ndarray
+    wrong: np.ndarray
+    ends: np.ndarray
+    within: np.ndarray
+
+
+class SequenceBatches:
+    """A function from the number of a training step to EPISODES randomly drawn episodes of `Sequences`.
+
+    Half of a batch comes from the episodes that the other parts of the model did not learn from, if there are any.
+
+    Args:
+      sequences: the episodes.
+      apart: the number of such episodes, which are the last ones.
+      seed: the seed of the drawing.
+    """
+
+    def __init__(self, sequences: Sequences, apart: int, seed: int):
+        self.sequences, self.apart, self.seed = sequences, apart, seed
+
+    def __call__(self, step: int) -> Sequences:
+        random, size = np.random.default_rng([self.seed, step]), len(self.sequences.rules)
+        rows = random.integers(size, size=EPISODES)
+        if self.apart:
+            rows[: EPISODES // 2] = random.integers(size - self.apart, size, size=EPISODES // 2)
+        return Sequences(*[part[rows] for part in self.sequences])
+
+
+def sequence_signature(latent: int) -> Sequences:
+    """Return the specifications of the tensors of a batch; latent: Z."""
+    numbers = tf.TensorSpec([None, None])
+    return Sequences(
+        tf.TensorSpec([None, None, latent + SCALARS]), tf.TensorSpec([None, None], tf.int32), *[numbers] * 4
+    )
+
+
+def fit_rests(network: EpisodeNetwork, sequences: Sequences) -> None:
+    """Set the scale and the range of the rests of rewards, both symmetric around 0."""
+    rests = sequences.rests[sequences.within > 0][:, None]
+    network.rests.update(tf.constant(np.concatenate([rests, -rests])))
+
+
+def episode_loss(network: EpisodeNetwork):
+    """Return a function from the fields of `Sequences` to the losses of the network, in nats a step.
+
+    "loss" is the sum of "reward" (the negative log-density of the standardised rest), "wrong" and "ends"
+    (cross-entropies).
+    """
+
+    def loss(
+        inputs: tf.Tensor, rules: tf.Tensor, rests: tf.Tensor, wrong: tf.Tensor, ends: tf.Tensor, within: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        _, heads = network.unroll(inputs, rules)
+        flat = [tf.reshape(part, [-1]) for part in (rests, wrong, ends, within)]
+        mixture = Mixture(*[part[:, None] for part in heads.rewards])
+        cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
+        parts = {
+            "reward": -log_likelihood(mixture, network.rests(flat[0][:, None]))[:, 0],
+            "wrong": cross_entropy(flat[1], heads.wrong), "ends": cross_entropy(flat[2], heads.ends),
+        }  # fmt: skip
+        means = {name: tf.reduce_sum(part * flat[3]) / tf.reduce_sum(flat[3]) for name, part in parts.items()}
+        return {"loss": tf.add_n(list(means.values())), **means}
+
+    return loss
+
+
+def padded(parts: Sequence[np.ndarray], steps: int) -> np.ndarray:
+    """Stack arrays [t_i, …] of different lengths to one array [B, steps, …], padded with zeros."""
+    result = np.zeros((len(parts), steps, *parts[0].shape[1:]), parts[0].dtype)
+    for row, part in zip(result, parts, strict=True):
+        row[: len(part)] = part
+    return result

@@ -1,0 +1,207 @@
+"""The latent and the recurrent state of "graph-mdn" in imagined rollouts, real episodes and open-loop replays.
+
+The classes extend those of worldmodel/edits/imagination.py, which advance the graphs. After each step of the graphs,
+the `EpisodeState` follows the step and adds what the graphs do not say to the predicted reward, uncertainty and end.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlflow.collect.episodes import Episode
+from rlflow.env.state import RewriteState
+from worldmodel.base import Imagined
+from worldmodel.edits.dream_states import StateChange
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.imagination import EditsImagination, EditsObserver, Replayer
+from worldmodel.edits.logged_episodes import NO_OP, GroundedEpisode, initial_runtime
+from worldmodel.graph_mdn.episode_network import SCALARS, Sequences, inputs_of, padded
+from worldmodel.graph_mdn.neural_costs import NodeRows
+from worldmodel.graph_mdn.simulator import NeuralSimulator
+
+WRONG = 0.5  # a state whose rule mask is wrong with at least this probability is as uncertain as that probability
+
+
+def with_wrong_masks(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Return the uncertainty of steps, raised to the probability of a wrong mask where that is at least WRONG.
+
+    Args:
+      uncertainty: float32 [n], the uncertainty of the predicted effects and costs.
+      wrong: float32 [n], the probability that the predicted rule mask is wrong.
+
+    Returns:
+      float32 [n].
+    """
+    return np.where(wrong >= WRONG, np.maximum(uncertainty, wrong), uncertainty).astype(np.float32)
+
+
+class NeuralObserver(EditsObserver):
+    """The observer of a real episode, with the latent state z and the recurrent state h of the dream."""
+
+    def _begin_z(self) -> None:
+        self._rows, self._encoded = NodeRows(self._index, self.model.table), None  # (state, its z)
+
+    @property
+    def z(self) -> np.ndarray:
+        if self._encoded is None or self._encoded[0] is not self.state:
+            nodes = self.follower.numbers()
+            self._encoded = self.state, self.model.graph_latents.of_nodes(self._index, self._rows, [nodes])[0]
+        return self._encoded[1]
+
+    def begin(self, state: RewriteState) -> None:
+        super().begin(state)
+        self.h, self._steps = np.zeros(self.model.hidden, np.float32), 0
+        self._initial = state.task.initial.cost.runtime_ps
+
+    def follow(self, action: Sequence[int], state: RewriteState) -> None:
+        before = self.state.cost.runtime_ps
+        super().follow(action, state)
+        if self.model.episode_state is None:
+            return
+        percent, saved = self.model.percent(self._initial), self._initial - state.cost.runtime_ps
+        gain, now = np.array([before - state.cost.runtime_ps]), np.array([self._steps])
+        inputs = inputs_of(self.z[None], percent * gain, percent * np.array([saved]), now, np.zeros(1))
+        self.h = self.model.episode_state(inputs, np.array([action[0]]), self.h[None], 0.0, (0, 0)).h[0]
+        self._steps += 1
+
+
+class NeuralImagination(EditsImagination):
+    """A batch of imagined rollouts whose recurrent states begin with zeros; see `worldmodel.base.Imagination`."""
+
+    def __init__(self, model, start: RewriteState, n: int):
+        super().__init__(model, start, n)
+        self._simulator.states = self._start
+        self._simulator.encode()
+        self._simulator.states = self._start.taken(np.zeros(n, np.int64))
+        self.h, self._steps = np.zeros((n, model.hidden), np.float32), np.zeros(n, np.int64)
+        self._percent = model.percent(start.task.initial.cost.runtime_ps)
+
+    def _begin_z(self, index: GroundingIndex, nodes: np.ndarray, n: int) -> None:
+        pass  # the simulator encodes the graphs
+
+    def _restart_z(self, rows: np.ndarray) -> None:
+        pass
+
+    def _change_z(self, change: StateChange) -> None:
+        pass
+
+    @property
+    def z(self) -> np.ndarray:
+        return self.model.graph_latents.z(self._simulator.states.totals)
+
+    def restart(self, rows: np.ndarray) -> None:
+        super().restart(rows)
+        self.h[rows], self._steps[rows] = 0.0, 0
+
+    def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
+        before = self._gained.copy()
+        imagined = super().advance(actions, rows, temperature, seed)
+        if self.model.episode_state is None:
+            return imagined
+        inputs = self._inputs(self._gained - before, imagined.uncertainty)
+        followed = self.model.episode_state(inputs, np.asarray(actions)[:, 0], self.h, temperature, seed)
+        self.h = np.where(rows[:, None], followed.h, self.h)
+        self._steps = self._steps + rows
+        uncertainty = with_wrong_masks(imagined.uncertainty, followed.wrong)
+        return Imagined(
+            np.where(rows, imagined.rewards + followed.rests, 0.0), rows & followed.ends,
+            np.where(rows, uncertainty, np.float32(0)),
+        )  # fmt: skip
+
+    def stop(self, temperature: float, seed: tuple[int, int]) -> np.ndarray:
+        """Return float64 [n], the predicted reward of NO-OP in each rollout; see `worldmodel.base.PaysStop`."""
+        n = len(self._steps)
+        if self.model.episode_state is None:
+            return np.zeros(n)
+        inputs, no_op = self._inputs(np.zeros(n), np.zeros(n)), np.full(n, self.model.spec.n_rules)
+        return self.model.episode_state(inputs, no_op, self.h, temperature, seed).rests
+
+    def _inputs(self, gain: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
+        return inputs_of(self.z, self._percent * gain, self._percent * self._gained, self._steps, uncertainty)
+
+
+class NeuralReplayer(Replayer):
+    """An open-loop replay with the recurrent state, which is warmed up by the real steps before a stretch.
+
+    Attributes:
+      inputs: float32 [S, horizon, Z + SCALARS], the inputs of the recurrent state.
+      rules: int32 [S, horizon], the rule of each action; N is NO-OP.
+    """
+
+    def __init__(self, model, rows: np.ndarray, starts: np.ndarray, horizon: int):
+        super().__init__(model, rows, starts, horizon)
+        self.inputs = np.zeros((len(rows), horizon, model.latent + SCALARS), np.float32)
+        self.rules = np.zeros((len(rows), horizon), np.int32)
+
+    def begin(self, simulator: NeuralSimulator, stretches: np.ndarray, episodes: list[GroundedEpisode]) -> None:
+        model, starts, index = self.model, self.starts[stretches], simulator.index
+        simulator.encode()
+        self._index, self._rows = index, NodeRows(index, model.table)
+        self._percent = model.percent(initial_runtime(index.grounding.first))
+        self._h = np.zeros((len(stretches), model.hidden), np.float32)
+        if model.episode_state is not None and starts.any():
+            self._warm(episodes, starts)
+
+    def _warm(self, episodes: list[GroundedEpisode], starts: np.ndarray) -> None:
+        """Set the recurrent states to those after the real steps before each stretch.
+
+        Args:
+          episodes: the episode of each of the k stretches.
+          starts: int64 [k], the number of steps before each stretch.
+        """
+        several = {id(episode): episode for episode in episodes}
+        inputs, rules = zip(*[self._real_inputs(episode) for episode in several.values()], strict=True)
+        longest = max(map(len, rules))
+        states = self.model.episode_state.states(padded(inputs, longest), padded(rules, longest))
+        numbers = {key: number for number, key in enumerate(several)}
+        for k, (episode, start) in enumerate(zip(episodes, starts.tolist(), strict=True)):
+            if start:
+                self._h[k] = states[numbers[id(episode)], start - 1]
+
+    def _real_inputs(self, episode: GroundedEpisode) -> tuple[np.ndarray, np.ndarray]:
+        """Return the inputs of the cell for the real steps of an episode, and their rules."""
+        z = self.model.graph_latents.of_nodes(self._index, self._rows, episode.nodes[1:])
+        steps, gain = np.arange(len(episode.gains)), self._percent * episode.gains
+        return inputs_of(z, gain, gain.cumsum(), steps, np.zeros(len(steps))), self._rules(episode.xfer_ids)
+
+    def _rules(self, xfer_ids: np.ndarray) -> np.ndarray:
+        return np.where(xfer_ids == NO_OP, self.model.spec.n_rules, xfer_ids).astype(np.int32)
+
+    def finish_step(
+        self, simulator: NeuralSimulator, stretches: np.ndarray, t: int, xfer_ids: np.ndarray, gain: np.ndarray,
+        saved: np.ndarray,
+    ) -> None:  # fmt: skip
+        z = self.model.graph_latents.z(simulator.states.totals)
+        steps, result = self.starts[stretches] + t, self.result
+        unsure = result.uncertainty[stretches, t]
+        inputs = inputs_of(z, self._percent * gain, self._percent * saved, steps, unsure)
+        rules = self._rules(xfer_ids)
+        self.inputs[stretches, t], self.rules[stretches, t] = inputs, rules
+        if self.model.episode_state is not None:
+            followed = self.model.episode_state(inputs, rules, self._h, 0.0, (0, 0))
+            self._h = followed.h
+            result.rewards[stretches, t] += followed.rests
+            result.terminated[stretches, t] |= followed.ends
+            result.uncertainty[stretches, t] = with_wrong_masks(unsure, followed.wrong)
+
+
+def predicted_sequences(model, episodes: Sequence[Episode]) -> Sequences:
+    """Predict whole episodes open loop from their first graphs, and return the errors for the recurrent state to learn.
+
+    Args:
+      model: a `GraphMDNWorldModel` whose `episode_state` is None.
+      episodes: recorded episodes.
+    """
+    longest, no_op = max(map(len, episodes)), model.spec.n_rules
+    rows = np.arange(len(episodes))
+    replayer = model.replayer(rows, np.zeros(len(rows), np.int64), longest)
+    replayer.replay(episodes)
+    rests, wrong, ends, within = (np.zeros((len(rows), longest), np.float32) for _ in range(4))
+    for k, episode in enumerate(episodes):
+        n = len(episode)
+        rests[k, :n] = episode.rewards - replayer.result.rewards[k, :n]
+        shown, real = replayer.result.counts[k, :n] > 0, episode.counts[1:] > 0
+        wrong[k, :n] = (shown != real).any(axis=1)
+        ends[k, :n] = episode.terminated & (episode.actions[:, 0] != no_op)
+        within[k, :n] = 1.0
+    return Sequences(replayer.inputs, replayer.rules, rests, wrong, ends, within)
