@@ -133,7 +133,6 @@ class BatchedState(LocalState):
     strain = property(attrgetter("single.strain"))
     reach = property(attrgetter("single.reach"))
     near = property(attrgetter("single.near"))
-    rows = property(attrgetter("single.rows"))
     arrays = property(attrgetter("single.arrays"))
 
     # -- moves -------------------------------------------------------------------------------------
