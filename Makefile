@@ -43,22 +43,28 @@ $(BIN)/pip:
 	@"$(PYTHON)" -c "$(SUPPORTED)" 2>/dev/null || { echo "RLFlow needs Python 3.11, 3.12 or 3.13 with venv and pip; name it with: make PYTHON=..."; exit 1; }
 	"$(PYTHON)" -m venv .venv
 
+# pip compiles no package here: Python compiles the modules that are imported, which are a small part of TensorFlow's.
+# A process keeps the bytecode for the next one, also where the environment says not to write any.
+unexport PYTHONDONTWRITEBYTECODE
+INSTALL := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
+
 .venv/ready-demo: setup.py constraints.txt | $(BIN)/pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(INSTALL) --editable .
 	@touch $@
 
 .venv/ready: setup.py constraints.txt | $(BIN)/pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[learn]'
+	$(INSTALL) --editable '.[learn]'
 	@touch $@
 
-.venv/ready-test: .venv/ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[learn,test]'
-	@touch $@
+# One call of pip, because each call resolves all requirements.
+.venv/ready-test: setup.py constraints.txt | $(BIN)/pip
+	$(INSTALL) --editable '.[learn,test]'
+	@touch .venv/ready $@
 
-# The extras of single tasks, whose tests are skipped by day.
-.venv/ready-nightly: .venv/ready-test
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[learn,test,expressions,place]'
-	@touch $@
+# What tests need that are skipped by day: the extras of single tasks, Ray and a browser.
+.venv/ready-nightly: setup.py constraints.txt | $(BIN)/pip
+	$(INSTALL) --editable '.[learn,test,nightly,distributed,expressions,place]'
+	@touch .venv/ready .venv/ready-test $@
 
 clean:
 	rm -rf .venv runs build *.egg-info

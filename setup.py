@@ -42,12 +42,12 @@ setup(
         ],
         "test": [
             "pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "pytest-timeout>=2.3,<3",
-            "ruff>=0.9,<1", "ray>=2.40,<3",
+            "ruff>=0.9,<1",
             "z3-solver>=4.13,<6",
             "setuptools>=77",  # for building the wheel
             "onnxruntime-extensions>=0.14,<1",  # a library of custom operators
-            "playwright>=1.49,<2",  # for tests of the reports in a browser
         ],
+        "nightly": ["playwright>=1.49,<2"],  # for tests of the reports in a browser
         "prove": ["z3-solver>=4.13,<6"],  # for proving rules; applying proved rules does not need it
         # compiles the simulators of the task placement, which run 100 times slower without it
         "place": ["numba>=0.62,<1"],

@@ -95,10 +95,7 @@ class LearnerConfig:
 
 @dataclass(frozen=True)
 class RandomConfig(LearnerConfig):
-    """Uniform choice among valid actions.
-
-    Options of the controller `random` (controllers/random.py).
-    """
+    """Uniform choice among valid actions."""
 
     dreams: int = option(64, "episodes whose mean return is reported")
     max_steps: int = option(200, "steps after which an episode is truncated")
@@ -109,10 +106,7 @@ class RandomConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class CMAESConfig(LearnerConfig):
-    """Evolution of the weights of a small policy.
-
-    Options of the controller `cma-es` (controllers/cma_es.py).
-    """
+    """Evolution of the weights of a small policy."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "cma")
 
@@ -142,10 +136,7 @@ class CMAESConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class PPOConfig(LearnerConfig):
-    """Proximal policy optimisation.
-
-    Options of the controller `ppo` (controllers/ppo.py).
-    """
+    """Proximal policy optimisation."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
 
@@ -190,10 +181,7 @@ class PPOConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class PlannerConfig(LearnerConfig):
-    """Search in the dream, with the options of search.beam and search.annealing.
-
-    Options of the controller `planner` (controllers/planner.py).
-    """
+    """Search in the dream, with the options of search.beam and search.annealing."""
 
     steps: int = option(10_000, "largest number of rewrites tried in the dream")
     annealing: float = option(0.5, "share of these rewrites for annealing, after beam search", at_least=0, at_most=1)
@@ -209,10 +197,7 @@ class PlannerConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class XRLflowConfig(LearnerConfig):
-    """X-RLflow: a graph network that observes the graph and all candidates, on the real graph only.
-
-    Options of the controller `xrlflow` (controllers/xrlflow/agent.py).
-    """
+    """X-RLflow: a graph network that observes the graph and all candidates, on the real graph only."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
     observes: ClassVar[Observes] = Observes.CANDIDATES
@@ -266,10 +251,7 @@ class XRLflowConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class LinearScoresConfig(LearnerConfig):
-    """Evolution of a linear score of each node's options, for one-shot tasks.
-
-    Options of the controller `linear-scores` (controllers/linear_scores.py).
-    """
+    """Evolution of a linear score of each node's options, for one-shot tasks."""
 
     needs: ClassVar[tuple[str, ...]] = ("cma",)
     observes: ClassVar[Observes] = Observes.GRAPH

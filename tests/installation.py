@@ -43,7 +43,8 @@ def install(wheel: Path, environment: Path) -> Path:
         environment: folder of the new virtual environment.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    into = [*PIP, "--python", environment / "bin" / "python", "install", "--ignore-installed"]  # even if importable
+    python = environment / "bin" / "python"
+    into = [*PIP, "--python", python, "install", "--no-compile", "--ignore-installed"]  # even if importable
     subprocess.run([*into, *OFFLINE, wheel], check=True)
     site_packages = next(environment.glob("lib/python*/site-packages"))
     for name in required(site_packages):

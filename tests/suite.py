@@ -1,7 +1,8 @@
 """Number of cases of tests: `make test` runs a part of the cases, `make nightly` (RLFLOW_NIGHTLY=1) all of them.
 
 TensorFlow compiles every function anew in every training, which takes seconds. Tests of what surrounds a training of
-few steps therefore run those functions eagerly in `make test`: see `eager`.
+few steps therefore run those functions eagerly in `make test`: see `eager`. Nearly half of the time in which an MDN-RNN
+is built eagerly goes into making the kernels of its operators, so all trainings share them.
 
 A test that is too slow for every change has the marker `nightly`, which pyproject.toml deselects. All other tests run
 in both, and `at_night` gives them more cases there.
@@ -25,12 +26,18 @@ def at_night(nightly, otherwise):
 
 @contextmanager
 def eager() -> Iterator[None]:
-    """Run TensorFlow's functions in the block eagerly, without compiling them; at night nothing changes."""
+    """Run TensorFlow's functions in the block eagerly, without compiling them; at night nothing changes.
+
+    Kernels stay when a seed is set. TensorFlow clears them because a kernel that draws random numbers holds the state
+    of its generator. In the block, initial weights are drawn by operators without a state, from the same seeds.
+    """
     if NIGHTLY:
         yield
         return
     import tensorflow as tf
+    from tensorflow.python import pywrap_tfe
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+    from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops
 
     compiled, before = Function.__call__, tf.config.functions_run_eagerly()
 
@@ -41,13 +48,19 @@ def eager() -> Iterator[None]:
         arguments, options = tf.nest.map_structure(tensor, (arguments, options))
         return compiled(function, *arguments, **options)
 
-    tf.config.run_functions_eagerly(True)
-    Function.__call__ = call
-    try:
-        yield
-    finally:
-        Function.__call__ = compiled
-        tf.config.run_functions_eagerly(before)
+    def drawn_by(stateless: Callable) -> Callable:
+        return lambda shape, dtype, seed, seed2, name=None: stateless(shape, np.array([seed, seed2]), dtype)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Function, "__call__", call)
+        patch.setattr(pywrap_tfe, "TFE_ContextClearCaches", lambda context: None)
+        for name in ("truncated_normal", "random_uniform"):
+            patch.setattr(gen_random_ops, name, drawn_by(getattr(gen_stateless_random_ops, f"stateless_{name}")))
+        tf.config.run_functions_eagerly(True)
+        try:
+            yield
+        finally:
+            tf.config.run_functions_eagerly(before)
 
 
 def slow(*values) -> list:
@@ -59,6 +72,19 @@ def slow(*values) -> list:
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.nightly) for value in values
     ]
+
+
+def each_of(cases: Iterable, name: Callable = str) -> Callable:
+    """Return a decorator that makes one test of a function of a case, by `check_each`."""
+
+    def decorate(check: Callable) -> Callable:
+        def test():
+            check_each(check, cases, name)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate
 
 
 def check_each(check: Callable, cases: Iterable, name: Callable = str) -> None:

@@ -101,7 +101,7 @@ def test_make_keeps_the_environment_that_is_there(tmp_path):
     done = made(tmp_path, working=PYTHONS, target=".venv/ready")
     assert (done.returncode, done.stdout) == (
         0,
-        ".venv/bin/pip install --quiet --constraint constraints.txt --editable '.[learn]'\n",
+        ".venv/bin/pip install --quiet --no-compile --constraint constraints.txt --editable '.[learn]'\n",
     )
 
 

@@ -282,52 +282,6 @@ class ChangeFrequencies(snt.Module):
         return tf.gather(tf.math.log(smoothed / tf.reduce_sum(smoothed, -1, keepdims=True)), xfer_ids)
 
 
-class UsualMeanings(snt.Module):
-    """A table of the mean embedding of the nodes that an action (rule, location) matched in the data.
-
-    A location without data has the mean over the rule's other locations. A rule without data has the mean over all
-    rules.
-
-    Args:
-      n_actions: the number of rules, with NO-OP.
-      n_locations: the largest number of locations of a rule.
-      size: M, the size of an embedding.
-      name: the name of the module.
-    """
-
-    def __init__(self, n_actions: int, n_locations: int, size: int, name: str | None = None):
-        super().__init__(name)
-        self.counts = tf.Variable(tf.zeros([n_actions, n_locations, 1]), trainable=False, name="counts")
-        self.sums = tf.Variable(tf.zeros([n_actions, n_locations, size]), trainable=False, name="sums")
-        self.means = tf.Variable(tf.zeros([n_actions, n_locations, size]), trainable=False, name="means")
-
-    def update(self, meanings: tf.Tensor, actions: tf.Tensor, rate: float = 1.0) -> None:
-        """Add n steps to the table.
-
-        Args:
-          meanings: float32 [n, M], for each step the embedding of the matched nodes.
-          actions: int32 [n, 2], the (xfer_id, location) of each step.
-          rate: 1 to forget all earlier steps; any other value keeps them.
-        """
-        kept, (n_actions, n_locations, _) = 0.0 if rate == 1 else 1.0, self.sums.shape
-        for total, values in ((self.counts, tf.ones_like(meanings[:, :1])), (self.sums, meanings)):
-            cells = actions[:, 0] * n_locations + actions[:, 1]
-            added = tf.math.unsorted_segment_sum(values, cells, n_actions * n_locations)
-            total.assign(total * kept + tf.reshape(added, total.shape))
-        means = _mean_where_counted(self.counts, self.sums, axis=(0, 1), otherwise=tf.zeros_like(self.sums))
-        means = _mean_where_counted(self.counts, self.sums, axis=1, otherwise=means)
-        self.means.assign(tf.where(self.counts > 0, self.sums / tf.maximum(self.counts, 1.0), means))
-
-    def __call__(self, actions: tf.Tensor) -> tf.Tensor:
-        """Return float32 [.., M], the mean embeddings for actions (xfer_id, location), int32 [.., 2]."""
-        return tf.gather_nd(self.means, actions)
-
-
-def _mean_where_counted(counts: tf.Tensor, sums: tf.Tensor, axis, otherwise: tf.Tensor) -> tf.Tensor:
-    count = tf.reduce_sum(counts, axis, keepdims=True)
-    return tf.where(count > 0, tf.reduce_sum(sums, axis, keepdims=True) / tf.maximum(count, 1.0), otherwise)
-
-
 def _extremes(choose, old: tf.Tensor, new: tf.Tensor, seen: tf.Tensor, added: tf.Tensor) -> tf.Tensor:
     """Return the smallest or largest reward of each rule in old and new data, float32 [n_actions]; 0 without data.
 

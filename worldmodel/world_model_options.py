@@ -90,20 +90,13 @@ class MDNRNNConfig(WorldModelConfig):
         "predict location counts and masks; otherwise a dream keeps those of its start (the paper used the real "
         "environment)",
     )
-    action: str = option(
-        "numbers",
-        "description of an action: numbers (its location number) or meaning (the encoder's embeddings of the matched "
-        "nodes; a dream has no nodes and uses their mean for this rule and location in the data)",
-        choices=("numbers", "meaning"),
-    )
     members: int = option(
         1, "MDN-RNNs in the ensemble; the first one dreams, and the disagreement of all is the uncertainty"
     )
     encoder: str = option(
         "trained",
-        "trained (before the dynamics, from what its decoder must predict of the graphs), joint (with the dynamics, "
-        "whose loss reaches it) or untrained (the paper's)",
-        choices=("trained", "joint", "untrained"),
+        "trained (before the dynamics, from what its decoder must predict of the graphs) or untrained (the paper's)",
+        choices=("trained", "untrained"),
     )
     encoder_steps: int = option(
         400, "gradient steps of the encoder (offline, trained)", at_least=0,
@@ -131,8 +124,6 @@ class MDNRNNConfig(WorldModelConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.encoder == "joint" and (self.action != "numbers" or self.members > 1 or self.mode == "online"):
-            raise RLFlowError("mdn-rnn: encoder=joint requires action=numbers, members=1 and mode=offline")
         if self.patience and (self.mode == "online" or not self.holdout):
             raise RLFlowError(
                 "mdn-rnn: patience needs held-out episodes from the start. Set mode=offline and a holdout above 0"

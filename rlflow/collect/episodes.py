@@ -94,8 +94,8 @@ def _row_bytes(array: np.ndarray) -> Iterator[bytes]:
 MEASUREMENT = np.dtype([("graph", "S64"), ("seconds", np.float64)])  # hexadecimal hash of the graph, duration
 # Arrays of a shard that contain indices or counts.
 COUNTED = (
-    "index", "steps", "copied", "version", "n_node", "n_edge", "n_matched", "n_edits", "n_measurements", "node_rows",
-    "edge_rows", "senders", "receivers",
+    "index", "steps", "copied", "version", "n_node", "n_edge", "n_edits", "n_measurements", "node_rows", "edge_rows",
+    "senders", "receivers",
 )  # fmt: skip
 # The fields of KeptGraph with one entry per node, and the fields with one entry per edge.
 BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")
@@ -116,7 +116,6 @@ class Episode:
       counts: int32 [T + 1, N], number of locations of each rule, at most max_locations.
       graphs: T + 1 graphs, each a GraphArrays or a KeptGraph.
       index: number of the episode in its collection; together with the run's seed, it determines the episode.
-      matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the rewrite matched; empty for NO-OP.
       edits: int64 [k], the packed edits of the episode (see `rlflow.collect.edits.unpack`); None for other tasks.
       signatures: features of all signatures in the edits, and perhaps of further ones; None for other tasks.
       copied: number of first steps that were copied from another episode; these steps are not interactions.
@@ -132,7 +131,6 @@ class Episode:
     counts: np.ndarray
     graphs: list[GraphArrays | KeptGraph]
     index: int = 0
-    matched: list[np.ndarray] | None = None
     edits: np.ndarray | None = None
     signatures: SignatureFeatures | None = None
     copied: int = 0
@@ -173,28 +171,18 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
     for name in (*BY_NODE, *BY_EDGE):
         arrays[name] = np.concatenate([getattr(graph, name) for graph in graphs])
     arrays |= graphs[0].tables._asdict()
-    for name in ("matched", "edits", "measurements"):
-        parts = [part for episode in episodes for part in _varying_arrays(episode, name)]
+    none = np.zeros(0, np.int64)
+    varying = {
+        "edits": [none if episode.edits is None else episode.edits for episode in episodes],
+        "measurements": [np.array(list(episode.measurements.items()), MEASUREMENT) for episode in episodes],
+    }
+    for name, parts in varying.items():
         arrays[name] = np.concatenate(parts)
         arrays[f"n_{name}"] = np.array([len(part) for part in parts], np.int64)
     arrays["globals"] = np.stack([graph.globals for graph in graphs])
     if known := [episode.signatures for episode in episodes if episode.signatures is not None]:
         arrays |= merged_signatures(known)._asdict()
     write_arrays(path, arrays)
-
-
-def _varying_arrays(episode: Episode, name: str) -> list[np.ndarray]:
-    """Return the arrays of an episode whose lengths vary.
-
-    Args:
-      episode: the episode.
-      name: "edits" or "measurements" for a list of one array, or "matched" for a list of one array per step.
-    """
-    if name == "measurements":
-        return [np.array(list(episode.measurements.items()), MEASUREMENT)]
-    if name == "edits":
-        return [np.zeros(0, np.int64) if episode.edits is None else episode.edits]
-    return [np.zeros(0, np.int32)] * len(episode) if episode.matched is None else episode.matched
 
 
 def read_shard(path: Path | str) -> list[Episode]:
@@ -214,7 +202,6 @@ def read_shard(path: Path | str) -> list[Episode]:
         fields = [np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in BY_NODE]
         fields += [np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in BY_EDGE]
         graphs = [KeptGraph(*parts, tables) for parts in zip(*fields, arrays["globals"], strict=True)]
-        matched = np.split(arrays["matched"], np.cumsum(arrays["n_matched"])[:-1])
         edits = np.split(arrays["edits"], np.cumsum(arrays["n_edits"])[:-1])
         episodes, step, state = [], 0, 0
         measured = np.split(arrays["measurements"], np.cumsum(arrays["n_measurements"])[:-1])
@@ -226,7 +213,6 @@ def read_shard(path: Path | str) -> list[Episode]:
                     **{name: arrays[name][step:last_step] for name in BY_STEP},
                     **{name: arrays[name][state:last_state] for name in BY_STATE},
                     graphs=graphs[state:last_state],
-                    matched=matched[step:last_step],
                     edits=edit if len(edit) else None,
                     signatures=signatures,
                     measurements={graph.decode(): seconds for graph, seconds in measurements.tolist()},
@@ -250,8 +236,6 @@ def _check(arrays: dict[str, np.ndarray]) -> None:
         ((*BY_STATE, "globals", "n_node", "n_edge"), (steps + 1).sum()),
         (BY_NODE, n_node.sum()),
         (BY_EDGE, n_edge.sum()),
-        (("n_matched",), steps.sum()),
-        (("matched",), arrays["n_matched"].sum()),
         (("n_edits", "n_measurements"), len(steps)),
         (("edits",), arrays["n_edits"].sum()),
         (("measurements",), arrays["n_measurements"].sum()),

@@ -20,7 +20,7 @@ from rlflow.collect.episodes import Episode, read_episodes, read_shard, with_sha
 from rlflow.collect.executors import Job, Workers
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
-from rlflow.common.task import CompoundState, LocalState, Reward, State, Task, TaskSpec, valid_actions
+from rlflow.common.task import CompoundState, Reward, State, Task, TaskSpec, valid_actions
 from rlflow.env.batched import start_of
 from rlflow.env.rewards import begin
 from rlflow.env.state import RewriteState
@@ -104,14 +104,8 @@ def record(
       index: index of the episode.
       copied: number of first steps that were copied from another episode.
     """
-    rewards, matched, no_op, earnings = [], [], task.encoding_spec.n_rules, begin(reward, task.initial)
-    # Checked once: up to Python 3.11, the check evaluates all attributes of the protocol, including `matches`.
-    local = isinstance(states[0], LocalState)
-    for step, ((xfer_id, location), before, after) in enumerate(zip(actions, states, states[1:], strict=False), 1):
-        if xfer_id == no_op or not local:
-            matched.append(np.zeros(0, np.int32))
-        else:
-            matched.append(before.rows(before.match(xfer_id, location).nodes))
+    rewards, no_op, earnings = [], task.encoding_spec.n_rules, begin(reward, task.initial)
+    for step, ((xfer_id, _), before, after) in enumerate(zip(actions, states, states[1:], strict=False), 1):
         if xfer_id == no_op:
             earnings = earnings.after_stop(before)
         else:
@@ -126,7 +120,7 @@ def record(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
         np.array([state.objective / task.per_unit for state in states], np.float64),
         np.array([state.counts for state in states], np.int32),
-        with_shared_tables([state.arrays() for state in states]), index, matched, edits, signatures, copied,
+        with_shared_tables([state.arrays() for state in states]), index, edits, signatures, copied,
         task.encoding_spec.version, earnings.measurements,
     )  # fmt: skip
 

@@ -158,12 +158,6 @@ class LocalState(State, Protocol):
           reach: distance in edges.
         """
 
-    def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        """Return int32 [k], the rows of the given nodes in the result of `arrays`, in the given order.
-
-        Nodes without a row are left out.
-        """
-
 
 @runtime_checkable
 class StrainedState(Protocol):

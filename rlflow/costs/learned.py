@@ -86,16 +86,6 @@ class Correction:
     def factor(self, kind: str) -> float:
         return self.factors.get(kind, self.common)
 
-    def node_ps(self, kind: str, estimate_ps: int, launches: int) -> int:
-        """Return the learned cost of one operator in picoseconds.
-
-        Args:
-          kind: kind of operator.
-          estimate_ps: profiled cost in picoseconds.
-          launches: number of kernel launches.
-        """
-        return round(self.factor(kind) * estimate_ps + self.overhead_ps * launches)
-
     def milliseconds(self, parts_ps: Mapping[str, float], launches: float) -> float:
         """Return the learned latency of a whole graph in milliseconds.
 
@@ -191,7 +181,8 @@ class LearnedCost:
         cost = self.estimate.node_cost(graph, node)
         if cost == FREE:
             return FREE
-        return cost._replace(runtime_ps=self.correction.node_ps(kind_of(graph, node), cost.runtime_ps, cost.launches))
+        learned_ps = self.correction.factor(kind_of(graph, node)) * cost.runtime_ps
+        return cost._replace(runtime_ps=round(learned_ps + self.correction.overhead_ps * cost.launches))
 
     def spread(self, graph: Graph, node: Node) -> Spread:
         """Return the uncertainty of `node_cost`: the estimate's spread times the factor of the operator."""

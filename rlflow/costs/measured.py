@@ -167,7 +167,9 @@ def measure(
             calm += [run.calm for runs in made for side in runs for run in side]
         late = time.perf_counter() >= end
         if late or done >= min(MIN_SESSION_PAIRS, session_pairs):
-            ratio, there = _ratios(times, seed)
+            of_sessions = [[_session_ratio(session_times)] for session_times in times]
+            at_sizes = [[pairs[:, 1] / pairs[:, 0] for pairs in one_size] for one_size in zip(*times, strict=True)]
+            ratio, there = ratio_of(of_sessions, seed), [ratio_of(one_size, seed) for one_size in at_sizes]
             if done == session_pairs:
                 break
             if late or all(each.is_clear for each in (ratio, *there)):
@@ -180,7 +182,10 @@ def measure(
     latencies = [(figures["original_ms"], figures["candidate_ms"]) for figures in at.values()]
     result = _figures(np.exp(np.mean(np.log(latencies), axis=0)), ratio)
     largest = max(inputs.values(), key=size_in_bytes)
-    memories = _memories(sides, largest, threads, side_by_side) if memory else (None, None)
+    memories = [None, None]
+    if memory:
+        with ThreadPoolExecutor(len(sides) if side_by_side else 1) as pool:
+            memories = list(pool.map(lambda side: _memory_beside(side[0], largest, threads, side[1]), sides))
     return result | {
         "verdict": "slower" if slower_at else ratio.verdict,
         "at": at,
@@ -260,17 +265,6 @@ def pairs_beside(
     return [_pairs(_in_turns(running, one, threads, seconds / len(inputs), first=0)) for one in inputs]
 
 
-def _ratios(times: list[list[np.ndarray]], seed: int) -> tuple[Ratio, list[Ratio]]:
-    """Return the latency ratio candidate / original over all sizes, and the ratio at each size.
-
-    Args:
-      times: for each session and each size, run times in seconds, [pairs, 2].
-      seed: random seed of the bootstrap.
-    """
-    there = [ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in one_size], seed) for one_size in zip(*times, strict=True)]
-    return ratio_of([[_session_ratio(session_times)] for session_times in times], seed), there
-
-
 def _session_ratio(session_times: list[np.ndarray]) -> float:
     """Return the median ratio candidate / original of a session's pairs of runs, averaged geometrically over the sizes.
 
@@ -326,22 +320,6 @@ def run_memory(
                 return process.submit(_added_memory, path, inputs, threads, setup).result()
         except BrokenProcessPool as error:
             raise RLFlowError("the process that measured a model's memory died, probably out of memory") from error
-
-
-def _memories(
-    sides: Sequence[tuple[onnx.ModelProto | Path | str, Setup]], inputs: dict[str, np.ndarray], threads: int,
-    side_by_side: bool,
-) -> list[int | None]:  # fmt: skip
-    """Return the result of `_memory_beside` for each (model, setup) pair.
-
-    Args:
-      sides: the pairs.
-      inputs: the inputs.
-      threads: the number of threads inside one operator.
-      side_by_side: True to measure all of them at the same time, each in its own process.
-    """
-    with ThreadPoolExecutor(len(sides) if side_by_side else 1) as pool:
-        return list(pool.map(lambda side: _memory_beside(side[0], inputs, threads, side[1]), sides))
 
 
 def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:

@@ -12,6 +12,7 @@ rewrites.
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
@@ -133,7 +134,6 @@ class BatchedState(LocalState):
     strain = property(attrgetter("single.strain"))
     reach = property(attrgetter("single.reach"))
     near = property(attrgetter("single.near"))
-    rows = property(attrgetter("single.rows"))
     arrays = property(attrgetter("single.arrays"))
 
     # -- moves -------------------------------------------------------------------------------------
@@ -170,8 +170,11 @@ class BatchedState(LocalState):
         for match in self.single.matches:
             _, key = of_matches[id(match)] = keys.get(id(match)) or (match, self._key(signatures, match))
             _add_to_group(groups.setdefault(key, []), match)
-        apart = [members for of_key in groups.values() for members, _ in of_key]
-        return signatures, of_matches, {id(members[0]): _known_or_new_move(members, moves) for members in apart}
+        result = {}
+        for members, _ in chain.from_iterable(groups.values()):
+            move = moves.get(id(members[0]))  # reused, because searches compare matches and moves by identity
+            result[id(members[0])] = move if move is not None and move.same_as(members) else Move(tuple(members))
+        return signatures, of_matches, result
 
     def _key(self, signatures: dict[int, int], match: Match) -> tuple:
         graph, rule = self.graph, self.task.rules[match.xfer_id]
@@ -306,16 +309,3 @@ def _add_to_group(groups: list[tuple[list[Match], set[int]]], match: Match) -> N
             nodes.update(match.nodes)
             return
     groups.append(([match], set(match.nodes)))
-
-
-def _known_or_new_move(members: list[Match], known: dict[int, Move]) -> Move:
-    """Return a move with the given matches; return an existing object if it has the same members.
-
-    Existing objects are reused because searches compare matches and moves by identity.
-
-    Args:
-      members: the matches.
-      known: id(first match of a move) → move.
-    """
-    move = known.get(id(members[0]))
-    return move if move is not None and move.same_as(members) else Move(tuple(members))

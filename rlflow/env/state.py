@@ -232,11 +232,6 @@ class RewriteState(LocalState):
             entries = self._entries_before[0], self._entries_before[1] | cost.recounted
         return RewriteState(self.task, graph, cost, before, entries)
 
-    def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        """Return int32 [k], for each of k node ids the row of the node in `arrays`."""
-        position = {node_id: row for row, node_id in enumerate(self.graph.order, start=len(self.graph.inputs))}
-        return np.array([position[node_id] for node_id in nodes], np.int32)
-
     @property
     def hash(self) -> str:
         """The hash of the graph; equal graphs have equal hashes."""

@@ -219,9 +219,9 @@ def pruned(task: Task, candidate: Candidate, seconds: float, again: bool = True)
                     raise TimeIsUp
                 rest = rewrites.without(out | group)
                 until = now + (end - now) / (len(waiting) - number) * again
-                if len(rest.steps) < len(kept.steps) and all(
-                    _gains_nothing(task, rest, beside, until) for beside in (kept, whole)
-                ):
+                # (how much longer the candidate takes without the group, and how uncertain that is)
+                differences = (settle(task.cost, beside.graph, rest.graph, until) for beside in (kept, whole))
+                if len(rest.steps) < len(kept.steps) and all(longer <= off for longer, off in differences):
                     out, kept = out | group, rest
     return candidate if kept is None else replace(candidate, actions=kept.actions, state=kept.state)
 
@@ -244,19 +244,6 @@ def groups(rewrites: Rewrites, chain: Chain) -> list[set[int]]:
         alike.setdefault(key, set()).add(step)
         gains[key] = gains.get(key, 0) + before - after
     return [alike[key] for key in sorted(alike, key=gains.__getitem__)]
-
-
-def _gains_nothing(task: Task, rest: Chain, beside: Chain, until: float) -> bool:
-    """Return whether leaving out a group raises the estimated runtime by at most the uncertainty of the difference.
-
-    Args:
-      task: the rewriting task.
-      rest: the candidate without one more group of rewrites.
-      beside: the candidate with this group.
-      until: the value of time.monotonic() after which no timing is repeated.
-    """
-    longer, off = settle(task.cost, beside.graph, rest.graph, until)
-    return longer <= off
 
 
 MAX_GROUPS = 25  # largest number of groups in `shares`; the groups of the lowest gain are joined into one

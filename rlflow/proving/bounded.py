@@ -12,7 +12,6 @@ enumerated, so most combinations are never visited.
 import itertools
 import operator
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
@@ -349,16 +348,6 @@ class World(Picks, Formal):
         """
         kept = {key: value for key, value in self.picks.items() if key[0] != "answer"}
         return (kept | sizes for sizes in self.choices.assignments())
-
-    def decide_equal(self, name: str, index: tuple, value: Fraction) -> bool:
-        """Return the decision of this case if an element equals a value; raise a Fork if it is open.
-
-        Args:
-          name: the name of the tensor.
-          index: the index of the element.
-          value: the value.
-        """
-        return self.pick(("equal", name, index, value), (True, False))
 
 
 class BoundedCase(MemoizedCase):

@@ -476,7 +476,7 @@ class Formal(Numbers):
         ):
             raise Unprovable("a condition compares numbers that are not known")
         value = simple(Fraction(-p.terms.get((), 0)) / p.terms[(self.atom("element", name, index), 1),])
-        return self.decide_equal(name, index, value)
+        return self.pick(("equal", name, index, value), (True, False))
 
     def one_element(self, p: Formula) -> tuple[str, tuple]:
         """Return (tensor name, index) of the first element in p; raise Unprovable if p contains no element."""

@@ -192,12 +192,14 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     names = sorted(outcome["actions"], key=lambda name: name != best)  # the shown candidate comes first
     traces = {name: trace(task, outcome["actions"][name], end) for name in names}
     what = change(task.initial, *traces[best])
+    rewrites, shown = len(outcome["actions"][best]), len(what.steps)
     others = [_folded_steps(name, steps) for name, (_, steps) in traces.items() if name != best and steps]
     sections = [
         answer(model, outcome, best), at_a_glance(what),
         _section(
             "Where the gains come from", shares_table(outcome), _gains(best, what.steps),
-            _left_out(len(outcome["actions"][best]), len(what.steps)),
+            tag("p", f"This page shows the first {shown:,} of {rewrites:,} rewrites. The receipt lists all of them.")
+            if shown < rewrites else None,
         ),
         _section("The graph before and after", *pictures(what)) if what.kinds else None,
         _section("How each candidate did", *_candidates(outcome), contest_table(outcome), others),
@@ -211,18 +213,6 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     path = folder / "report.html"
     write_text(path, page(f"RLFlow: {model}", *sections))
     return path
-
-
-def _left_out(rewrites: int, shown: int) -> Safe | None:
-    """Return a sentence for a page that shows only the first rewrites; None if it shows all of them.
-
-    Args:
-      rewrites: number of the candidate's rewrites.
-      shown: number of rewrites that were replayed in time.
-    """
-    if shown == rewrites:
-        return None
-    return tag("p", f"This page shows the first {shown:,} of {rewrites:,} rewrites. The receipt lists all of them.")
 
 
 def shown_candidate(outcome: dict) -> str:

@@ -94,7 +94,8 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
             return first + number if number >= 0 else number if number == ABSENT else bound[-2 - number]
 
         removed.update([match.nodes[position] for position in rule.root_positions])
-        origins = origins_of(graph, match)
+        origins = {origin for node_id in match.nodes for origin in graph.nodes[node_id].origins or (node_id,)}
+        origins = tuple(sorted(origins)[:MAX_ORIGINS])
         added += [
             Node(
                 real(node.id), node.op, node.domain, tuple(flat(map(real, node.inputs))),
@@ -109,17 +110,6 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
         next_id += plan.n_new
         relies_on_shapes = relies_on_shapes or any(holds_sizes(graph.types.get(t)) for t in flat(bound))
     return graph.rewrite(sorted(removed), added, types, constants, rewired, next_id, relies_on_shapes)
-
-
-def origins_of(graph: Graph, match: Match) -> tuple[int, ...]:
-    """Return the ids of the first original nodes from which the nodes of a match come, at most MAX_ORIGINS.
-
-    Args:
-      graph: the graph of the match.
-      match: the match.
-    """
-    found = {origin for node_id in match.nodes for origin in graph.nodes[node_id].origins or (node_id,)}
-    return tuple(sorted(found)[:MAX_ORIGINS])
 
 
 def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:

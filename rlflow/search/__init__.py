@@ -38,10 +38,7 @@ SEARCHES = Registry(
 
 @dataclass(frozen=True)
 class RandomOptions:
-    """The paper's random agent.
-
-    Options of the search `random`.
-    """
+    """The paper's random agent."""
 
     max_steps: int = option(60, "largest number of rewrites of an episode")
     episodes: int = option(1000, "number of random episodes")
@@ -49,20 +46,14 @@ class RandomOptions:
 
 @dataclass(frozen=True)
 class GreedyOptions:
-    """Steepest descent.
-
-    Options of the search `greedy`.
-    """
+    """Steepest descent."""
 
     max_steps: int = option(10_000, "largest number of rewrites")
 
 
 @dataclass(frozen=True)
 class TasoOptions:
-    """TASO's backtracking search.
-
-    Options of the search `taso`.
-    """
+    """TASO's backtracking search."""
 
     alpha: float = option(1.05, "a graph is queued if it costs less than this times the best")
     budget: int = option(1000, "number of graphs whose neighbours are all tried")
@@ -70,10 +61,7 @@ class TasoOptions:
 
 @dataclass(frozen=True)
 class BestFirstOptions:
-    """Best-first search by the cost after all independent gains.
-
-    Options of the search `best-first`.
-    """
+    """Best-first search by the cost after all independent gains."""
 
     budget: int = option(1000, "number of graphs whose neighbours are all tried")
 
@@ -106,20 +94,14 @@ class AnnealingOptions:
 
 @dataclass(frozen=True)
 class DescentOptions:
-    """First-improvement descent.
-
-    Options of the search `descent`.
-    """
+    """First-improvement descent."""
 
     max_steps: int = option(10_000, "largest number of rewrites")
 
 
 @dataclass(frozen=True)
 class GraspOptions:
-    """Greedy randomised descents.
-
-    Options of the search `grasp`.
-    """
+    """Greedy randomised descents."""
 
     unit: float = option(1e-5, "share of the start's estimate; this gain is drawn a few times as often as no gain")
     max_steps: int = option(2000, "largest number of random rewrites of a descent")

@@ -28,7 +28,7 @@ from rlflow.graph.typical import load_at
 from rlflow.memory.allocation import default_order, problem_of
 from rlflow.memory.order_search import lower_bound, lowered, probable
 from rlflow.memory.problem import Problem, Rows, by_priority, depth_first
-from rlflow.tasks.plain import ModelSpec
+from rlflow.tasks.plain import ModelSpec, OneShotTask
 
 # The names in brackets are the symbols of the paper's appendix A.
 UNIT = 1000  # size of a problem that stands for a size of 1 in the paper
@@ -241,19 +241,6 @@ MB = 1e6  # bytes
 
 
 @dataclass(frozen=True)
-class OrderingTask:
-    """An ordering problem that is loaded and ready to use; `rlflow.common.task.Task` describes the attributes."""
-
-    initial: Orders
-    unit: str
-    per_unit: float
-
-    @property
-    def encoding_spec(self) -> EncodingSpec:
-        return self.initial.spec
-
-
-@dataclass(frozen=True)
 class OrderingSpec(ModelSpec):
     """The specification of an ordering problem; see `rlflow.common.task.TaskSpec`.
 
@@ -263,7 +250,7 @@ class OrderingSpec(ModelSpec):
       shapes, custom_ops: see `ModelSpec`.
     """
 
-    def make_task(self) -> OrderingTask:
+    def make_task(self) -> OneShotTask:
         """Load the ordering problem of an ONNX file, or draw the layered graph that the text in the source file names.
 
         The problem of an ONNX file is in bytes, and its control is the default order of ONNX Runtime. The control of a
@@ -274,9 +261,9 @@ class OrderingSpec(ModelSpec):
             graph, sizes = load_at(self.source, dict(self.shapes))
             problem, nodes = problem_of(graph.at(sizes[0]))
             position = {node: k for k, node in enumerate(nodes)}
-            return OrderingTask(Orders(problem, np.array([position[node] for node in default_order(graph)])), "MB", MB)
+            return OneShotTask(Orders(problem, np.array([position[node] for node in default_order(graph)])), "MB", MB)
         named = LAYERED.fullmatch(self.problem)
         if not named:
             raise RLFlowError(f"cannot order '{self.problem}': pass an ONNX file or a graph such as layered-500-0")
         problem = layered(int(named[1]), int(named[2]))
-        return OrderingTask(Orders(problem, depth_first(problem)), "units", UNIT)
+        return OneShotTask(Orders(problem, depth_first(problem)), "units", UNIT)

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_json, write_text
-from rlflow.common.task import ONE_SHOT, Task, TaskSpec
+from rlflow.common.task import ONE_SHOT, EncodingSpec, Instance, Task, TaskSpec
 from rlflow.env.step import StepEnv
 from rlflow.graph.onnx_writer import save_model
 from rlflow.optimisation.candidates import Candidate, Decision, follow
@@ -186,6 +186,19 @@ class PlainSpec:
 
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
         return {"result": summary(task, results["eval"]), "folder": str(folder)}
+
+
+@dataclass(frozen=True)
+class OneShotTask:
+    """A loaded one-shot problem; `rlflow.common.task.Task` describes the attributes."""
+
+    initial: Instance
+    unit: str
+    per_unit: float
+
+    @property
+    def encoding_spec(self) -> EncodingSpec:
+        return self.initial.spec
 
 
 @dataclass(frozen=True)

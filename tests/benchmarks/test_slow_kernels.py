@@ -1,17 +1,17 @@
 """The catalogue of slow kernels: all forms of an operator compute the same, and a rule that makes a form is found."""
 
-import pytest
 
 from benchmarks.slow_kernels import CATALOGUE, TINY, USUAL
 from benchmarks.slow_kernels import __main__ as page
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.optimisation.validate import relative_error
+from tests.suite import each_of
 
 # The dequantised forms leave the rounding of activations out.
 TOLERANCES = {"quantised_conv": 0.3, "dynamic_matmul": 0.02}
 
 
-@pytest.mark.parametrize("name", TINY)
+@each_of(TINY)
 def test_all_forms_of_an_operator_compute_the_same(name):
     build, sizes = TINY[name]
     kernel = build(*sizes)

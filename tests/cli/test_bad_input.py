@@ -344,6 +344,7 @@ def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder
         assert (folder / name).read_bytes() == (optimised / "run" / name).read_bytes()
 
 
+@pytest.mark.nightly
 def test_a_real_limit_on_the_size_of_files(tmp_path, capsys):
     """As on a full disk, in a process of its own: shards do not fit, the small files do."""
     def limit():

@@ -23,7 +23,7 @@ from tests.commands import EDITS, in_process
 from tests.conftest import once
 from tests.controllers.test_recording import Backwards, Script, same
 from tests.controllers.test_returning import Faithful
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.tiny import tiny_task
 from worldmodel import spaces
 from worldmodel.boards import read_curves
@@ -310,12 +310,16 @@ def test_the_stages_after_it_use_what_the_iterations_learnt(iterations, tmp_path
 # -- several models --------------------------------------------------------------------------------
 
 
+EPISODES = at_night(12, 8)
+
+
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """Two runs, each of which learnt from the episodes of both."""
     base = tmp_path_factory.mktemp("mixed")
     for name in ("tiny_resnet18", "tiny_vit_base"):
-        assert main(["collect", "--run", str(base / name), "--model", name, *EDITS, "collect.episodes=12"]) == 0
+        command = ["collect", "--run", str(base / name), "--model", name, *EDITS, f"collect.episodes={EPISODES}"]
+        assert main(command) == 0
     for one, other in (("tiny_resnet18", "tiny_vit_base"), ("tiny_vit_base", "tiny_resnet18")):
         assert main(["train-wm", "--run", str(base / one), f"collect.also=[{base / other}]"]) == 0
     return base
@@ -330,7 +334,7 @@ def test_one_dream_serves_both(mixed, tmp_path, name):
     """What it says of a model's own episodes is what a world model of that model alone says, or better."""
     run = RunFolder.open(mixed / name)
     own, every = run.random_episodes()
-    assert len(every) == 2 * len(own) == 24
+    assert len(every) == 2 * len(own) == 2 * EPISODES
     train(world_model_config(run.config.world_model), run.task.encoding_spec, own, tmp_path, 0)
     both, single = (load(folder, run.task.encoding_spec) for folder in (mixed / name / "world-model", tmp_path))
     errors = [fidelity(model, own)["horizons"]["5"]["model"]["cumulative_reward_error"] for model in (both, single)]

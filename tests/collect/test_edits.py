@@ -103,16 +103,14 @@ def test_the_operator_of_a_node_is_its_type_and_attributes(walks):
     assert len(keys) == len(set(keys)) > 20
 
 
-def test_an_episode_records_the_match_of_each_action_and_its_rows(walks):
+def test_an_episode_records_the_match_of_each_action(walks):
     for states, actions in walks:
         episode = recorded(states, actions)
         _, taken = unpack(episode.edits)
-        assert taken[-1] is None and len(episode.matched[-1]) == 0
-        for (xfer_id, location), state, result, rows in zip(actions[:-1], states, taken, episode.matched, strict=False):
+        assert taken[-1] is None
+        for (xfer_id, location), state, result in zip(actions[:-1], states, taken, strict=False):
             match = state.table.location(xfer_id, location)
             assert (result.xfer_id, result.nodes) == (xfer_id, match.nodes)
-            first = len(state.graph.inputs)  # row: the inputs of the graph come before its nodes
-            assert [state.graph.order[row - first] for row in rows] == list(match.nodes)
             assert set(result.operands) <= {
                 t for n in match.nodes for t in (*state.graph.nodes[n].inputs, *state.graph.nodes[n].outputs)
             }
@@ -227,21 +225,16 @@ def test_an_array_of_another_kind_is_refused(wrong):
 # -- on disk ---------------------------------------------------------------------------------------
 
 
-def test_a_shard_keeps_what_was_matched_and_the_edits(tmp_path):
+def test_a_shard_keeps_the_edits(tmp_path):
     task, reward = tiny_task("tiny_squeezenet1_1"), make_reward("relative", 0, 0)
     episodes = [play_random(task, reward, 5, np.random.default_rng(k), k) for k in range(3)]
     without = [play_random(task, reward, 5, np.random.default_rng(k), k) for k in range(3)]
     for episode in without:
-        episode.matched = episode.edits = None
+        episode.edits = None
     write_shard(tmp_path / "with.npz", episodes)
     for episode, back in zip(episodes, read_shard(tmp_path / "with.npz"), strict=True):
-        assert len(back.matched) == len(episode.matched) == len(episode)
-        assert all(
-            np.array_equal(a, b) and b.dtype == np.int32 for a, b in zip(episode.matched, back.matched, strict=True)
-        )
         assert np.array_equal(back.edits, episode.edits) and back.edits.dtype == np.int64
     write_shard(tmp_path / "without.npz", without)
-    for back in read_shard(tmp_path / "without.npz"):
-        assert back.edits is None and all(len(rows) == 0 for rows in back.matched)
+    assert all(back.edits is None for back in read_shard(tmp_path / "without.npz"))
 
 

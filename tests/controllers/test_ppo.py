@@ -106,6 +106,7 @@ def test_what_is_stored_gives_the_acting_log_probabilities(policy):
     np.testing.assert_allclose(distribution.log_prob(flat["choice"]), flat["log_probs"], atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_training_traces_each_function_once(tmp_path):
     ppo = make(PPO, PPOConfig(updates=4, envs=8, steps=4, hidden=16, evaluate_every=2, evaluation_dreams=3), Identity)
     ppo.train(vector(Identity), 0, tmp_path)
@@ -150,6 +151,7 @@ class Explosive(Counter):
         return (1.0 if self.episodes < 12 else np.nan), False
 
 
+@eager()
 def test_a_divergence_is_a_stop_reason_and_keeps_the_best_so_far(tmp_path):
     config = PPOConfig(updates=20, envs=8, steps=16, hidden=16, evaluate_every=10, evaluation_dreams=8)
     ppo = make(PPO, config, Explosive)

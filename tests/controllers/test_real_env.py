@@ -16,13 +16,13 @@ from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.optimisation.candidates import follow
 from tests.controllers.test_recording import Backwards
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.latencies import SECONDS, PlantedProbe, planted_reward
 from tests.toys.latent import Identity, make
 from tests.toys.tiny import tiny_task
 from worldmodel.latent_env import LatentEnv
 
-CONFIG = CMAESConfig(generations=8, popsize=4, dreams=2, evaluate_every=2, sigma0=1.0)
+CONFIG = CMAESConfig(generations=at_night(8, 4), popsize=4, dreams=2, evaluate_every=2, sigma0=1.0)
 UPDATES = PPOConfig(updates=4, envs=4, steps=8, minibatches=2, hidden=16, evaluate_every=2, evaluation_dreams=2)
 
 
@@ -45,7 +45,7 @@ def trained(folder, limit, config=CONFIG, progress=None, kind=CMAES):
 def test_every_step_of_every_copy_is_an_interaction(tmp_path):
     results, controller, steps = trained(tmp_path, 100_000)
     assert results["env_steps"] == controller.env_steps == steps > 0
-    assert results["iterations"] == 8
+    assert results["iterations"] == CONFIG.generations
 
 
 def test_the_limit_is_never_exceeded_and_what_was_learnt_before_counts(tmp_path):
@@ -55,7 +55,7 @@ def test_the_limit_is_never_exceeded_and_what_was_learnt_before_counts(tmp_path)
     assert steps <= limit
     assert results["env_steps"] == steps
     assert (results["stop_reason"], results["detail"]) == (StopReason.BUDGET, f"{limit} interactions")
-    assert 0 < results["iterations"] < 8
+    assert 0 < results["iterations"] < CONFIG.generations
     shorter, before, _ = trained(tmp_path / "shorter", 100_000, replace(CONFIG, generations=results["iterations"]))
     np.testing.assert_array_equal(before.history, controller.history)
     assert trained(tmp_path / "limited", limit)[0] == results  # nothing is left of the budget

@@ -20,7 +20,7 @@ from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.env.state import RewriteState
 from tests.controllers.test_recording import Backwards, same
-from tests.suite import at_night
+from tests.suite import at_night, slow
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from tests.worldmodel.edits.test_neighbourhood import with_cost
@@ -89,7 +89,7 @@ def replayed(task, episode):
     return record(task, relative, states, episode.actions.tolist(), episode.index)
 
 
-@pytest.mark.parametrize("restores", [True, False])
+@pytest.mark.parametrize("restores", [True, *slow(False)])
 def test_what_is_counted_is_what_is_carried_out(task, tmp_path, carried_out, restores):
     actor = player(task, restores)
     carried_out.clear()  # drawing the plan

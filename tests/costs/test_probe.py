@@ -13,6 +13,7 @@ from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measured import MIN_PAIRS, Latency, LostMeasurement, Probe, Run
 from rlflow.costs.measurements import Latencies
 from tests.costs.graphs import graph
+from tests.suite import slow
 from tests.toys.tiny import tiny_task
 
 LIMIT = 120.0  # seconds for what takes one on a machine that is free
@@ -101,7 +102,7 @@ def test_what_onnx_runtime_refuses_is_lost_and_as_an_original_an_error(probe):
     assert probe(plain, plain, ({},)).pairs >= MIN_PAIRS
 
 
-@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("killed", [True, *slow(False)])
 def test_a_killed_or_hanging_worker_costs_one_measurement(probe, worker, tmp_path, monkeypatch, capsys, killed):
     latencies, original = Latencies(TimingDatabase(tmp_path / "costs.sqlite"), 1, probe), tiny_task().graph
     worker.suspend()  # it hangs in the middle of what it is given

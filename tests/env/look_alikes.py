@@ -41,10 +41,10 @@ def equal(one: GraphArrays, other: GraphArrays) -> bool:
 
 def matches_by_row(state: RewriteState) -> dict[int, Counter]:
     """Return row of a node in the arrays → number of matches of each rule (by xfer_id) with it as their first root."""
-    first = [match.nodes[0] for match in state.table.all_matches()]
     result: dict[int, Counter] = {}
-    for row, match in zip(state.rows(first).tolist(), state.table.all_matches(), strict=True):
-        result.setdefault(row, Counter())[match.xfer_id] += 1
+    position = {node: row for row, node in enumerate(state.graph.order, start=len(state.graph.inputs))}
+    for match in state.table.all_matches():
+        result.setdefault(position[match.nodes[0]], Counter())[match.xfer_id] += 1
     return result
 
 

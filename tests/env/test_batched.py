@@ -141,7 +141,7 @@ def check(before: BatchedState, after: BatchedState) -> None:
         assert [after.index_of(after.match(xfer_id, k)) for k in range(n)] == list(range(n))
 
 
-@pytest.mark.parametrize("name", [*FUZZED[::2], *slow(*FUZZED[1::2])])
+@pytest.mark.parametrize("name", [FUZZED[0], *slow(*FUZZED[1:])])
 def test_random_walks(name):
     """Several walks for each model; after every move the tables are those that are computed anew."""
     rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from rlflow.graph.ir import Constant
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.rules.language import load_rules, parse
-from tests.suite import at_night
+from tests.suite import at_night, slow
 
 MODEL = "tiny_squeezenet1_1"
 
@@ -44,7 +44,7 @@ def walked(env, steps: int, seed: int = 0):
     return inner
 
 
-@pytest.mark.parametrize("moves", ["single", "batched"])
+@pytest.mark.parametrize("moves", ["batched", *slow("single")])
 def test_a_state_that_travelled_offers_the_same_actions_and_leads_to_the_same_graphs(moves, tmp_path):
     env = walked(make_env(EnvSpec(MODEL, cost="analytic", moves=moves)), 5)
     for state in (env.initial, env.state):

@@ -97,7 +97,7 @@ def test_render_names_the_gain_and_the_rules():
 # -- actions and masks -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("walk", [0, 3])
+@pytest.mark.parametrize("walk", [3, *slow(0)])
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_resnet18")])
 def test_masks_are_what_step_accepts(name, walk):
     env = GraphRewriteEnv(tiny_task(name, 8), max_steps=100)
@@ -379,7 +379,7 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
             assert np.array_equal(left, right)
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet50", "tiny_bert_base", "tiny_inception_v3"])
+@pytest.mark.parametrize("name", ["tiny_bert_base", *slow("tiny_resnet50", "tiny_inception_v3")])
 def test_a_step_reads_no_weight(name):
     task = Task(load_graph(load(name)), load_rules(), AnalyticCost())  # not the shared one: it is spoilt here
     for constant in task.graph.constants.values():

@@ -17,7 +17,7 @@ from rlflow.graph.dims import Dim
 from rlflow.graph.ir import ABSENT, Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
-from tests.suite import at_night
+from tests.suite import at_night, each_of
 
 OPSET = 18
 
@@ -314,7 +314,7 @@ def test_every_operator_that_is_reckoned_with_is_tried():
     assert reckoned - tried == NOT_WRITTEN
 
 
-@pytest.mark.parametrize("what", EACH)
+@each_of(EACH)
 def test_an_operator_has_its_shape_and_content_at_every_size(what):
     model = written(*EACH[what])
     graph = load_graph(model)

@@ -8,18 +8,19 @@ import pytest
 from rlflow.memory.order_search import walk
 from rlflow.tasks.ordering import layered
 from tests.memory.small import all_orders, random_orders, small
+from tests.suite import at_night
 
 ALL = 10**6
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(at_night(25, 10)))
 def test_what_is_not_cut_is_the_best_of_all_orders(seed):
     problem = small(seed)
     result, best = walk(problem, ALL), problem.peaks(all_orders(problem)).min()
     assert result.exact and result.peak == best == problem.peak(result.order)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(at_night(25, 10)))
 def test_a_limit_below_the_best_is_refuted_and_the_best_is_found_from_a_floor(seed):
     problem = small(seed)
     best = int(problem.peaks(all_orders(problem)).min())

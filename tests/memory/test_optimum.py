@@ -11,17 +11,21 @@ from rlflow.memory.problem import Problem, depth_first
 from rlflow.tasks.ordering import layered
 from rlflow.zoo import load
 from tests.memory.small import all_orders, random_orders, small
+from tests.suite import at_night, check_each
 
 
 @pytest.mark.parametrize("narrow", [1, 100])  # the first beam is bad, or good
-@pytest.mark.parametrize("seed", range(25))
-def test_the_optimum_is_that_of_all_orders(seed, narrow, monkeypatch):
+def test_the_optimum_is_that_of_all_orders(narrow, monkeypatch):
     monkeypatch.setattr(module, "NARROW", narrow)
-    problem = small(seed)
-    peaks = problem.peaks(all_orders(problem))
-    result = optimum(problem, 60)
-    assert result.proved and result.peak == peaks.min() == problem.peak(result.order)
-    assert lower_bound(problem) <= peaks.min()
+
+    def check(seed):
+        problem = small(seed)
+        peaks = problem.peaks(all_orders(problem))
+        result = optimum(problem, 60)
+        assert result.proved and result.peak == peaks.min() == problem.peak(result.order)
+        assert lower_bound(problem) <= peaks.min()
+
+    check_each(check, range(at_night(25, 12)))
 
 
 def chained(*parts: Problem) -> Problem:

@@ -13,6 +13,7 @@ from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.optimisation.validate.known_faults import KNOWN, ONNXRUNTIME, known_faults
+from tests.suite import each_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "FAULTS.md").read_text(encoding="utf-8")
 MODELS = dict(re.findall(r"^## (\S+)\n.*?^```\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE))  # fault → its model
@@ -149,8 +150,9 @@ def test_pads_of_only_some_axes_are_left_alone():
         assert is_run_right(model) == (not seen)
 
 
-@pytest.mark.parametrize("name, text, other", HARMLESS)
-def test_what_does_not_trigger_it_is_run_right_and_not_refused(name, text, other):
+@each_of(HARMLESS)
+def test_what_does_not_trigger_it_is_run_right_and_not_refused(change):
+    name, text, other = change
     assert text in MODELS[name]
     model = onnx.parser.parse_model(MODELS[name].replace(text, other))
     for value in model.graph.output:

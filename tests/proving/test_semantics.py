@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from rlflow.proving.numbers import REAL, Invalid, Numbers
 from rlflow.proving.semantics import OPERATORS, STANDARD, Attributes, outputs_of
 from rlflow.proving.tensors import Tensor
+from tests.suite import each_of
 
 OPSET, OPSETS = 23, {"DFT": 17}  # of operators whose attributes are inputs later, the last opset before
 SMALL = [(), (1,), (3,), (2, 3), (2, 1, 3), (2, 1, 3, 2)]
@@ -391,7 +392,7 @@ def fused():
 CASES = list(cases())
 
 
-@pytest.mark.parametrize("op", sorted(OPERATORS))
+@each_of(sorted(OPERATORS))
 def test_an_axiom_is_what_onnx_says(op):
     mine = [(arrays, attributes) for name, arrays, attributes in CASES if name == op]
     assert sum(agrees(op, arrays, attributes, 2 if op == "Split" else 1) for arrays, attributes in mine) > 0

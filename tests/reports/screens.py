@@ -1,6 +1,6 @@
 """A headless browser that looks at the HTML report of a run, on a wide screen and on a phone.
 
-It needs Chromium or Chrome, and `playwright` (the extra `test`).
+It needs Chromium or Chrome, and `playwright` (the extra `nightly`).
 """
 
 import io
@@ -40,7 +40,7 @@ def browser() -> Iterator:
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
-        raise RLFlowError("looking at a page needs playwright: pip install 'rlflow[test]'") from error
+        raise RLFlowError("looking at a page needs playwright: pip install 'rlflow[nightly]'") from error
     known = [path for path in map(shutil.which, BROWSERS) if path]
     with sync_playwright() as playwright:
         try:

@@ -130,7 +130,7 @@ def test_every_node_that_went_or_came_lies_in_one_region(name, seed):
     assert sum(region.gain_ps for region in result) == before.cost.runtime_ps - after.cost.runtime_ps
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [MODELS[0], *slow(*MODELS[1:])])
 def test_a_step_that_needs_none_could_be_the_first(name):
     task = tiny_task(name)
     at_first = {(match.xfer_id, match.nodes) for match in task.initial.table.all_matches()}
@@ -375,7 +375,9 @@ def test_the_answer_is_no_better_than_what_was_measured(tmp_path, task, result):
     assert answer_of(tmp_path, results, task)[1][1] == "Equalno, dropped1 of 1 checks failed"
 
 
-@pytest.mark.parametrize("model, named", [("a folder/" + 90 * "x" + ".onnx", "ORIGINAL.onnx"), ("light_vgg19",) * 2])
+@pytest.mark.parametrize(
+    "model, named", [("a folder/" + 90 * "x" + ".onnx", "ORIGINAL.onnx"), *slow(("light_vgg19", "light_vgg19"))]
+)
 def test_the_next_commands_can_be_run_as_they_stand(tmp_path, task, result, model, named):
     """But for the path of the original: with the sizes and the threads of the run, and nothing cut."""
     results = results_of(task, result, model) | {"shapes": {"ids": (1, 128), "batch": 2}, "fix": True, "threads": 4}

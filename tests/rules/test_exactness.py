@@ -21,7 +21,7 @@ from rlflow.rules.locations import explain
 from rlflow.zoo import load
 from tests.rules.cases import CASES
 from tests.rules.instances import instantiate, random_feeds
-from tests.suite import slow
+from tests.suite import at_night, each_of, slow
 
 RULES = load_rules(families())
 EXACT = [rule for rule in RULES if exactness(rule) == "exact"]
@@ -47,7 +47,7 @@ def compared(case) -> bool:
     return bool(result)
 
 
-@pytest.mark.parametrize("rule", [*EXACT[::3], *slow(*EXACT[1::3], *EXACT[2::3])], ids=lambda rule: rule.name)
+@each_of(EXACT[:: at_night(1, 6)], name=lambda rule: rule.name)
 def test_what_is_marked_exact_is_equal_bit_for_bit(rule):
     cases = [case for case in CASES if case.rule == rule.name and case.reason is None]
     singles = [replace(case, dtype="float32") for case in cases if case.dtype == "float64"]
@@ -99,7 +99,7 @@ def walked(name: str, exact: bool, steps: int = 15):
     return task, actions, state
 
 
-@pytest.mark.parametrize("name", ["tiny_inception_v3", "tiny_vit_base"])
+@pytest.mark.parametrize("name", ["tiny_vit_base", *slow("tiny_inception_v3")])
 def test_a_walk_of_exact_rules_keeps_every_bit_and_another_one_does_not(name):
     for exact in (True, False):
         _, _, state = walked(name, exact)

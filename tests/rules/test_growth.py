@@ -46,14 +46,14 @@ def first_state(model):
     return state
 
 
-@pytest.mark.parametrize("shape", [*list(MODELS)[::2], *slow(*list(MODELS)[1::2])])
+@pytest.mark.parametrize("shape", ["chain", "fan-sum", *slow(*sorted(MODELS.keys() - {"chain", "fan-sum"}))])
 def test_load_and_first_match_of_twice_the_nodes_need_at_most_twice_the_calls(shape):
     models = [MODELS[shape](nodes) for nodes in (NODES, NODES, 2 * NODES)]  # the first run fills caches
     _, one, two = [calls(lambda one=one: first_state(one)) for one in models]
     assert two < 2.2 * one
 
 
-@pytest.mark.parametrize("shape, limit", [("chain", 1.2), ("tower", 1.2), ("grid", 1.2), ("fan-concat", 2.2)])
+@pytest.mark.parametrize("shape, limit", [("chain", 1.2), ("grid", 1.2), ("fan-concat", 2.2), *slow(("tower", 1.2))])
 def test_a_step_needs_as_many_calls_as_the_change_is_large(shape, limit):
     def steps(model):
         state = first_state(model)

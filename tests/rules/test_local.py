@@ -83,7 +83,7 @@ def graphs():
     for graph in map(load_graph, (unknown, left_out)):
         graph.types.pop(graph.inputs[1], None)
         yield graph
-    for case in CASES[:: at_night(2, 48)]:
+    for case in CASES[:: at_night(2, 96)]:
         yield load_graph(instantiate(case, RULES))
     for seed, name in enumerate(MODELS):
         yield from (graph for graph, _ in walk(MODELS[name], seed, at_night(8, 1)))

@@ -25,7 +25,7 @@ from tests.rules.models import (
     tiny_products,
     tiny_transformer,
 )
-from tests.suite import at_night, slow
+from tests.suite import at_night, each_of, slow
 
 RULES = load_rules(families())
 N_STEPS = 20
@@ -61,7 +61,7 @@ SHORTEST = 15  # steps; some models have no location left before the walk ends
 
 
 @pytest.mark.parametrize("seed", range(at_night(2, 1)))
-@pytest.mark.parametrize("name", [*list(MODELS)[::4], *slow(*(name for k, name in enumerate(MODELS) if k % 4))])
+@pytest.mark.parametrize("name", [*list(MODELS)[::8], *slow(*(name for k, name in enumerate(MODELS) if k % 8))])
 def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
     model = MODELS[name]
     for step, (graph, table) in enumerate(walk(model, seed)):
@@ -169,7 +169,7 @@ def positions(table) -> list:
     return [[tuple(position[n] for n in match.nodes) for match in matches] for matches in table.locations]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_of(list(MODELS)[:: at_night(1, 2)])
 def test_order_hash_and_locations_depend_on_the_structure_only(name):
     graph, other = load_graph(MODELS[name]), load_graph(shuffled(MODELS[name], seed=3))
     assert graph.hash == other.hash
@@ -177,7 +177,7 @@ def test_order_hash_and_locations_depend_on_the_structure_only(name):
     assert positions(MatchTable(RULES, graph)) == positions(MatchTable(RULES, other))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_of(MODELS)
 def test_order_is_topological(name):
     graph = load_graph(MODELS[name])
     for node_id in graph.order:
@@ -245,7 +245,7 @@ THERE_AND_BACK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", THERE_AND_BACK, ids=str)
+@each_of(THERE_AND_BACK)
 def test_inverse_after_rule_is_the_same_graph(case):
     graph = load_graph(instantiate(case, RULES))
     back = case.rule.removesuffix("-inverse") if case.rule in INVERSES else f"{case.rule}-inverse"

@@ -292,7 +292,7 @@ def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
     ).read_text() == "old"
 
 
-@pytest.mark.parametrize("windows", [system.WINDOWS, True])
+@pytest.mark.parametrize("windows", [system.WINDOWS, *slow(True)])
 def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_again(tmp_path, monkeypatch, windows):
     """By the lock that it keeps; on Windows, where it does not keep it, by its arguments."""
     monkeypatch.setattr(system, "WINDOWS", windows)
@@ -341,7 +341,7 @@ def rate(options) -> float:
     return -abs(options["controller"]["ppo"]["learning_rate"] - 0.01)
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe"])
+@pytest.mark.parametrize("sampler", ["tpe", *slow("random")])
 def test_a_sampler_s_seed_gives_the_same_trials_and_more_trials_begin_with_them(tmp_path, sampler):
     one, again, longer, other = (
         played(

@@ -10,7 +10,7 @@ from tests.toys.chains import random_task, toy_task
 from tests.toys.timed import TimedCost, timed_task
 from tests.toys.tiny import tiny_task
 
-MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", *slow("tiny_bert_base_fused", "tiny_inception_v3")]
+MODELS = ["tiny_squeezenet1_1", *slow("tiny_resnet18", "tiny_bert_base_fused", "tiny_inception_v3")]
 
 
 def descend(start, max_steps: int = 1000):

@@ -60,7 +60,9 @@ def test_the_actions_lead_to_the_result_and_every_one_of_them_gains(name):
     assert result.interactions >= len(result.actions)
 
 
-@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_resnet50", "tiny_bert_base_fused"])
+@pytest.mark.parametrize(
+    "name", ["tiny_squeezenet1_1", "tiny_resnet18", *slow("tiny_resnet50", "tiny_bert_base_fused")]
+)
 def test_greedy_is_steepest_descent(name):
     start = tiny_task(name).initial
     assert greedy(start, 500).actions == steepest_descent(start)

@@ -9,7 +9,6 @@ Locations are matches from left to right, so a location's reward depends on whic
 
 from dataclasses import dataclass
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import ClassVar
 
 import gymnasium
@@ -75,14 +74,6 @@ class ToyState:
     def arrays(self) -> GraphArrays:
         return graph(self.chain)
 
-    def match(self, rule: int, location: int) -> SimpleNamespace:
-        """A match, whose nodes are the rows of the two letters."""
-        position = matches(self.chain, rule)[location]
-        return SimpleNamespace(nodes=(position, position + 1))
-
-    def rows(self, nodes: tuple[int, ...]) -> np.ndarray:
-        return np.array(nodes, np.int32)
-
 
 class ToyEnv(gymnasium.Env):
     """The real environment of the toy, with the observation of docs/ARCHITECTURE.md."""
@@ -133,16 +124,14 @@ class ToyEnv(gymnasium.Env):
 def episode(index: int, seed: int = 0, stop: float = 0.05) -> Episode:
     """One random episode: a uniform valid rule, a uniform location; NO-OP with probability `stop` or if stuck."""
     random, chain = np.random.default_rng([seed, index]), START
-    chains, actions, rewards, matched = [chain], [], [], []
+    chains, actions, rewards = [chain], [], []
     while len(actions) < MAX_STEPS and (not actions or actions[-1][0] != SPEC.n_rules):
         able = np.flatnonzero(counts(chain))
         if len(able) == 0 or random.random() < stop:
             actions.append((SPEC.n_rules, 0))
-            matched.append(np.zeros(0, np.int32))
         else:
             rule = int(random.choice(able))
             actions.append((rule, int(random.integers(counts(chain)[rule]))))
-            matched.append(np.array(ToyState(chain).match(*actions[-1]).nodes, np.int32))
             chain = apply(chain, *actions[-1])
         chains.append(chain)
         rewards.append(cost(chains[-2]) - cost(chains[-1]))
@@ -152,7 +141,6 @@ def episode(index: int, seed: int = 0, stop: float = 0.05) -> Episode:
         actions=np.array(actions, np.int32), rewards=np.array(rewards, np.float32), terminated=terminated,
         truncated=last & ~terminated, costs=np.array([cost(c) for c in chains]),
         counts=np.stack([counts(c) for c in chains]), graphs=[graph(c) for c in chains], index=index,
-        matched=matched,
     )
 
 

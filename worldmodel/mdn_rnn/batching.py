@@ -46,8 +46,6 @@ class Steps(NamedTuple):
       actions: int32 [B, T, 2], (xfer_id, location).
       rewards: float32 [B, T].
       terminated: float32 [B, T], 1 if the step terminated the episode, else 0.
-      meaning: float32 [B, T, M], the mean embedding of the nodes that the action matches; M is 0 if actions are
-        described by location numbers.
       length: int32 [B], the number of steps of each sequence.
     """
 
@@ -56,7 +54,6 @@ class Steps(NamedTuple):
     actions: np.ndarray
     rewards: np.ndarray
     terminated: np.ndarray
-    meaning: np.ndarray
     length: np.ndarray
 
     def window(self, rows: np.ndarray, start: np.ndarray, stop: np.ndarray) -> "Steps":
@@ -73,7 +70,7 @@ class Steps(NamedTuple):
         rows = rows[:, None]
         return Steps(
             self.z[rows, states], self.counts[rows, states], self.actions[rows, steps], self.rewards[rows, steps],
-            self.terminated[rows, steps], self.meaning[rows, steps], length.astype(np.int32),
+            self.terminated[rows, steps], length.astype(np.int32),
         )
 
 
@@ -86,19 +83,17 @@ def graph_signature(spec: EncodingSpec) -> GraphBatch:
     )
 
 
-def sequence_signature(spec: EncodingSpec, latent: int, meaning: int) -> Steps:
+def sequence_signature(spec: EncodingSpec, latent: int) -> Steps:
     """Return the tf.function signature of `Steps` of any batch size and length.
 
     Args:
       spec: the sizes of the encoding.
       latent: Z, the size of the latent state.
-      meaning: M, the size of the embedding of matched nodes; 0 if actions are described by location numbers.
     """
     return Steps(
         z=tf.TensorSpec([None, None, latent]), counts=tf.TensorSpec([None, None, spec.n_rules], tf.int32),
         actions=tf.TensorSpec([None, None, 2], tf.int32), rewards=tf.TensorSpec([None, None]),
-        terminated=tf.TensorSpec([None, None]), meaning=tf.TensorSpec([None, None, meaning]),
-        length=tf.TensorSpec([None], tf.int32),
+        terminated=tf.TensorSpec([None, None]), length=tf.TensorSpec([None], tf.int32),
     )
 
 
@@ -156,7 +151,7 @@ def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
     return result
 
 
-def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarray | None = None) -> Steps:
+def pack_episodes(episodes: Sequence[Episode], z: np.ndarray) -> Steps:
     """Pad episodes into one `Steps`.
 
     Invalid actions are left out, since they do not change the state and a dream gives them a fixed reward.
@@ -164,8 +159,6 @@ def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarr
     Args:
       episodes: the episodes.
       z: float32 [number of graphs, Z], the latent states of all graphs of the episodes in order.
-      meanings: float32 [number of steps, M], the embedding of the matched nodes of each step; None if actions are
-        described by location numbers.
     """
     valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
     length = np.array([mask.sum() for mask in valid], np.int32)
@@ -176,10 +169,9 @@ def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarr
         actions=np.zeros((size, longest, 2), np.int32),
         rewards=np.zeros((size, longest), np.float32),
         terminated=np.zeros((size, longest), np.float32),
-        meaning=np.zeros((size, longest, 0 if meanings is None else meanings.shape[-1]), np.float32),
         length=length,
     )
-    first, first_step = 0, 0
+    first = 0
     for row, (episode, mask) in enumerate(zip(episodes, valid, strict=True)):
         # An invalid action leaves the state as it was, so the state after the last valid one is the last state.
         kept = np.append(np.flatnonzero(mask), len(episode))
@@ -187,7 +179,5 @@ def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarr
         steps.counts[row, : len(kept)] = episode.counts[kept]
         for name in ("actions", "rewards", "terminated"):
             getattr(steps, name)[row, : len(kept) - 1] = getattr(episode, name)[mask]
-        if meanings is not None:
-            steps.meaning[row, : len(kept) - 1] = meanings[first_step + kept[:-1]]
-        first, first_step = first + len(episode) + 1, first_step + len(episode)
+        first += len(episode) + 1
     return steps

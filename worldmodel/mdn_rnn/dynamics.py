@@ -13,7 +13,7 @@ import tensorflow as tf
 from rlflow.common.task import EncodingSpec
 from worldmodel import network_parts
 from worldmodel.mdn_rnn.batching import Steps
-from worldmodel.network_parts import ChangeFrequencies, Normaliser, RewardNormaliser, UsualMeanings
+from worldmodel.network_parts import ChangeFrequencies, Normaliser, RewardNormaliser
 from worldmodel.spaces import Z_BOUND
 from worldmodel.world_model_options import MDNRNNConfig
 
@@ -60,24 +60,15 @@ class Outcome(NamedTuple):
 
 
 class MDNRNN(snt.Module):
-    """A model of p(z', reward, termination, counts', rule mask' | z, counts, action, recurrent state).
-
-    Attributes:
-      meaning: M, the size of the embedding of matched nodes; 0 if actions are described by location numbers.
-    """
+    """A model of p(z', reward, termination, counts', rule mask' | z, counts, action, recurrent state)."""
 
     def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
         super().__init__(name="mdn_rnn")
         self.spec, self.config = spec, config
-        self.meaning = config.encoder_hidden if config.action == "meaning" else 0
         latent, hidden, n_rules = config.latent, config.hidden, spec.n_rules
         self.cell = snt.LSTM(hidden, name="cell")
         self.xfer_ids = snt.Embed(n_rules + 1, EMBEDDING, name="xfers")
-        if self.meaning:
-            self.meaning_statistics = Normaliser(self.meaning, "meaning_statistics")
-            self.usual_meanings = UsualMeanings(n_rules + 1, spec.max_locations, self.meaning, "usual_meanings")
-        else:
-            self.locations = snt.Embed(spec.max_locations, EMBEDDING, name="locations")
+        self.locations = snt.Embed(spec.max_locations, EMBEDDING, name="locations")
         self.count_statistics = Normaliser(n_rules, "count_statistics")
         self.change_statistics = Normaliser(latent, "change_statistics")
         self.reward_statistics = RewardNormaliser(n_rules + 1, "reward_statistics")
@@ -96,7 +87,7 @@ class MDNRNN(snt.Module):
         return self.cell.initial_state(batch_size)
 
     def __call__(
-        self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor, state: snt.LSTMState
+        self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, state: snt.LSTMState
     ) -> tuple[Prediction, snt.LSTMState]:
         """Predict one step.
 
@@ -104,22 +95,14 @@ class MDNRNN(snt.Module):
           z: [B, Z], the latent states.
           counts: int32 [B, N], the number of locations of each rule.
           actions: int32 [B, 2], (xfer_id, location).
-          meaning: [B, M], the embeddings of the matched nodes.
           state: the recurrent state.
 
         Returns:
           The outputs of the heads and the next recurrent state.
         """
-        inputs = self._inputs(z, counts, actions, meaning)
+        inputs = self._inputs(z, counts, actions)
         output, state = self.cell(inputs, state)
         return self._heads(output, inputs, actions), state
-
-    def usual_meaning(self, actions: tf.Tensor) -> tf.Tensor:
-        """Return the mean embedding that the data have for each (rule, location), [B, M], for use in dreams.
-
-        actions: int32 [B, 2], (xfer_id, location). M is 0 if actions are described by location numbers.
-        """
-        return self.usual_meanings(actions) if self.meaning else tf.zeros([tf.shape(actions)[0], 0])
 
     def outcome(
         self, prediction: Prediction, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, temperature: tf.Tensor,
@@ -159,35 +142,24 @@ class MDNRNN(snt.Module):
         Args:
           steps: the episodes.
           rate: 1 to replace the statistics. A smaller rate is the weight of the new data in moving averages; totals
-            (of rewards, changes of counts and meanings) are added up.
+            (of rewards and changes of counts) are added up.
         """
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         counts = tf.boolean_mask(steps.counts[:, :-1], within)
         self.count_statistics.update(tf.math.log1p(tf.cast(counts, tf.float32)), rate)
-        self.fit_changes(steps, rate)
+        self.change_statistics.update(tf.boolean_mask(steps.z[:, 1:] - steps.z[:, :-1], within), rate)
         rewards, actions = tf.boolean_mask(steps.rewards, within), tf.boolean_mask(steps.actions, within)
         self.reward_statistics.update(rewards, actions[:, 0], rate)
         if self.config.mask_heads:
             self.changes.update(tf.boolean_mask(_count_changes(steps), within), actions[:, 0], rate)
-        if self.meaning:
-            meaning = tf.boolean_mask(steps.meaning, within)
-            self.meaning_statistics.update(meaning, rate)
-            self.usual_meanings.update(meaning, actions, rate)
 
-    def fit_changes(self, steps: Steps, rate: float = 1.0) -> None:
-        """Update only the statistics of the changes of z; see `fit` for the arguments."""
-        within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
-        self.change_statistics.update(tf.boolean_mask(steps.z[:, 1:] - steps.z[:, :-1], within), rate)
-
-    def recur(
-        self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor, state: snt.LSTMState
-    ) -> snt.LSTMState:
+    def recur(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, state: snt.LSTMState) -> snt.LSTMState:
         """Return the recurrent state after one step, without a prediction; see `__call__` for the arguments."""
-        return self.cell(self._inputs(z, counts, actions, meaning), state)[1]
+        return self.cell(self._inputs(z, counts, actions), state)[1]
 
     def warm(self, steps: Steps) -> snt.LSTMState:
         """Return the recurrent state after whole sequences that begin in the initial state, without gradient."""
-        inputs = self._inputs(steps.z[:, :-1], steps.counts[:, :-1], steps.actions, steps.meaning)
+        inputs = self._inputs(steps.z[:, :-1], steps.counts[:, :-1], steps.actions)
         _, state = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
         return tf.nest.map_structure(tf.stop_gradient, state)
 
@@ -203,14 +175,13 @@ class MDNRNN(snt.Module):
           state: the recurrent state before the first step of each sequence.
         """
         z, counts = steps.z[:, :-1], steps.counts[:, :-1]
-        inputs = self._inputs(z, counts, steps.actions, steps.meaning)
+        inputs = self._inputs(z, counts, steps.actions)
         outputs, _ = self._unroll(inputs, state, steps.length)
         predicted = self._heads(outputs, inputs, steps.actions)
 
         cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
         reward = self.reward_statistics(steps.rewards, steps.actions[..., 0])
-        # With a gradient here, a jointly trained encoder would learn a constant z.
-        change = tf.stop_gradient(self.change_statistics(steps.z[:, 1:] - z))
+        change = self.change_statistics(steps.z[:, 1:] - z)
         per_step = {
             "z": -tf.reduce_mean(network_parts.log_likelihood(predicted.z_change, change), -1),
             "reward": tf.square(predicted.reward - reward),
@@ -231,7 +202,7 @@ class MDNRNN(snt.Module):
         A calibrated model gives 0.5 and 0.9. The shares are means over all steps and latent dimensions.
         """
         z = steps.z[:, :-1]
-        inputs = self._inputs(z, steps.counts[:, :-1], steps.actions, steps.meaning)
+        inputs = self._inputs(z, steps.counts[:, :-1], steps.actions)
         outputs, _ = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
         predicted = self._heads(outputs, inputs, steps.actions)
         below = network_parts.cumulative(predicted.z_change, self.change_statistics(steps.z[:, 1:] - z))
@@ -239,8 +210,8 @@ class MDNRNN(snt.Module):
         aside = 2 * tf.abs(tf.boolean_mask(below, within) - 0.5)  # 0 in the middle of a mixture, 1 at its ends
         return tuple(tf.reduce_mean(tf.cast(aside <= share, tf.float32)) for share in (0.5, 0.9))
 
-    def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor) -> tf.Tensor:
-        """Return the inputs of the cell, [.., features]: z, counts, rule, and location or embedding of matched nodes.
+    def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return the inputs of the cell, [.., features]: z, counts, rule and location.
 
         A count enters as standardised log(1 + count), and as 1 if it is positive or else 0.
         """
@@ -249,13 +220,9 @@ class MDNRNN(snt.Module):
         locations = tf.concat([counts, tf.ones_like(counts[..., :1])], axis=-1)  # NO-OP has the one location 0
         here = tf.cast(tf.gather(locations, xfer_id, batch_dims=xfer_id.shape.rank), tf.float32)
         which, applies = self.xfer_ids(xfer_id), tf.cast(counts > 0, tf.float32)
-        if self.meaning:
-            position = [self.meaning_statistics(meaning), tf.math.log1p(here)[..., None]]
-        else:
-            where, number = self.locations(location), tf.cast(location, tf.float32)
-            numbers = tf.stack([tf.math.log1p(here), tf.math.log1p(number), number / tf.maximum(here, 1.0)], axis=-1)
-            position = [where, which * where, numbers]
-        return tf.concat([z, self.count_statistics(logs), applies, which, *position], axis=-1)
+        where, number = self.locations(location), tf.cast(location, tf.float32)
+        numbers = tf.stack([tf.math.log1p(here), tf.math.log1p(number), number / tf.maximum(here, 1.0)], axis=-1)
+        return tf.concat([z, self.count_statistics(logs), applies, which, where, which * where, numbers], axis=-1)
 
     def _unroll(self, inputs: tf.Tensor, state: snt.LSTMState, length: tf.Tensor) -> tuple[tf.Tensor, snt.LSTMState]:
         """Run the cell over sequences; return its outputs, [B, T, H], and the recurrent state after each sequence.

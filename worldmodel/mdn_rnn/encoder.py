@@ -60,23 +60,7 @@ class GraphEncoder(snt.Module):
 
     def __call__(self, batch: GraphBatch) -> tf.Tensor:
         """Return the latent states z, float32 [B, Z], standardised over the training data and clipped to ±Z_BOUND."""
-        return self.standardised(self.latent(batch))
-
-    def standardised(self, latent: tf.Tensor) -> tf.Tensor:
-        return tf.clip_by_value(self.latent_statistics(latent), -Z_BOUND, Z_BOUND)
-
-    def embedded_nodes(self, batch: GraphBatch) -> tf.Tensor:
-        """Return the embedding of each of the n nodes of a batch after message passing, [n, hidden]."""
-        return self._processed(batch).nodes
-
-    def _processed(self, batch: GraphBatch) -> GraphsTuple:
-        graphs = self.embed(GraphsTuple(
-            nodes=tf.concat([self.operator_embedding(batch.ops), self.node_statistics(batch.nodes)], axis=-1),
-            edges=self.edge_statistics(batch.edges),
-            globals=self.global_statistics(batch.globals),
-            receivers=batch.receivers, senders=batch.senders, n_node=batch.n_node, n_edge=batch.n_edge,
-        ))
-        return processed(graphs, self.process)
+        return tf.clip_by_value(self.latent_statistics(self.latent(batch)), -Z_BOUND, Z_BOUND)
 
     def latent(self, batch: GraphBatch, training: bool = False) -> tf.Tensor:
         """Return the latent states before standardisation, [B, Z] within ±1.
@@ -86,7 +70,13 @@ class GraphEncoder(snt.Module):
           training: True to standardise pooled features by the statistics of this batch, and update the moving averages.
             False to standardise them by the moving averages.
         """
-        graphs = self._processed(batch)
+        graphs = self.embed(GraphsTuple(
+            nodes=tf.concat([self.operator_embedding(batch.ops), self.node_statistics(batch.nodes)], axis=-1),
+            edges=self.edge_statistics(batch.edges),
+            globals=self.global_statistics(batch.globals),
+            receivers=batch.receivers, senders=batch.senders, n_node=batch.n_node, n_edge=batch.n_edge,
+        ))
+        graphs = processed(graphs, self.process)
         pooled = tf.math.unsorted_segment_sum(
             self.pool(graphs.nodes), _owners(batch.n_node), tf.shape(batch.n_node)[0]
         )
@@ -110,11 +100,7 @@ class GraphEncoder(snt.Module):
           counts: int32 [B, N], the number of locations of each rule.
           training: see `latent`.
         """
-        return self.loss_of(self.latent(batch, training), batch, counts)
-
-    def loss_of(self, latent: tf.Tensor, batch: GraphBatch, counts: tf.Tensor) -> tuple[tf.Tensor, dict]:
-        """Return the result of `loss`, given the result of `latent` for the same batch, [B, Z]."""
-        predicted = self.decoder(latent)
+        predicted = self.decoder(self.latent(batch, training))
         sizes = [self.spec.global_features, self.spec.n_rules, self.spec.n_ops]
         errors = tf.split(tf.square(predicted - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
         parts = dict(zip(("costs", "counts", "operators"), map(tf.reduce_mean, errors), strict=True))

@@ -102,22 +102,11 @@ class MDNRNNObserver:
 
     def follow(self, action: Sequence[int], state: State) -> None:
         actions = np.asarray(action)[None]
-        self._state = self._model.recur(self.z[None], self.counts[None], actions, self._meaning(action), self._state)
+        self._state = self._model.recur(self.z[None], self.counts[None], actions, self._state)
         self._see(state)
 
-    def _meaning(self, action: Sequence[int]) -> np.ndarray:
-        """Return the mean embedding of the nodes that an action of the current state matches, float32 [1, M].
-
-        M is 0 if actions are described by location numbers.
-        """
-        if not self._model.dynamics.meaning:
-            return np.zeros((1, 0), np.float32)
-        match = self._real.match(*self.real_action(action))
-        return self._model.meanings([self._graph], [self._real.rows(match.nodes)])
-
     def _see(self, state: State) -> None:
-        self._real, self._graph = state, state.arrays()
-        self.z, self.counts = self._model.encode([self._graph])[0], state.counts
+        self.z, self.counts = self._model.encode([state.arrays()])[0], state.counts
         self.h = self._state.h[0, : self._model.hidden]
 
 

@@ -9,7 +9,6 @@ import sonnet as snt
 import tensorflow as tf
 
 from rlflow.collect.episodes import Episode
-from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
 from rlflow.common.task import EncodingSpec, GraphArrays, State
 from rlflow.env.rewards import INVALID_REWARD
@@ -80,16 +79,15 @@ class MDNRNNWorldModel(snt.Module):
             self._build(self.others[-1])
         self._encode = compiled(self.encoder, graph_signature(spec))
         self._latent = compiled(self.encoder.latent, graph_signature(spec))
-        self._nodes = compiled(self.encoder.embedded_nodes, graph_signature(spec))
         recurrent = tf.TensorSpec([None, config.members * config.hidden])
         step = (
             tf.TensorSpec([None, config.latent]), tf.TensorSpec([None, spec.n_rules], tf.int32),
             tf.TensorSpec([None, 2], tf.int32),
         )
-        temperature, seed, meaning = tf.TensorSpec([]), tf.TensorSpec([2], tf.int32), self.dynamics.meaning
+        temperature, seed = tf.TensorSpec([]), tf.TensorSpec([2], tf.int32)
         self._step = compiled(self._predict, *step, recurrent, recurrent, temperature, seed)
-        self._recur = compiled(self._remember, *step, tf.TensorSpec([None, meaning]), recurrent, recurrent)
-        sequences = sequence_signature(spec, config.latent, meaning)
+        self._recur = compiled(self._remember, *step, recurrent, recurrent)
+        sequences = sequence_signature(spec, config.latent)
         self._warm = compiled(self._warmed, sequences)
         self._coverage = compiled(self.dynamics.coverage, sequences)
 
@@ -190,38 +188,9 @@ class MDNRNNWorldModel(snt.Module):
         latents = [self._latent(batch) for batch in batches_of_nodes(graphs, NODES_PER_BATCH)]
         self.encoder.latent_statistics.update(tf.concat(latents, axis=0), rate)
 
-    def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the mean embedding of the matched nodes of each graph, float32 [len(graphs), M].
-
-        Args:
-          graphs: the graphs.
-          matched: for each graph, int [k], the rows of the matched nodes; the result is zeros if k is 0.
-        """
-        result = np.zeros((len(graphs), self.dynamics.meaning), np.float32)
-        i = 0
-        for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
-            for nodes in np.split(self._nodes(batch).numpy(), np.cumsum(batch.n_node)[:-1]):
-                if len(matched[i]):
-                    result[i] = nodes[matched[i]].mean(axis=0)
-                i += 1
-        return result
-
     def pack(self, episodes: Sequence[Episode]) -> Steps:
-        """Encode all graphs of episodes and return the episodes as sequences.
-
-        Raises:
-          RLFlowError: the model needs the matched nodes of every step, which an episode lacks.
-        """
-        z, meanings = self.encode([graph for episode in episodes for graph in episode.graphs]), None
-        if self.dynamics.meaning:
-            if any(episode.matched is None for episode in episodes):
-                raise RLFlowError(
-                    "mdn-rnn: action=meaning needs episodes that say what was matched. Collect them again, or set "
-                    "action=numbers"
-                )
-            befores = [graph for episode in episodes for graph in episode.graphs[:-1]]
-            meanings = self.meanings(befores, [rows for episode in episodes for rows in episode.matched])
-        return pack_episodes(episodes, z, meanings)
+        """Encode all graphs of episodes and return the episodes as sequences."""
+        return pack_episodes(episodes, self.encode([graph for episode in episodes for graph in episode.graphs]))
 
     def initial_state(self, batch_size: int) -> RecurrentState:
         """Return the recurrent states of B = `batch_size` new episodes: zeros."""
@@ -249,7 +218,7 @@ class MDNRNNWorldModel(snt.Module):
         return Step(*(part.numpy() for part in outcome), RecurrentState(h.numpy(), c.numpy()))
 
     def recur(
-        self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, meaning: np.ndarray, state: RecurrentState
+        self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, state: RecurrentState
     ) -> RecurrentState:
         """Return the recurrent states after one real step of B episodes.
 
@@ -257,24 +226,23 @@ class MDNRNNWorldModel(snt.Module):
           z: float32 [B, Z], the latent states before the step.
           counts: int [B, N], the number of locations of each rule before the step.
           actions: int [B, 2], (xfer_id, location).
-          meaning: float32 [B, M], the embeddings of the matched nodes.
           state: the recurrent states before the step.
         """
-        arguments = z, counts.astype(np.int32), actions.astype(np.int32), meaning, *state
+        arguments = z, counts.astype(np.int32), actions.astype(np.int32), *state
         return RecurrentState(*(part.numpy() for part in self._recur(*arguments)))
 
     def _predict(self, z, counts, actions, h, c, temperature, seed):
         """Return the fields of the first member's outcome, the `disagreement` of all members, and the next h and c."""
         outcomes, states = [], []
         for member, state in zip(self.members, self._split(h, c), strict=True):
-            prediction, state = member(z, counts, actions, member.usual_meaning(actions), state)
+            prediction, state = member(z, counts, actions, state)
             outcomes.append(member.outcome(prediction, z, counts, actions, temperature, seed))
             states.append(state)
         return *outcomes[0], disagreement(outcomes), *_joined(states)
 
-    def _remember(self, z, counts, actions, meaning, h, c):
+    def _remember(self, z, counts, actions, h, c):
         pairs = zip(self.members, self._split(h, c), strict=True)
-        return _joined([member.recur(z, counts, actions, meaning, state) for member, state in pairs])
+        return _joined([member.recur(z, counts, actions, state) for member, state in pairs])
 
     def _warmed(self, steps):
         return _joined([member.warm(steps) for member in self.members])
@@ -294,7 +262,7 @@ class MDNRNNWorldModel(snt.Module):
         batch, counts = GraphBatch(*map(tf.constant, batch_graphs([graph]))), tf.zeros([1, spec.n_rules], tf.int32)
         self.encoder.loss(batch, counts)
         actions = tf.zeros([1, 2], tf.int32)
-        member(self.encoder(batch), counts, actions, member.usual_meaning(actions), member.initial_state(1))
+        member(self.encoder(batch), counts, actions, member.initial_state(1))
 
 
 def disagreement(outcomes: Sequence[Outcome]) -> tf.Tensor:

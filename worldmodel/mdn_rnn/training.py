@@ -22,7 +22,6 @@ from worldmodel.mdn_rnn.batching import (
     batches_of_nodes,
     compiled,
     graph_signature,
-    pack_episodes,
     sequence_signature,
 )
 from worldmodel.mdn_rnn.dynamics import MDNRNN
@@ -101,8 +100,7 @@ def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
 class Updates(snt.Module):
     """A world model, its optimisers and the step number, which are the whole state of a checkpoint.
 
-    The functions `update_encoder`, `update_members` and `update_jointly` make one gradient step each; each is compiled
-    once.
+    The functions `update_encoder` and `update_members` make one gradient step each; each is compiled once.
     """
 
     def __init__(self, model: MDNRNNWorldModel):
@@ -114,15 +112,12 @@ class Updates(snt.Module):
         self.optimisers = [_adam(member.trainable_variables) for member in model.members]
         spec, rate = model.spec, tf.TensorSpec([])
         graphs, counts = graph_signature(spec), tf.TensorSpec([None, spec.n_rules], tf.int32)
-        steps = sequence_signature(spec, model.config.latent, model.dynamics.meaning)
+        steps = sequence_signature(spec, model.config.latent)
         self.update_encoder = compiled(self._update_encoder, graphs, counts, rate)
         self.update_members = [
             compiled(partial(self._update_dynamics, *pair), steps, steps, rate)
             for pair in zip(model.members, self.optimisers, strict=True)
         ]
-        self.update_jointly = compiled(
-            self._update_jointly, graphs, counts, tf.TensorSpec([None, None], tf.int32), steps, rate
-        )
         self._encoder_loss = compiled(model.encoder.loss, graphs, counts)
         self._dynamics_losses = [compiled(partial(_loss_from_start, member), steps) for member in model.members]
 
@@ -154,56 +149,17 @@ class Updates(snt.Module):
     def _update_dynamics(
         self, member: MDNRNN, optimiser: snt.Optimizer, before: Steps, window: Steps, rate: tf.Tensor
     ) -> dict:
-        """Make one gradient step of a member on the loss of a window, and return the metrics to log.
-
-        Args:
-          member: the member.
-          optimiser: its optimiser.
-          before: the steps before the window, from which only the recurrent state is computed.
-          window: the steps of the window.
-          rate: the learning rate.
-        """
-        state = member.warm(before)
+        """Make one gradient step of a member on a window of steps, and return the metrics to log."""
+        state = member.warm(before)  # the steps before the window give the recurrent state alone
         return self._descend(lambda: member.loss(window, state), member.trainable_variables, optimiser, rate)
-
-    def _update_jointly(
-        self, batch: GraphBatch, counts: tf.Tensor, position: tf.Tensor, window: Steps, rate: tf.Tensor
-    ) -> dict:
-        """Make one gradient step of the encoder and of the dynamics together, and return the metrics to log.
-
-        Args:
-          batch: the graphs of all states of the window.
-          counts: int32 [graphs, N], the number of locations of each rule.
-          position: int32 [B, T + 1], the index in the batch of the graph of each state.
-          window: the steps of the window; their z is not used.
-          rate: the learning rate.
-        """
-        encoder, dynamics = self.model.encoder, self.model.dynamics
-        with tf.GradientTape() as tape:
-            latent = encoder.latent(batch, True)
-            encoder.latent_statistics.update(tf.stop_gradient(latent), ONLINE_RATE)
-            steps = window._replace(z=tf.gather(encoder.standardised(latent), position))
-            dynamics.fit_changes(steps, ONLINE_RATE)
-            encoder_loss, _ = encoder.loss_of(latent, batch, counts)
-            dynamics_loss, parts = dynamics.loss(steps, dynamics.initial_state(tf.shape(steps.length)[0]))
-        variables = encoder.trainable_variables, dynamics.trainable_variables
-        metrics = {"loss": dynamics_loss, **parts, "encoder_loss": encoder_loss, "learning_rate": rate}
-        gradients = tape.gradient([encoder_loss, dynamics_loss], variables)
-        norms, optimisers = ("encoder_gradient_norm", "gradient_norm"), (self.encoder_optimiser, *self.optimisers)
-        for name, optimiser, of, gradient in zip(norms, optimisers, variables, gradients, strict=True):
-            metrics[name] = self._apply(gradient, of, optimiser, rate)
-        return metrics
 
     def _descend(self, loss: Callable, variables: Sequence, optimiser: snt.Optimizer, rate: tf.Tensor) -> dict:
         with tf.GradientTape() as tape:
             total, parts = loss()
-        norm = self._apply(tape.gradient(total, variables), variables, optimiser, rate)
-        return {"loss": total, **parts, "gradient_norm": norm, "learning_rate": rate}
-
-    def _apply(self, gradients: Sequence, variables: Sequence, optimiser: snt.Optimizer, rate: tf.Tensor) -> tf.Tensor:
-        """Apply gradients after clipping their global norm, and return the norm before clipping."""
         optimiser.learning_rate.assign(rate)
-        return apply_clipped(gradients, variables, optimiser, self.model.config.gradient_clip)
+        gradients = tape.gradient(total, variables)
+        norm = apply_clipped(gradients, variables, optimiser, self.model.config.gradient_clip)
+        return {"loss": total, **parts, "gradient_norm": norm, "learning_rate": rate}
 
 
 def _loss_from_start(member: MDNRNN, steps: Steps) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -239,7 +195,7 @@ class _Run:
 
     def run(
         self, phase: str, update: Callable[[int], dict[str, dict]], total: int, first: int = 0,
-        held_out: Callable[[], Steps] | None = None,
+        held_out: Steps | None = None,
     ) -> None:  # fmt: skip
         """Run one phase of the training up to the step `total`.
 
@@ -248,7 +204,7 @@ class _Run:
           update: makes a step, given its number within the phase; returns metrics by part, {"encoder": {…}, …}.
           total: the step number at which the phase is complete.
           first: the step number at which the phase begins.
-          held_out: returns the sequences of the held-out loss; None for a phase without early stopping.
+          held_out: the sequences of the held-out loss; None for a phase without early stopping.
         """
         if self.bar is not None:
             self.bar.set_description(phase)
@@ -260,7 +216,7 @@ class _Run:
             self.updates.step.assign_add(1)
             return metrics
 
-        measure = None if held_out is None else lambda: self.updates.held_out_loss(held_out())
+        measure = None if held_out is None else partial(self.updates.held_out_loss, held_out)
         self.trainer.run(counted, lambda: self.step, total, held_out=measure, first=first)
 
 
@@ -269,10 +225,9 @@ def _log_by_name(log: Log, step: int, metrics: dict[str, float]) -> None:
 
 
 def _train_offline(updates: Updates, run: _Run, episodes: Sequence[Episode], seed: int) -> list[Episode]:
-    """Train on stored episodes and return the held-out ones.
+    """Train the encoder on stored episodes, then the dynamics on its latent states, and return the held-out episodes.
 
-    The dynamics are trained after the encoder, on its latent states. With `config.encoder` "joint", both are trained
-    together.
+    A resumed training computes the same latent states and statistics again.
     """
     model, config = updates.model, updates.model.config
     training, held_out = split_episodes(episodes, config.holdout, seed)
@@ -285,57 +240,23 @@ def _train_offline(updates: Updates, run: _Run, episodes: Sequence[Episode], see
         if config.encoder == "untrained":
             _pool(model.encoder, [graphs[i] for i in chosen])
 
-    def update(step: int) -> dict[str, dict]:
+    def update_encoder(step: int) -> dict[str, dict]:
         chosen = _random(seed, GRAPHS, step).integers(len(graphs), size=config.batch_graphs)
         rate = learning_rate(config, step, config.encoder_steps)
         return {"encoder": updates.update_encoder(batch_graphs([graphs[i] for i in chosen]), counts[chosen], rate)}
 
-    run.run("encoder", update, config.encoder_updates)
-    train_dynamics = _train_jointly if config.encoder == "joint" else _train_dynamics
-    train_dynamics(updates, run, training, held_out, seed)
-    return held_out
-
-
-def _train_dynamics(
-    updates: Updates, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int
-) -> None:
-    """Train the dynamics on the latent states of a fixed encoder.
-
-    A resumed training computes the same latent states and statistics again.
-    """
-    model, config = updates.model, updates.model.config
-    model.standardise_latents(_states(training)[0])
+    run.run("encoder", update_encoder, config.encoder_updates)
+    model.standardise_latents(graphs)
     steps = model.pack(training)
     for member in model.members:
         member.fit(steps)
     unseen = model.pack(held_out) if config.patience else None
 
-    def update(step: int) -> dict[str, dict]:
+    def update_members(step: int) -> dict[str, dict]:
         return _update_members(updates, steps, learning_rate(config, step, config.steps), seed, step)
 
-    run.run("dynamics", update, config.total_steps, config.encoder_updates, lambda: unseen)
-
-
-def _train_jointly(
-    updates: Updates, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int
-) -> None:
-    """Train encoder and dynamics together. Each step encodes the graphs of a window and predicts the window's steps."""
-    model, config = updates.model, updates.model.config
-    graphs, counts = _states(training)
-    numbered = pack_episodes(training, np.arange(len(graphs))[:, None])  # a state is the number of its graph
-    if run.step == 0:
-        model.dynamics.fit(model.pack(training))
-
-    def update(step: int) -> dict[str, dict]:
-        _, window = _random_windows(numbered, config, _random(seed, EPISODES, step))
-        chosen, position = np.unique(window.z[..., 0].astype(np.int32), return_inverse=True)
-        blank = window._replace(z=np.zeros((*window.z.shape[:2], config.latent), np.float32))
-        rate = learning_rate(config, step, config.steps)
-        batch = batch_graphs([graphs[i] for i in chosen])
-        position = position.reshape(window.z.shape[:2]).astype(np.int32)
-        return {"dynamics": updates.update_jointly(batch, counts[chosen], position, blank, rate)}
-
-    run.run("encoder and dynamics", update, config.steps, held_out=lambda: model.pack(held_out))
+    run.run("dynamics", update_members, config.total_steps, config.encoder_updates, unseen)
+    return held_out
 
 
 def _train_online(updates: Updates, run: _Run, source: MiniBatches, seed: int) -> list[Episode]:

@@ -420,24 +420,15 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
     both, merged = (target, other), (source, sibling)
     if not isinstance(other, Node) or set(variables(target)) == set(variables(other)):
         return None  # Neither graph has a weight of its own to be joined.
-    if not _can_merge(target.label.op, operators(*both)):
+    # Apart from Splits, two operators must become one: MatMul or Conv, or Add or Mul on the parts of a Split. Larger
+    # graphs merge step by step.
+    op, apart = target.label.op, operators(*both)
+    splits = sum(label.op == "Split" for label, _ in apart)
+    if len(apart) - splits != 2 or not (op in COSTLY or (splits > 0 and op in COMMUTATIVE)):
         return None
     if _half_used(both) or _half_used(merged) or paying(both, merged) is None:
         return None
     return both, merged
-
-
-def _can_merge(op: str, result: frozenset[tuple]) -> bool:
-    """Return True if a graph consists of two operators that can be merged into one, apart from Splits.
-
-    The operators must be MatMul or Conv, or Add or Mul on the parts of a Split. Larger graphs merge step by step.
-
-    Args:
-      op: the root operator of both graphs.
-      result: the operators of both graphs together.
-    """
-    splits = sum(label.op == "Split" for label, _ in result)
-    return len(result) - splits == 2 and (op in COSTLY or (splits > 0 and op in COMMUTATIVE))
 
 
 def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:

@@ -254,9 +254,6 @@ class ExpressionState(LocalState):
             seen.update(rows)
         return result | {self.ids[row] for row in seen}
 
-    def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        return np.array([self._row_of[node] for node in nodes if node in self._row_of], np.int32)
-
     def arrays(self) -> GraphArrays:
         table = self.table
         senders, receivers, kinds = table.edges()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from gymnasium.spaces import MultiDiscrete
@@ -25,7 +25,7 @@ from rlflow.tasks.placement.memories import Device, read_device
 from rlflow.tasks.placement.program import lower_bound
 from rlflow.tasks.placement.simulators import Placed, Problem, latencies, place, problem_of
 from rlflow.tasks.placement.workload import FEATURES, Workload, workload_of
-from rlflow.tasks.plain import ModelSpec, deliver_decisions
+from rlflow.tasks.plain import ModelSpec, OneShotTask, deliver_decisions
 
 FS_PER_US = 10**9
 
@@ -128,19 +128,6 @@ class Placements:
 
 
 @dataclass(frozen=True)
-class PlacementTask:
-    """A loaded placement problem; `rlflow.common.task.Task` describes the attributes."""
-
-    initial: Placements
-    unit: ClassVar[str] = "µs (simulated)"
-    per_unit: ClassVar[float] = float(FS_PER_US)
-
-    @property
-    def encoding_spec(self) -> EncodingSpec:
-        return self.initial.spec
-
-
-@dataclass(frozen=True)
 class PlacementSpec(ModelSpec):
     """The specification of a placement problem; see `rlflow.common.task.TaskSpec`.
 
@@ -163,14 +150,15 @@ class PlacementSpec(ModelSpec):
     def depends_on(cls, config: Mapping) -> dict:
         return super().depends_on(config) | {"placement": OmegaConf.to_container(config.placement)}
 
-    def make_task(self) -> PlacementTask:
+    def make_task(self) -> OneShotTask:
         """Load the workload of an ONNX file and its device."""
         if not self.source.endswith(".onnx"):
             raise RLFlowError(f"cannot place '{self.problem}': pass an ONNX file or a zoo name")
         load_libraries(self.custom_ops)
-        return PlacementTask(instance_of(self.source, self.device, self.simulator, dict(self.shapes)))
+        instance = instance_of(self.source, self.device, self.simulator, dict(self.shapes))
+        return OneShotTask(instance, "µs (simulated)", float(FS_PER_US))
 
-    def deliver(self, task: PlacementTask, candidates: Sequence, folder: Path, config: Mapping) -> dict:
+    def deliver(self, task: OneShotTask, candidates: Sequence, folder: Path, config: Mapping) -> dict:
         outcome = deliver_decisions(self, candidates, folder)
         if outcome["delivered"] != "original":
             write_placement(task.initial, np.array(outcome["actions"][outcome["delivered"]]), folder, {})

@@ -17,7 +17,7 @@ from rlflow.common.files import read_json
 from rlflow.tasks.placement.searches import all_slowest
 from tests.commands import in_process
 from tests.events import tags_of
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.tasks.placement.models import TINY_DEVICE, instance, random_workload
 
 TINY = EGRLConfig(
@@ -120,7 +120,7 @@ def test_cold_chromosomes_take_their_prior():
     assert 0.3 < np.mean([hot.sampled(rng).mean() for _ in range(50)]) < 0.7
 
 
-@pytest.mark.parametrize("bootstrap", [False, True])
+@pytest.mark.parametrize("bootstrap", [True, *slow(False)])
 def test_the_actor_comes_to_prefer_what_is_rewarded(bootstrap):
     """The reward is the share of tensors in memory 0; a random policy puts half of them there."""
     config = replace(TINY, bootstrap=bootstrap, gamma=0.1, alpha=0.05, learning_rate=0.003, critic_learning_rate=0.01)
@@ -159,7 +159,8 @@ def test_rewards_are_those_of_algorithm_1():
 @pytest.mark.parametrize("variant", ["egrl", "ea", *slow("pg")])
 def test_it_finds_better_placements_and_goes_on_after_a_kill(tmp_path, monkeypatch, variant):
     monkeypatch.setattr(agent_module, "CHECKPOINT_EVERY", 1)
-    one, config = problem(), replace(TINY, variant=variant, invalid="rectified")
+    config = replace(TINY, variant=variant, invalid="rectified", **at_night({}, {"evaluations": 10, "depth": 1}))
+    one = problem()
 
     class Killed(Exception):
         pass
@@ -172,7 +173,7 @@ def test_it_finds_better_placements_and_goes_on_after_a_kill(tmp_path, monkeypat
     whole = EGRL(config, one)
     results = whole.train(one, 0, tmp_path / "whole", log=lambda step, scalars: logged.append((step, scalars)))
     start = one.evaluate(all_slowest(one)[None]).objectives[0]
-    assert whole.best_objective < start and results["env_steps"] == whole.evaluations == 18
+    assert whole.best_objective < start and results["env_steps"] == whole.evaluations == config.evaluations
     result = one.evaluate(whole.act(one, 3)[:1])
     assert result.objectives[0] == whole.best_objective and not result.repaired[0]
     moves = [not np.array_equal(whole.sac.actor, EGRL(config, one).sac.actor)]

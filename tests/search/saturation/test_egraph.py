@@ -12,6 +12,7 @@ from rlflow.rules.segments import Segment
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.explore import Explorer, matches
 from rlflow.search.saturation.lower_bound import graph_of
+from tests.suite import slow
 from tests.toys.saturated import task, toy
 from tests.toys.systems import rule_set
 from tests.toys.tiny import tiny_task
@@ -93,7 +94,7 @@ def test_a_tensor_inside_is_the_same_in_the_result_of_a_search():
     assert len(egraph.nodes) == 4 and len(made_by(egraph, "Tanh")) == 1
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_squeezenet1_1", "tiny_bert_base", "tiny_inception_v3"])
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_squeezenet1_1", *slow("tiny_bert_base", "tiny_inception_v3")])
 def test_the_matches_of_a_single_graph_are_its_own(name):
     """In an e-graph without any equality there is nothing to choose."""
     made = tiny_task(name)

@@ -11,6 +11,7 @@ from rlflow.tasks.expressions.cost import cost_of
 from rlflow.tasks.expressions.evaluate import call, difference, evaluate, random_value, run
 from rlflow.tasks.expressions.expr import FLOAT, INTEGER, make, shift, type_text, vec
 from rlflow.tasks.expressions.syntax import parse_expression, parse_programs, program_text, to_text
+from tests.suite import each_of
 from tests.toys.expressions import KINDS, Generator
 
 AXPY = """
@@ -41,7 +42,7 @@ def test_equality_is_up_to_the_names_of_bound_variables(one, other, equal):
     assert (expr(one) == expr(other)) == equal == (hash(expr(one)) == hash(expr(other)))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_of(range(40))
 def test_random_expressions_print_and_parse(seed):
     """Checks the expressions with free variables of the parser's types; all of them survive pickling."""
     generator = Generator(seed)

@@ -184,8 +184,9 @@ def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread():
     for k in range(len(walk)):
         assert one[k][0] != other[k][0] and one[k][1:] == other[k][1:]
         assert half[k][0] - calm[k][0] == pytest.approx((other[k][0] - calm[k][0]) / 2)
-    imagined = model.imagine(task.initial, 4000)
-    predicted = imagined.advance(np.tile([[1, 0]], (4000, 1)), np.ones(4000, bool), 1.0, (0, 0))
+    n = at_night(4000, 1500)
+    imagined = model.imagine(task.initial, n)
+    predicted = imagined.advance(np.tile([[1, 0]], (n, 1)), np.ones(n, bool), 1.0, (0, 0))
     nodes = (predicted.rewards.std() / (1e6 * model.rewards.of(task.initial.cost.runtime_ps).per_ps)) ** 2
     assert nodes == pytest.approx(round(nodes), rel=0.1) and 1 <= round(nodes) <= 12  # whose spreads add up
 

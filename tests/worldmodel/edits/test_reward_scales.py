@@ -37,6 +37,14 @@ def shipped(name):
 
 
 @cache
+def few(name):
+    """(some episodes, a model fitted to them)."""
+    task = tiny_task("tiny_squeezenet1_1")
+    episodes = episodes_of(task, shipped(name))
+    return episodes, fitted(episodes, task)
+
+
+@cache
 def learnt(name):
     """From so many episodes that next to nothing is new."""
     task = tiny_task("tiny_squeezenet1_1")
@@ -81,13 +89,12 @@ BY_DAY = ("combined", "new-runtime")  # one that is refused, and one that is pre
 
 
 @pytest.mark.parametrize("name", [*BY_DAY, *slow(*sorted(set(REWARDS) - {"measured", *BY_DAY}))])
-def test_every_reward_that_is_shipped_is_predicted_or_refused(task, name):
-    episodes = episodes_of(task, shipped(name))
+def test_every_reward_that_is_shipped_is_predicted_or_refused(name):
     if name not in PREDICTED:
         with pytest.raises(UnpredictableRewardError, match="mdn-rnn"):
-            fitted(episodes, task)
+            few(name)
         return
-    model = fitted(episodes, task)
+    episodes, model = few(name)
     predicted = said(model, episodes)
     assert len(predicted.rewards) > 100 and predicted.reward_error <= ROUNDING * np.abs(predicted.real_rewards).max()
     assert model.calibration(episodes) == {"coverage_50": 1.0, "coverage_90": 1.0}
@@ -102,7 +109,8 @@ def test_measured_rewards_are_refused(task, tmp_path, every):
 
 def test_a_reward_that_pays_no_op_is_refused_whatever_the_other_steps_earn(task, tmp_path):
     reward, _ = planted_reward(tmp_path, every=None)
-    stopped = [one for one in episodes_of(task, reward, 40) if one.actions[-1, 0] == task.no_op and len(one) > 1]
+    episodes = episodes_of(task, reward, at_night(40, 20))
+    stopped = [one for one in episodes if one.actions[-1, 0] == task.no_op and len(one) > 1]
     assert stopped and not any(one.rewards[:-1].any() for one in stopped)
     with pytest.raises(UnpredictableRewardError, match="mdn-rnn"):
         RewardScales.learn(stopped, task.no_op)
@@ -171,7 +179,7 @@ def test_a_reward_of_ones_own_that_is_no_multiple_of_a_gain_is_refused(task, nam
     [*slow((lambda b, a, i: -3.0 * relative(b, a, i), False)), (lambda b, a, i: 2.0 * new_runtime(b, a, i), True)],
 )
 def test_one_that_is_a_multiple_is_predicted_whatever_its_name(task, reward, level):
-    episodes = episodes_of(task, reward)
+    episodes = episodes_of(task, reward, at_night(12, 6))
     model = fitted(episodes, task)
     predicted = said(model, episodes)
     assert model.rewards.level == level and predicted.reward_error <= ROUNDING * np.abs(predicted.real_rewards).max()
@@ -193,9 +201,8 @@ def test_each_graph_has_its_scale_and_one_bad_graph_is_enough_to_refuse(task):
         RewardScales.learn([*episodes_of(task, relative), *episodes_of(other, shipped("combined"))], task.no_op)
 
 
-def test_a_saved_model_pays_the_same(task, tmp_path):
-    episodes = episodes_of(task, new_runtime)
-    model = fitted(episodes, task)
+def test_a_saved_model_pays_the_same(tmp_path):
+    episodes, model = few("new-runtime")
     model.save(tmp_path)
     back = EditsWorldModel.load(tmp_path)
     assert back.rewards.level and np.array_equal(said(model, episodes).rewards, said(back, episodes).rewards)

@@ -197,7 +197,7 @@ def test_marks_do_not_add_up_alike():
 # -- uncertainty -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [0.0, BY_ANALOGY, *slow(NEW_NEIGHBOURHOOD, 99.0)])
+@pytest.mark.parametrize("limit", [0.0, *slow(BY_ANALOGY, NEW_NEIGHBOURHOOD, 99.0)])
 def test_what_is_more_uncertain_than_allowed_is_on_no_path(limit):
     """The model saw few rewrites, once each."""
     task = tiny_task("tiny_squeezenet1_1")

@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.network_parts import CLIP, ChangeFrequencies, Normaliser, RewardNormaliser, UsualMeanings
+from worldmodel.network_parts import CLIP, ChangeFrequencies, Normaliser, RewardNormaliser
 
 
 def test_fitted_data_have_mean_zero_and_variance_one():
@@ -69,14 +69,3 @@ def test_what_an_action_always_does_is_what_is_expected_of_it():
     np.testing.assert_allclose(np.exp(logits).sum(axis=-1), 1.0, rtol=1e-5)
     frequencies.update(tf.constant([[3, 2]]), tf.constant([0]), rate=1.0)
     assert frequencies(tf.constant([0])).numpy()[0, 0].argmax() == 3, "rate 1 begins anew"
-
-
-def test_what_an_action_usually_means_falls_back_on_its_rule_and_then_on_all():
-    usual = UsualMeanings(n_actions=3, n_locations=3, size=1)
-    meanings, actions = tf.constant([[1.0], [3.0], [8.0], [-4.0]]), tf.constant([[0, 0], [0, 0], [0, 1], [1, 2]])
-    for part in (slice(0, 2), slice(2, 4)):
-        usual.update(meanings[part], actions[part], rate=0.05)
-    asked = tf.constant([[0, 0], [0, 1], [0, 2], [1, 0], [2, 1]])
-    np.testing.assert_allclose(usual(asked)[:, 0], [2, 8, 4, -4, 2])
-    usual.update(meanings[:1], actions[:1], rate=1.0)
-    np.testing.assert_allclose(usual(asked)[:, 0], [1, 1, 1, 1, 1])

@@ -1,6 +1,7 @@
 """Every option of the model does what it says."""
 
 import dataclasses
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,6 @@ from rlflow.common.files import read_arrays
 from tests.suite import at_night
 from tests.toys import letters as toy
 from worldmodel.boards import StageWriter
-from worldmodel.latent_env import LatentEnv
 from worldmodel.mdn_rnn import training
 from worldmodel.mdn_rnn.batching import Steps
 from worldmodel.mdn_rnn.dynamics import Outcome
@@ -31,8 +31,12 @@ TINY = MDNRNNConfig(  # an encoder that is not trained costs no trace of its tra
 )
 
 
+@cache
 def made(**options) -> MDNRNNWorldModel:
-    """Untrained, with the weights of seed 0 and the statistics of some episodes, but for latents that vary more."""
+    """Untrained, with the weights of seed 0 and the statistics of some episodes, but for latents that vary more.
+
+    One model for all tests that ask for the same options; none of them trains it.
+    """
     prepare_tensorflow(0)
     model = MDNRNNWorldModel(toy.SPEC, dataclasses.replace(TINY, **options))
     steps = model.pack(toy.episodes(8))
@@ -80,8 +84,9 @@ def three(tmp_path_factory) -> Learnt:
 
 
 @pytest.fixture(scope="module")
-def joint(tmp_path_factory) -> Learnt:
-    return learnt(tmp_path_factory.mktemp("joint"), encoder="joint")
+def bare(tmp_path_factory) -> Learnt:
+    """An encoder that is not trained, and no heads for masks."""
+    return learnt(tmp_path_factory.mktemp("bare"), mask_heads=False, holdout=0.2)
 
 
 def first_steps(model: MDNRNNWorldModel, temperature: float, n: int = 64):
@@ -104,7 +109,7 @@ def test_sigma_temperature_widens_what_a_hot_dream_draws():
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_reward_network_of_its_own_leaves_the_lstm_to_the_rest(separate):
-    model = made(reward_network=separate)
+    model = made(reward_network=True) if separate else made()
     steps = Steps(*map(tf.constant, model.pack(toy.episodes(4))))
     with tf.GradientTape() as tape:
         _, parts = model.dynamics.loss(steps, model.dynamics.initial_state(4))
@@ -113,8 +118,8 @@ def test_a_reward_network_of_its_own_leaves_the_lstm_to_the_rest(separate):
     assert not separate or len(model.dynamics.reward_head.trainable_variables) == 6
 
 
-def test_without_mask_heads_a_dream_goes_on_with_the_masks_of_its_start(tmp_path):
-    model, results, *_ = learnt(tmp_path, mask_heads=False, holdout=0.2)
+def test_without_mask_heads_a_dream_goes_on_with_the_masks_of_its_start(bare):
+    model, results, *_ = bare
     assert results["holdout"].keys() & {"dynamics/counts", "dynamics/xfer_mask"} == set()
     dreams = model.imagine(toy.ToyState(toy.START), 1)
     start, counts = dreams.z, dreams.counts
@@ -122,61 +127,6 @@ def test_without_mask_heads_a_dream_goes_on_with_the_masks_of_its_start(tmp_path
         dreams.advance(np.array([[2, 0]]), np.array([True]), 1.0, (0, 0))
         np.testing.assert_array_equal(dreams.counts, counts)
     assert (dreams.z != start).any()
-
-
-# -- the action by meaning -------------------------------------------------------------------------
-
-
-def test_by_meaning_the_number_of_a_location_says_nothing_and_what_it_matches_does():
-    model = made(action="meaning")
-    z, counts, meaning = np.zeros((1, 4), np.float32), np.array([[2, 2, 2]]), np.ones((1, 8), np.float32)
-
-    def h(location, meaning):
-        return model.recur(z, counts, np.array([[2, location]]), meaning, model.initial_state(1)).h
-
-    np.testing.assert_array_equal(h(0, meaning), h(1, meaning))
-    assert (h(0, meaning) != h(0, 2 * meaning)).any()
-
-
-def test_the_meaning_is_the_mean_embedding_of_what_was_matched_and_a_dream_knows_its_mean():
-    model, episodes = made(action="meaning"), toy.episodes(8)
-    graphs = [graph for episode in episodes for graph in episode.graphs[:-1]]
-    matched = [rows for episode in episodes for rows in episode.matched]
-    actions = np.concatenate([episode.actions for episode in episodes])
-    embedded = np.zeros((len(graphs), 8), np.float32)
-    for i, (graph, rows) in enumerate(zip(graphs, matched, strict=True)):
-        nodes = model._nodes(training.batch_graphs([graph])).numpy()
-        embedded[i] = nodes[rows].mean(0) if len(rows) else 0
-    np.testing.assert_allclose(model.meanings(graphs, matched), embedded, atol=1e-4)
-    for rule in range(toy.SPEC.n_rules + 1):
-        of_rule = actions[:, 0] == rule
-        for location in range(toy.SPEC.max_locations):
-            here = of_rule & (actions[:, 1] == location)
-            expected = embedded[here if here.any() else of_rule].mean(0)
-            usual = model.dynamics.usual_meaning(tf.constant([[rule, location]])).numpy()[0]
-            np.testing.assert_allclose(usual, expected, atol=1e-4)
-    assert any(not ((actions == [rule, 3]).all(1)).any() for rule in range(3)), "no location was unseen"
-
-
-def test_awake_an_action_means_what_it_really_matches():
-    model = made(action="meaning")
-    episode = next(e for e in toy.episodes(20) if len(e) > 4)
-    env = LatentEnv(toy.ToyEnv(), model)
-    env.reset()
-    moves = len(episode) - int(episode.terminated[-1])
-    for action in episode.actions[:moves]:
-        observation, *_ = env.step(action)
-    steps = model.pack([episode])
-    moved = Steps(*map(tf.constant, steps._replace(length=np.array([moves], np.int32))))
-    np.testing.assert_allclose(observation["h"], model.dynamics.warm(moved).hidden[0], atol=1e-4)
-    usual = tf.constant(steps.meaning * 0) + model.dynamics.usual_meanings(moved.actions)
-    assert np.abs(observation["h"] - model.dynamics.warm(moved._replace(meaning=usual)).hidden[0]).max() > 1e-4
-
-
-def test_episodes_that_do_not_say_what_was_matched_are_refused(tmp_path):
-    bare = [dataclasses.replace(episode, matched=None) for episode in toy.episodes(4)]
-    with pytest.raises(RLFlowError, match="say what was matched"):
-        learnt(tmp_path, bare, action="meaning")
 
 
 # -- the encoder -----------------------------------------------------------------------------------
@@ -190,21 +140,13 @@ def same(one: list, other: list) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_an_untrained_encoder_stays_as_it_was_made(three, tmp_path):
+def test_an_untrained_encoder_stays_as_it_was_made(three, bare):
     fresh = encoder_weights(made())
-    model, results, *_ = learnt(tmp_path)
+    model, results, *_ = bare
     assert same(fresh, encoder_weights(model)) and results["encoder_steps"] == 0
     assert not same(fresh, encoder_weights(three.model))
     z = model.encode([graph for episode in toy.episodes(12) for graph in episode.graphs])
     assert 0.5 < z.std() < 1.5, "its z is standardised all the same"
-
-
-def test_a_joint_encoder_learns_from_what_the_dynamics_must_predict(joint, tmp_path):
-    """The encoder's own loss knows no rewards: if other rewards give another encoder, the dynamics' loss reaches it."""
-    other = toy.episodes(12)
-    for episode in other:
-        episode.rewards = np.roll(episode.rewards, 1)
-    assert not same(encoder_weights(joint.model), encoder_weights(learnt(tmp_path, other, encoder="joint").model))
 
 
 # -- early stopping --------------------------------------------------------------------------------
@@ -283,11 +225,7 @@ def test_the_first_member_dreams_as_a_single_one_does(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("options", [
-    {"encoder": "joint"},
-    IMPATIENT | {"action": "meaning", "members": 2, "mask_heads": False, "reward_network": True},
-], ids=["joint", "others"])  # fmt: skip
-def test_a_killed_and_resumed_run_equals_an_undisturbed_one(joint, tmp_path, options):
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(tmp_path):
     class Killed(Exception):
         pass
 
@@ -306,8 +244,8 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(joint, tmp_path, opt
         def set_postfix(self, values, refresh=True):
             pass
 
-    episodes = toy.episodes(12)
-    undisturbed = joint if options == {"encoder": "joint"} else learnt(tmp_path / "whole", episodes, **options)
+    episodes, options = toy.episodes(12), IMPATIENT | {"members": 2, "mask_heads": False, "reward_network": True}
+    undisturbed = learnt(tmp_path / "whole", episodes, **options)
     config = dataclasses.replace(TINY, **options, checkpoint_seconds=1e-9)
     for kill_at in (min(3, config.total_steps - 1), 10**9):
         try:
@@ -321,16 +259,13 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(joint, tmp_path, opt
 
 
 @pytest.mark.nightly
-def test_every_update_is_traced_once(three, joint):
-    updates = [three.trainer.update_encoder, *three.trainer.update_members, joint.trainer.update_jointly]
-    assert [update.experimental_get_tracing_count() for update in updates] == [1] * 5
+def test_every_update_is_traced_once(three):
+    updates = [three.trainer.update_encoder, *three.trainer.update_members]
+    assert [update.experimental_get_tracing_count() for update in updates] == [1] * 4
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"encoder": "trainde"}, "'encoder' is one of trained, joint, untrained, not 'trainde'"),
-    ({"action": "number"}, "'action' is one of numbers, meaning, not 'number'"),
-    ({"encoder": "joint", "members": 2}, "encoder=joint requires"),
-    ({"encoder": "joint", "mode": "online"}, "encoder=joint requires"),
+    ({"encoder": "trainde"}, "'encoder' is one of trained, untrained, not 'trainde'"),
     ({"patience": 1, "holdout": 0.0}, "patience needs"), ({"patience": 1, "mode": "online"}, "patience needs"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_refused(options, message):

@@ -15,8 +15,8 @@ from worldmodel.train_and_load import split_episodes, train
 from worldmodel.world_model_options import MDNRNNConfig
 
 TINY = MDNRNNConfig(
-    latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder_steps=at_night(6, 3),
-    steps=at_night(8, 3), batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0, checkpoint_seconds=1e-9,
+    latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder_steps=at_night(6, 2),
+    steps=at_night(8, 2), batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0, checkpoint_seconds=1e-9,
 )
 
 
