@@ -49,8 +49,9 @@ setup(
         ],
         "nightly": ["playwright>=1.49,<2"],  # for tests of the reports in a browser
         "prove": ["z3-solver>=4.13,<6"],  # for proving rules; applying proved rules does not need it
-        # compiles the simulators of the task placement, which run 100 times slower without it
+        # compiles the simulators and searches of the task placement, which run 100 times slower without it
         "place": ["numba>=0.62,<1"],
+        "packing": ["ortools>=9.14,<10"],  # the yardstick of the addresses of the task placement
         "distributed": ["ray>=2.40,<3"],  # for collecting on several machines
         # for benchmarks.exports: exporters, and the tools with which RLFlow is compared;
         # benchmarks/exports/constraints.txt holds the exact versions

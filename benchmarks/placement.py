@@ -1,6 +1,6 @@
 """Placements of tensors: the proved optimum, searches, and EGRL, on two simulators of the memories of an NNP-I.
 
-    python -m benchmarks.placement [--model NAME] [--evaluations N] [--seeds N]
+    python -m benchmarks.placement [--model NAME] [--evaluations N] [--seeds N] [--vela PYTHON]
 
 *programs*: for each network the heuristic, greedy-DP and the integer program. On `additive` the program is exact, on
 `compiler` it proves a lower bound, and annealing begins at its placement.
@@ -14,19 +14,29 @@ on different machines: only the order of the methods can be compared.
 *zero_shot*: a network trained on one model places the others without training: the share of the integer program's gain
 over the heuristic.
 
+*packing*: MiniMalloc's eleven public instances at 1 MiB, by `packing.pack` and by OR-Tools (CP-SAT, one worker), in at
+most 60 seconds each. benchmarks/minimalloc.zip has the instances of https://github.com/google/minimalloc (Apache-2.0).
+
+*ranks*: with `--vela`, the rank correlation of both simulators with Vela's performance model (benchmarks.vela_ranks).
+
 Latencies are simulated. BERT is `bert_base_fused`, which has as many operators as the paper's.
 """
 
+import io
 import sys
 import time
 from functools import cache
+from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 import numpy as np
 
 from benchmarks.record import Record, Table, parser, run
 from benchmarks.shared import NOTHING, number
+from benchmarks.vela_ranks import ranks
 from controllers.evolution import Evolution
+from rlflow.tasks.placement.packing import pack, section_bound
 from rlflow.tasks.placement.program import solve
 from rlflow.tasks.placement.searches import Best, Found, all_slowest, anneal, best_placement, greedy_dp, random_search
 from rlflow.tasks.placement.simulators import COMPILER, SIMULATORS
@@ -45,6 +55,9 @@ FIGURE_3 = {  # the paper's speed-up over the vendor's compiler: resnet50, resne
 }  # fmt: skip
 BATCH = 1000  # placements of the measurement of an evaluation
 SAMPLES = 20  # placements that a network draws for a model that it has not seen
+MINIMALLOC = Path(__file__).with_name("minimalloc.zip")
+CAPACITY, PACKING_SECONDS, PACKING_NODES = 2**20, 60, 4_000_000  # about 60 seconds of `pack`
+VELA_PLACEMENTS = 300
 
 
 @cache
@@ -141,16 +154,58 @@ def zero_shot(model: str, simulator: str, invalid: str, limit: int, seed: int, o
     return shares
 
 
+def minimalloc(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the first step, the step after the last one, and the size of each buffer of an instance, int64 [n]."""
+    with ZipFile(MINIMALLOC) as archive:
+        rows = np.loadtxt(io.BytesIO(archive.read(f"{name}.csv")), np.int64, delimiter=",", skiprows=1)
+    return rows[:, 1], rows[:, 2], rows[:, 3]
+
+
+def packing(name: str) -> dict:
+    """Pack an instance of MiniMalloc; "seconds" and "cp_sat" are processor seconds, None if no packing was found."""
+    buffers = minimalloc(name)
+    pack(*(part[:2] for part in buffers), CAPACITY)  # compiles the search
+    result = {"buffers": len(buffers[0]), "bound": section_bound(*buffers)}
+    for name, way, limit in (("seconds", pack, PACKING_NODES), ("cp_sat", cp_sat, PACKING_SECONDS)):
+        started = time.process_time()
+        offsets = way(*buffers, CAPACITY, limit)
+        result[name] = None if offsets is None else time.process_time() - started
+    return result
+
+
+def cp_sat(lower, upper, sizes, capacity: int, seconds: float) -> np.ndarray | None:
+    """Return addresses by OR-Tools' CP-SAT with rectangles that do not overlap; arguments are as in `pack`."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    offsets = [model.new_int_var(0, capacity - size, "") for size in sizes.tolist()]
+    steps = [
+        model.new_fixed_size_interval_var(a, b - a, "") for a, b in zip(lower.tolist(), upper.tolist(), strict=True)
+    ]
+    model.add_no_overlap_2d(
+        steps, [model.new_fixed_size_interval_var(x, s, "") for x, s in zip(offsets, sizes.tolist(), strict=True)]
+    )
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds, solver.parameters.num_workers = seconds, 1
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return np.array([solver.value(offset) for offset in offsets])
+
+
 # -- tables ------------------------------------------------------------------------------------------
 
 
-def tables(programs: dict, methods: dict, shares: dict, chosen: tuple[str, ...]) -> dict[str, Table]:
+def tables(
+    programs: dict, methods: dict, shares: dict, packed: dict, ranked: dict, chosen: tuple[str, ...]
+) -> dict[str, Table]:
     """Return the tables of the module docstring.
 
     Args:
         programs: (model, simulator) → result of `program`.
         methods: (model, simulator, method, seed) → result of `method`.
         shares: model → result of `zero_shot`.
+        packed: name → result of `packing`.
+        ranked: result of `benchmarks.vela_ranks.ranks`, or {}.
         chosen: the models of the tables of methods.
     """
     rows = []
@@ -188,6 +243,15 @@ def tables(programs: dict, methods: dict, shares: dict, chosen: tuple[str, ...])
         ["trained on", "placed", "share of the gain"],
         [[model, other, f"{100 * share:.0f} %"] for model, one in shares.items() for other, share in one.items()], 2,
     )  # fmt: skip
+    rows = []
+    for name, one in packed.items():
+        seconds = [NOTHING if one[key] is None else number(one[key], 1) for key in ("seconds", "cp_sat")]
+        rows.append([name, one["buffers"], one["bound"], *seconds])
+    heads = ["instance", "buffers", "section bound, bytes", "search, s", "OR-Tools, s"]
+    result["packing"] = Table(heads, rows)
+    rows = [[name, f"{one['rank']:.3f}", *(f"{ratio:.2f}" for ratio in one["ratio"])] for name, one in ranked.items()]
+    heads = ["simulator", "rank correlation", "Vela's latency / ours: least", "median", "most"]
+    result["ranks"] = Table(heads, rows)
     return result
 
 
@@ -198,6 +262,8 @@ def main() -> int:
     arguments.add_argument("--evaluations", type=int, default=4000, metavar="N", help="of each method (default 4000)")
     invalid = "reward of invalid maps (controller.egrl.invalid, default rectified)"
     arguments.add_argument("--invalid", default="rectified", metavar="KIND", help=invalid)
+    vela = "interpreter of an environment with ethos-u-vela, for the table of ranks"
+    arguments.add_argument("--vela", metavar="PYTHON", help=vela)
     parsed = arguments.parse_args()
     record = Record("placement", parsed)
     chosen = tuple(name for name in PAPER if not parsed.model or name in parsed.model)
@@ -222,13 +288,17 @@ def main() -> int:
         )
         for model in trained
     })  # fmt: skip
+    packed = record.all_parts({f"packing-{name}": (packing, name) for name in "ABCDEFGHIJK" if not parsed.model})
+    ranked = record.all_parts({"ranks": (ranks, parsed.vela, VELA_PLACEMENTS)} if parsed.vela else {})
     record.publish(
         tables(
             {key: programs[f"program-{key[0]}-{key[1]}"] for key in keys if f"program-{key[0]}-{key[1]}" in programs},
             {key: methods[name] for key in runs if (name := "{2}-{0}-{1}-{3}".format(*key)) in methods},
             {model: shares[f"zero-shot-{model}"] for model in trained if f"zero-shot-{model}" in shares},
+            {name.removeprefix("packing-"): one for name, one in packed.items()},
+            ranked.get("ranks", {}),
             chosen,
-        ),
+        ),  # fmt: skip
         f"Simulated latencies; {parsed.evaluations} evaluations of each method, rewards of invalid maps: "
         f"{parsed.invalid}.",
     )

@@ -18,6 +18,7 @@ import numpy as np
 
 from rlflow.common.files import write_json, write_text
 from rlflow.reports import charts
+from rlflow.tasks.placement.packing import addresses
 from rlflow.tasks.placement.simulators import COMPILER, place
 
 FORMAT = 1  # of placement.json
@@ -28,8 +29,9 @@ UNLIMITED = 2**62  # bytes
 def tensors_of(instance, decision: np.ndarray) -> list[dict]:
     """Return one entry for every tensor of a valid decision, in run order.
 
-    First fit in run order assigns the addresses, as in `compiler`. For `additive`, which has no addresses,
-    they may end above the capacity of their memory.
+    First fit in run order assigns addresses, as in `compiler`. If a memory is then higher than its section bound, the
+    search of `packing` looks for better addresses. `additive` compares only sums of bytes, so its tensors may still end
+    above the capacity.
 
     Args:
       instance: the instance.
@@ -41,20 +43,25 @@ def tensors_of(instance, decision: np.ndarray) -> list[dict]:
     """
     workload, names = instance.workload, [memory.name for memory in instance.device.memories]
     wide = instance.problem._replace(capacity=np.full(instance.memories, UNLIMITED))
-    weights, outputs = (part[None] for part in np.divmod(decision, instance.memories))
-    placed = place(wide, weights, outputs, COMPILER)
-    result = []
-    for i, operator in enumerate(workload.names):
-        for tensor, size, memory, offset, first, last in (
-            (WEIGHTS, workload.weights, placed.weights, placed.weight_offsets, 0, workload.n - 1),
-            (ACTIVATION, workload.outputs, placed.outputs, placed.output_offsets, i, workload.last[i]),
-        ):
-            if size[i]:
-                result.append({
-                    "operator": operator, "tensor": tensor, "memory": names[memory[0, i]], "bytes": int(size[i]),
-                    "offset": int(offset[0, i]), "first": first, "last": int(last),
-                })  # fmt: skip
-    return result
+    placed = place(wide, *(part[None] for part in np.divmod(decision, instance.memories)), COMPILER)
+    memory, offsets, sizes, lower, upper = (  # of weights and activations, int64 [2, n]
+        np.stack(pair)
+        for pair in (
+            (placed.weights[0], placed.outputs[0]), (placed.weight_offsets[0], placed.output_offsets[0]),
+            (workload.weights, workload.outputs), (np.zeros(workload.n, np.int64), np.arange(workload.n)),
+            (np.full(workload.n, workload.n), workload.last + 1),
+        )
+    )  # fmt: skip
+    for m, capacity in enumerate(instance.problem.capacity.tolist()):
+        here = (memory == m) & (sizes > 0)
+        offsets[here] = addresses(lower[here], upper[here], sizes[here], capacity, offsets[here])
+    return [
+        {
+            "operator": operator, "tensor": tensor, "memory": names[memory[k, i]], "bytes": int(sizes[k, i]),
+            "offset": int(offsets[k, i]), "first": int(lower[k, i]), "last": int(upper[k, i]) - 1,
+        }
+        for i, operator in enumerate(workload.names) for k, tensor in enumerate((WEIGHTS, ACTIVATION)) if sizes[k, i]
+    ]  # fmt: skip
 
 
 def shifts(before: list[dict], after: list[dict], names: list[str], tensor: str) -> np.ndarray:

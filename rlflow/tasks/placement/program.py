@@ -1,34 +1,42 @@
 """The integer program of a placement: the optimum of the simulator `additive`, and lower bounds of both simulators.
 
-A variable x(k, m) is 1 if tensor k lies in memory m, and t(i) is the time of step i; Σ t(i) is minimised. Equations in
-the words of `simulators.py`:
+A variable y(k, m) is 1 if tensor k lies in memory m or in a faster one, so x(k, m) = y(k, m) − y(k, m − 1) is 1 if it
+lies in memory m. t(i) is the time of step i; Σ t(i) is minimised. Equations in the words of `simulators.py`:
 
-- Σ_m x(k, m) = 1, and x(k, m) = 0 for an activation in a read-only memory.
-- At every step, weights and live activations in memory m have at most its capacity. Only the last memory has none.
+- y(k, m) ≥ y(k, m − 1), and equality for an activation in a read-only memory. The last memory holds the rest.
+- Weights and the activations that are alive have at most the capacity of memory m. The rows of sections suffice, the
+  maximal sets of activations that are alive together. The memories 0 … m together have at most the sum of their
+  capacities. This follows from the rows of each memory, but solvers cut and branch well on rows of variables y alone.
 - t(i) ≥ compute(i).
 - `additive`: t(i) ≥ P(i, m) for every memory m. The program is exact: the rectifier leaves its placements as they are.
+- A step of `additive` with few tensors has a variable λ(p) for each *pattern* p, a choice of memory for each of its
+  tensors. Σ λ(p) = 1, the patterns with tensor k in memory m sum to x(k, m), and t(i) ≥ Σ λ(p) · time(p). Without
+  integers this is the convex hull of the step's times. Memories whose port cannot exceed compute(i) are one choice.
 - `compiler`: t(i) ≥ P(i, 0), and flows on every other port. s(i, m) bytes are prefetched from memory m and q(i, m)
   bytes wait to be written there after step i, at most the staging buffer together. In step i, port m loads
   s(i) − s(i − 1) + W(i) ≥ 0 bytes and writes q(i − 1) + A(i) − q(i) ≥ 0 bytes, and t(i) ≥ b_m · (loads + writes +
-  inputs). Weights are prefetched for the next LOOKAHEAD steps only, and activations that were read do not wait. The
-  simulator makes one such flow for every map, so the program's bound is a lower bound. Addresses are ignored, and the
-  simulator's flow may not be the best.
+  inputs). Weights are prefetched for the next LOOKAHEAD steps only. An activation that the next step reads, and the
+  last one, are written at once; what was read does not wait. The simulator makes one such flow for every map, so the
+  program's bound is a lower bound. Addresses are ignored, and the simulator's flow may not be the best.
 
-The solver is HiGHS, by scipy. Bounds are proved
-up to its tolerances, for which TOLERANCE is subtracted.
+The solver is HiGHS, by scipy. Bounds are proved up to its tolerances, for which TOLERANCE is subtracted.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from rlflow.tasks.placement.packing import sections
 from rlflow.tasks.placement.simulators import LOOKAHEAD, Problem
 
 TOLERANCE = 1e-6  # relative
 GAP = 9e-5  # relative gap at which the search for a better placement ends
 SCALE = 1000.0  # largest time and size in the program's own units, so that numbers are neither tiny nor huge
+PATTERNS = 300  # largest number of patterns of a step
+ONE = -1  # the key of the constant in the terms of an expression
 
 
 class Solved(NamedTuple):
@@ -44,137 +52,199 @@ class Solved(NamedTuple):
     bound: int
 
 
-class _Rows:
-    """Constraints lower ≤ A x ≤ upper, built row by row."""
+def _sum(*parts: tuple[float, dict[int, float]]) -> dict[int, float]:
+    """Return the terms of Σ factor · terms; terms are column → coefficient, with the constant at ONE."""
+    result: dict[int, float] = {}
+    for factor, terms in parts:
+        for column, value in terms.items():
+            result[column] = result.get(column, 0.0) + factor * value
+    return result
+
+
+class _Model:
+    """Columns and rows of a program, built one by one."""
 
     def __init__(self):
+        self.cost, self.least, self.most = [], [], []  # of each column
         self.rows, self.columns, self.values, self.lower, self.upper = [], [], [], [], []
 
-    def add(self, terms: dict[int, float], lower: float, upper: float = np.inf) -> None:
-        """Add lower ≤ Σ value · x[column] ≤ upper for the terms column → value."""
+    def column(self, least: float = 0.0, most: float = np.inf, cost: float = 0.0) -> int:
+        """Add a variable with bounds and its coefficient in the objective, and return its number."""
+        self.least.append(least)
+        self.most.append(most)
+        self.cost.append(cost)
+        return len(self.cost) - 1
+
+    def row(self, terms: dict[int, float], equal: bool = False) -> None:
+        """Add the constraint terms ≥ 0, or terms = 0."""
+        terms = dict(terms)
+        bound = -terms.pop(ONE, 0.0)
         self.rows += [len(self.lower)] * len(terms)
         self.columns += terms
         self.values += terms.values()
-        self.lower.append(lower)
-        self.upper.append(upper)
+        self.lower.append(bound)
+        self.upper.append(bound if equal else np.inf)
 
-    def constraint(self, columns: int) -> LinearConstraint:
-        matrix = csr_array((self.values, (self.rows, self.columns)), shape=(len(self.lower), columns))
-        return LinearConstraint(matrix, self.lower, self.upper)
+    def solve(self, integers: int, seconds: float):
+        """Return the result of scipy's `milp`, in which the first columns are integers."""
+        shape = len(self.lower), len(self.cost)
+        matrix = csr_array((self.values, (self.rows, self.columns)), shape=shape)
+        return milp(
+            self.cost, integrality=np.arange(len(self.cost)) < integers, bounds=Bounds(self.least, self.most),
+            constraints=LinearConstraint(matrix, self.lower, self.upper),
+            options={"time_limit": seconds, "mip_rel_gap": GAP},
+        )  # fmt: skip
 
 
 class _Program:
-    """The program of a problem, as arrays that `scipy.optimize.milp` takes.
+    """The program of a problem. Tensor k is the weights of operator k if k < n, and the activation of k − n otherwise.
 
-    The first columns are x(k, m), for weights if k < n and for activations if n ≤ k < 2 n. The next columns are t(i),
-    the time after the last step, and the bytes of weights in each memory. The pairs s(i, m), q(i, m) for m > 0 come
-    last.
+    The first columns are y(k, m) for every memory but the last, then t(i).
     """
 
     def __init__(self, problem: Problem):
-        self.problem, self.n, self.memories = problem, len(problem.weights), len(problem.capacity)
-        self.times = 2 * self.n * self.memories
-        self.size = self.times + self.n + 1 + self.memories
-        self.size += 2 * self.n * (self.memories - 1) if problem.staging else 0
+        self.problem, self.n, self.last = problem, len(problem.weights), len(problem.capacity) - 1
         moved = int(problem.weight_reads.sum() + problem.outputs.sum() + problem.reads.sum() + problem.given.sum())
         # Femtoseconds of the program's unit of time, and bytes of its unit of size.
         self.unit = (int(problem.compute.sum()) + moved * int(problem.fs_per_byte[-1])) / SCALE
         self.bytes = max(int(problem.weights.sum() + problem.outputs.sum()), 1) / SCALE
-        self.rows = _Rows()
-        self.lower, self.upper = np.zeros(self.size), np.full(self.size, np.inf)
-        self.upper[: self.times] = 1
-        self.lower[self.times : self.times + self.n] = problem.compute / self.unit
-        for m in np.flatnonzero(problem.weights_only):
-            self.upper[self.x(np.arange(self.n, 2 * self.n), m)] = 0
-        self.one_memory()
+        self.sizes = np.concatenate([problem.weights, problem.outputs]) / self.bytes
+        self.model = _Model()
+        for _ in range(2 * self.n * self.last):
+            self.model.column(most=1.0)
+        self.times = [self.model.column(least=time / self.unit, cost=1.0) for time in problem.compute.tolist()]
+        self.memories()
         self.capacities()
-        self.ports()
         if problem.staging:
             self.staging()
+        for i in range(self.n):
+            self.step(i)
 
-    def x(self, tensor, memory):
-        return tensor * self.memories + memory
+    def upto(self, k: int, m: int) -> dict[int, float]:
+        """Return the terms of y(k, m)."""
+        if m == self.last:
+            return {ONE: 1.0}
+        return {k * self.last + m: 1.0} if m >= 0 else {}
 
-    def one_memory(self) -> None:
-        for tensor in range(2 * self.n):
-            self.rows.add({self.x(tensor, m): 1.0 for m in range(self.memories)}, 1.0, 1.0)
+    def inside(self, k: int, m: int) -> dict[int, float]:
+        """Return the terms of x(k, m)."""
+        return _sum((1.0, self.upto(k, m)), (-1.0, self.upto(k, m - 1)))
+
+    def memories(self) -> None:
+        """Add the rows of one memory for each tensor."""
+        for k, m in itertools.product(range(2 * self.n), range(self.last)):
+            self.model.row(self.inside(k, m), equal=k >= self.n and bool(self.problem.weights_only[m]))
 
     def capacities(self) -> None:
         problem, n = self.problem, self.n
-        for m in range(self.memories - 1):
-            held = self.times + n + 1 + m
-            sizes = {self.x(i, m): -size / self.bytes for i, size in enumerate(problem.weights.tolist()) if size}
-            self.rows.add({held: 1.0} | sizes, 0.0)
-            alive: list[int] = []
-            for i in range(n):
-                alive = [j for j in alive if problem.last[j] >= i] + ([i] if problem.outputs[i] else [])
-                self.rows.add({held: -1.0} | self.sizes(alive, m, -1.0), -problem.capacity[m] / self.bytes)
+        made = np.flatnonzero(problem.outputs)
+        alive = [
+            made[(made <= step) & (problem.last[made] >= step)] + n for step in sections(made, problem.last[made] + 1)
+        ]  # fmt: skip
+        for m in range(self.last):
+            for first in sorted({0, m}):
+                self.capacity(first, m, alive)
 
-    def sizes(self, operators, m: int, sign: float) -> dict[int, float]:
-        """Return column → signed size of the activations of operators in memory m."""
-        sizes = self.problem.outputs
-        return {self.x(self.n + int(j), m): sign * sizes[j] / self.bytes for j in operators if sizes[j]}
+    def capacity(self, first: int, last: int, alive: list[np.ndarray]) -> None:
+        """Add the rows of the memories first … last together; `alive` are sets of activations."""
 
-    def traffic(self, i: int, m: int) -> tuple[dict[int, float], float]:
-        """Return (column → −time of its bytes, time of the model's inputs) on port m in step i, as in P(i, m)."""
-        problem, scale = self.problem, self.problem.fs_per_byte[m] / self.unit
-        terms = {}
-        for column, size in ((self.x(i, m), problem.weight_reads[i]), (self.x(self.n + i, m), problem.outputs[i])):
-            if size:
-                terms[column] = -size * scale
+        def held(tensors) -> list[tuple[float, dict[int, float]]]:
+            inside = (_sum((1.0, self.upto(k, last)), (-1.0, self.upto(k, first - 1))) for k in tensors)
+            return [(-self.sizes[k], terms) for k, terms in zip(tensors, inside, strict=True) if self.sizes[k]]
+
+        weights = self.model.column()
+        self.model.row(_sum((1.0, {weights: 1.0}), *held(range(self.n))))
+        room = {ONE: self.problem.capacity[first : last + 1].sum() / self.bytes, weights: -1.0}
+        for tensors in alive:
+            self.model.row(_sum((1.0, room), *held(tensors.tolist())))
+
+    def traffic(self, i: int) -> dict[int, int]:
+        """Return tensor → bytes that step i reads and writes of it."""
+        problem, n = self.problem, self.n
+        result = {i: int(problem.weight_reads[i]), n + i: int(problem.outputs[i])}
         for k in range(problem.starts[i], problem.starts[i + 1]):
-            column = self.x(self.n + int(problem.sources[k]), m)
-            terms[column] = terms.get(column, 0.0) - problem.reads[k] * scale
-        return terms, (problem.given[i] * scale if m == self.memories - 1 else 0.0)
+            source = n + int(problem.sources[k])
+            result[source] = result.get(source, 0) + int(problem.reads[k])
+        return {k: size for k, size in result.items() if size}
 
-    def ports(self) -> None:
-        """Add t(i) ≥ P(i, m), with the flows of the staging buffer on both sides."""
-        for i in range(self.n):
-            for m in range(self.memories):
-                terms, given = self.traffic(i, m)
-                if self.problem.staging and m:
-                    carried = self.problem.fs_per_byte[m] * self.bytes / self.unit
-                    now, before = self.staged(i, m), self.staged(i - 1, m)
-                    terms |= {now[0]: -carried, now[1]: carried}
-                    terms |= {before[0]: carried, before[1]: -carried} if i else {}
-                self.rows.add({self.times + i: 1.0} | terms, given)
+    def step(self, i: int) -> None:
+        """Add t(i) ≥ P(i, m), with patterns or with the flows of the staging buffer on both sides."""
+        problem, traffic = self.problem, self.traffic(i)
+        given = [0] * self.last + [int(problem.given[i])]
+        cost = problem.fs_per_byte.tolist()
+        busy = [m for m in range(self.last + 1) if (sum(traffic.values()) + given[m]) * cost[m] > problem.compute[i]]
+        idle = [m for m in range(self.last + 1) if m not in busy]
+        if not problem.staging and (len(busy) + bool(idle)) ** len(traffic) <= PATTERNS:
+            if busy:
+                self.patterns(i, traffic, [[m] for m in busy] + [idle] * bool(idle), given)
+            return
+        for m in range(self.last + 1):
+            port = [(float(size), self.inside(k, m)) for k, size in traffic.items()] + [(float(given[m]), {ONE: 1.0})]
+            port += self.flows(i, m) if problem.staging and m else []
+            scale = cost[m] / self.unit
+            self.model.row(_sum((1.0, {self.times[i]: 1.0}), *((-scale * size, terms) for size, terms in port)))
 
-    def staged(self, i: int, m: int) -> tuple[int, int]:
-        """Return the columns of s(i, m) and q(i, m)."""
-        first = self.times + self.n + 1 + self.memories + 2 * (i * (self.memories - 1) + m - 1)
-        return first, first + 1
+    def patterns(self, i: int, traffic: dict[int, int], choices: list[list[int]], given: list[int]) -> None:
+        """Add the patterns of step i. A choice is a list of memories; `given` are the bytes of inputs on each port."""
+        cost, longest, members = self.problem.fs_per_byte.tolist(), {}, {}
+        for pattern in itertools.product(range(len(choices)), repeat=len(traffic)):
+            port = list(given)
+            for choice, size in zip(pattern, traffic.values(), strict=True):
+                port[choices[choice][0]] += size
+            column = self.model.column()
+            busy = (size * cost[m] for m, size in enumerate(port) if [m] in choices)
+            longest[column] = -max(int(self.problem.compute[i]), *busy) / self.unit
+            for k, choice in zip(traffic, pattern, strict=True):
+                members.setdefault((k, choice), {})[column] = 1.0
+        self.model.row(_sum((1.0, longest), (1.0, {self.times[i]: 1.0})))
+        self.model.row(dict.fromkeys(longest, 1.0) | {ONE: -1.0}, equal=True)
+        for (k, choice), columns in members.items():
+            parts = [(-1.0, self.inside(k, m)) for m in choices[choice]]
+            self.model.row(_sum((1.0, columns), *parts), equal=True)
+
+    def flows(self, i: int, m: int) -> list[tuple[float, dict[int, float]]]:
+        """Return the bytes that the staging buffer adds to the traffic of port m in step i."""
+        now, before = self.staged[i, m], self.staged.get((i - 1, m))
+        terms = {now[0]: 1.0, now[1]: -1.0} | ({before[0]: -1.0, before[1]: 1.0} if before else {})
+        return [(self.bytes, terms)]
 
     def staging(self) -> None:
-        """Add the limits of s and q, and the time in which port m completes its writes after the last step."""
-        problem, n = self.problem, self.n
+        """Add s and q with their limits, and the time in which port m completes its writes after the last step."""
+        problem, n, model = self.problem, self.n, self.model
+        ports = range(1, self.last + 1)
+        self.staged = {(i, m): (model.column(), model.column()) for i in range(n) for m in ports}
         first_reader = np.full(n, n)
-        readers = np.repeat(np.arange(n), np.diff(problem.starts))
-        np.minimum.at(first_reader, problem.sources, readers)
+        np.minimum.at(first_reader, problem.sources, np.repeat(np.arange(n), np.diff(problem.starts)))
+        evicted = (first_reader > np.arange(n) + 1) & (np.arange(n) < n - 1)
+        loads = problem.weight_reads / self.bytes
         for i in range(n):
-            everything = {column: -1.0 for m in range(1, self.memories) for column in self.staged(i, m)}
-            self.rows.add(everything, -problem.staging / self.bytes)
-            for m in range(1, self.memories):
-                (loaded, waiting), (loaded_before, waiting_before) = self.staged(i, m), self.staged(i - 1, m)
-                own = {self.x(i, m): problem.weight_reads[i] / self.bytes}
-                self.rows.add({loaded: 1.0} | own | ({loaded_before: -1.0} if i else {}), 0.0)
-                self.rows.add({waiting: -1.0} | self.sizes([i], m, 1.0) | ({waiting_before: 1.0} if i else {}), 0.0)
-                ahead = range(i + 1, min(i + 1 + LOOKAHEAD, n))
-                self.rows.add({loaded: -1.0} | {self.x(j, m): problem.weight_reads[j] / self.bytes for j in ahead}, 0.0)
-                unread = np.flatnonzero((np.arange(n) <= i) & (first_reader > i))
-                self.rows.add({waiting: -1.0} | self.sizes(unread, m, 1.0), 0.0)
-        for m in range(1, self.memories):
+            buffer = [(-1.0, dict.fromkeys(self.staged[i, m], 1.0)) for m in ports]
+            model.row(_sum((problem.staging / self.bytes, {ONE: 1.0}), *buffer))
+            unread = np.flatnonzero(evicted & (np.arange(n) <= i) & (first_reader > i)).tolist()
+            for m in ports:
+                loaded, waiting = self.staged[i, m]
+                loads_before, waits_before = (
+                    {column: 1.0} for column in self.staged[i - 1, m]
+                ) if i else ({}, {})  # fmt: skip
+                model.row(_sum((1.0, {loaded: 1.0}), (-1.0, loads_before), (loads[i], self.inside(i, m))))
+                written = evicted[i] * self.sizes[n + i], self.inside(n + i, m)
+                model.row(_sum((1.0, waits_before), written, (-1.0, {waiting: 1.0})))
+                ahead = ((loads[j], self.inside(j, m)) for j in range(i + 1, min(i + 1 + LOOKAHEAD, n)))
+                model.row(_sum((-1.0, {loaded: 1.0}), *ahead))
+                model.row(_sum((-1.0, {waiting: 1.0}), *((self.sizes[n + j], self.inside(n + j, m)) for j in unread)))
+        end = model.column(cost=1.0)
+        for m in ports:
             carried = problem.fs_per_byte[m] * self.bytes / self.unit
-            self.rows.add({self.times + n: 1.0, self.staged(n - 1, m)[1]: -carried}, 0.0)
+            model.row({end: 1.0, self.staged[n - 1, m][1]: -carried})
 
     def solve(self, seconds: float, whole: bool):
         """Return the result of scipy's `milp`; `whole` is False for the relaxation without integers."""
-        cost, integrality = np.zeros(self.size), np.zeros(self.size)
-        cost[self.times : self.times + self.n + 1] = 1.0
-        integrality[: self.times] = whole
-        return milp(
-            cost, integrality=integrality, bounds=Bounds(self.lower, self.upper),
-            constraints=self.rows.constraint(self.size), options={"time_limit": seconds, "mip_rel_gap": GAP},
-        )  # fmt: skip
+        return self.model.solve(2 * self.n * self.last if whole else 0, seconds)
+
+    def placement(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the memories of weights and activations, int64 [n] each, of a solution."""
+        y = np.round(x[: 2 * self.n * self.last]).astype(np.int64).reshape(2, self.n, self.last)
+        return tuple(self.last - y.sum(axis=2))
 
     def femtoseconds(self, bound: float | None) -> int:
         """Return a bound of the solver in femtoseconds; the sum of all computation if it has none."""
@@ -194,8 +264,7 @@ def solve(problem: Problem, seconds: float) -> Solved:
     bound = program.femtoseconds(result.mip_dual_bound)
     if result.x is None:
         return Solved(None, None, bound)
-    chosen = result.x[: program.times].reshape(2 * program.n, -1).argmax(axis=1)
-    return Solved(chosen[: program.n], chosen[program.n :], bound)
+    return Solved(*program.placement(result.x), bound)
 
 
 def lower_bound(problem: Problem) -> int:

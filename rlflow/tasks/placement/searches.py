@@ -11,10 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from rlflow.tasks.placement.program import GAP, solve
+from rlflow.tasks.placement.simulators import COMPILER, compiled, rectified_latency
 from rlflow.tasks.placement.task import Placements
 
-ANNEALED = 50_000  # evaluations of annealing in `best_placement`
-FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.01, 0.0001  # of annealing, in units of the relative change of the objective
+ANNEALED = 1_000_000  # evaluations of annealing in `best_placement`
+FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.02, 0.0001  # of annealing, in units of the relative change of the objective
+SWAPS = 0.5  # share of the steps of annealing that swap two tensors
+CHUNK = 1000  # steps of annealing between two looks at the clock
 
 
 class Found(NamedTuple):
@@ -50,11 +53,15 @@ class Best:
     def evaluate(self, decisions: np.ndarray):
         result = self.instance.evaluate(decisions)
         first = int(result.objectives.argmin())
-        if result.objectives[first] < self.objective:
-            self.decision, self.objective = result.decisions[first], int(result.objectives[first])
-            self.curve.append((self.evaluations + first + 1, self.objective))
-        self.evaluations += len(decisions)
+        self.count(len(decisions), first, result.decisions[first], int(result.objectives[first]))
         return result
+
+    def count(self, evaluations: int, first: int, decision: np.ndarray, objective: int) -> None:
+        """Count evaluations, whose best one was number `first` from 0 on."""
+        if objective < self.objective:
+            self.decision, self.objective = decision, objective
+            self.curve.append((self.evaluations + first + 1, objective))
+        self.evaluations += evaluations
 
     def found(self) -> Found:
         return Found(self.decision, self.objective, self.evaluations, self.curve)
@@ -95,28 +102,61 @@ def greedy_dp(instance: Placements, limit: int = 10**9, seconds: float = math.in
 def anneal(
     instance: Placements, limit: int, seed: int, start: np.ndarray | None = None, seconds: float = math.inf
 ) -> Found:
-    """Search by simulated annealing: change the map of one random operator, and repair the result.
+    """Search by simulated annealing: move a random tensor or swap the memories of two, and repair the result.
 
     Args:
       instance: the instance.
-      limit: number of evaluations; the temperature falls geometrically over them.
+      limit: number of evaluations. The temperature falls geometrically over them, or over the seconds if these are over
+        first.
       seed: seed of the random numbers.
       start: int64 [n], the decision to begin with; None for all tensors in the last memory.
       seconds: time limit.
     """
-    rng, options = np.random.default_rng(seed), instance.memories**2
+    rng, problem, begun = np.random.default_rng(seed), instance.problem, time.monotonic()
     best = Best(instance, all_slowest(instance) if start is None else start, limit, seconds)
-    current, objective = best.decision, best.objective
-    while not best.is_over:
-        temperature = FIRST_TEMPERATURE * (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** (best.evaluations / limit)
-        other = current.copy()
-        node = rng.integers(len(current))
-        other[node] = (other[node] + rng.integers(1, options)) % options
-        result = best.evaluate(other[None])
-        change = (int(result.objectives[0]) - objective) / objective
-        if change <= 0 or rng.random() < math.exp(-change / temperature):
-            current, objective = result.decisions[0], int(result.objectives[0])
+    maps = np.stack(np.divmod(best.decision, instance.memories))
+    tensors, objective = np.flatnonzero(np.concatenate([problem.weights, problem.outputs])), best.objective
+    while len(tensors) and instance.memories > 1 and not best.is_over:
+        steps = min(CHUNK, limit - best.evaluations)
+        share = np.maximum((best.evaluations + np.arange(steps)) / limit, (time.monotonic() - begun) / seconds)
+        moved, other = rng.choice(tensors, (2, steps))
+        other[rng.random(steps) >= SWAPS] = -1
+        lowest, objective, first, found = _anneal(
+            problem, instance.simulator == COMPILER, maps, objective, moved, other,
+            rng.integers(1, instance.memories, steps), np.log(rng.random(steps)),
+            FIRST_TEMPERATURE * (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** share,
+        )  # fmt: skip
+        best.count(steps, first, instance.memories * found[0] + found[1], lowest)
     return best.found()
+
+
+@compiled
+def _anneal(problem, addresses, maps, objective, moved, other, shifts, logarithms, temperatures):
+    """Anneal a rectified map in place, int64 [2, n], of weights and activations.
+
+    Step k moves the tensor moved[k] by shifts[k] memories if other[k] is negative, and swaps both otherwise. Tensors
+    have the numbers of their places in the flat map. A change for the worse is accepted if its relative size is below
+    −temperatures[k] · logarithms[k].
+
+    Returns:
+      (lowest latency of a step, the last accepted latency, the step of the lowest one, its map).
+    """
+    memories, lowest, first, found = len(problem.capacity), np.int64(2**62), 0, maps.copy()
+    for k in range(len(moved)):
+        trial = maps.copy()
+        flat = trial.reshape(-1)
+        i, j = moved[k], other[k]
+        if j < 0:
+            flat[i] = (flat[i] + shifts[k]) % memories
+        else:
+            flat[i], flat[j] = flat[j], flat[i]
+        latency = rectified_latency(problem, trial[0], trial[1], addresses)
+        if latency < lowest:
+            lowest, first, found = latency, k, trial
+        if latency - objective <= -temperatures[k] * logarithms[k] * objective:
+            maps[:] = trial
+            objective = latency
+    return lowest, objective, first, found
 
 
 def random_search(instance: Placements, limit: int, seed: int) -> Found:

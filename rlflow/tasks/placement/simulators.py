@@ -143,6 +143,19 @@ def _zeros(maps: np.ndarray) -> np.ndarray:
 
 
 @compiled
+def rectified_latency(problem, weights, outputs, addresses):
+    """Rectify one map in place and return its latency, for compiled searches.
+
+    Args:
+      problem: the problem.
+      weights, outputs: int64 [n], the requested memories.
+      addresses: True for `compiler`, False for `additive`.
+    """
+    _place(problem, weights, outputs, np.empty_like(weights), np.empty_like(outputs), addresses)
+    return _compiler(problem, weights, outputs) if addresses else _additive(problem, weights, outputs)
+
+
+@compiled
 def _place_all(problem, weights, outputs, weight_offsets, output_offsets, moved, addresses):
     for k in range(len(weights)):
         moved[k] = _place(problem, weights[k], outputs[k], weight_offsets[k], output_offsets[k], addresses)
