@@ -61,7 +61,7 @@ setup(
             "torch>=2.13,<3", "torchvision>=0.28,<1", "timm>=1.0,<2", "transformers>=5,<6", "onnxscript>=0.7,<1",
             "onnxsim>=0.8,<1", "onnxslim>=0.1.90,<1", "openvino>=2026,<2027",
         ],
-        "expressions": ["egglog>=13,<14", "highspy>=1.10,<2"],  # the yardstick of the task expressions
+        "expressions": ["egglog>=13,<14"],  # the yardstick of the task expressions
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents of docs/TRAIN_AN_AGENT.md
     },
 )  # fmt: skip

@@ -105,9 +105,10 @@ def bound_of(program) -> str:
 
     found = cheapest(program.expr)
     cost = f"{cost_of(found.expr) / UNITS:,.1f}: {to_text(found.expr)}"
-    if found.saturated and found.optimal:
-        return f"no expression that is equal by the rules of arithmetic costs less than {cost}"
-    return f"the cheapest of {found.nodes:,} nodes of an e-graph costs {cost} (the e-graph is not complete)"
+    if found.limit is None:
+        return f"the cheapest of {found.nodes:,} nodes of an e-graph costs {cost} (the e-graph is not complete)"
+    most = f"{found.limit / UNITS:,.1f}"
+    return f"no expression that the rules of arithmetic reach, by expressions of at most {most}, costs less than {cost}"
 
 
 def certainty(checked: dict) -> str:

@@ -34,7 +34,8 @@ class Step(NamedTuple):
     Attributes:
       sort: the action type.
       times: ONCE; ALL, to apply the rule to all matches with the same plan nearby; or UNTIL, to apply it nearby until
-        the next step of the macro has a match, at most MOST_TIMES times.
+        the next step of the macro has a match, or after the last step until the cost is lower than before the macro,
+        at most MOST_TIMES times.
       like: number of an earlier step whose match has the same plan, wherever it is; None if the step only has to be
         near the steps before.
     """
@@ -250,7 +251,9 @@ def carried_out(search: Search, place: _Place, first: Match, macro: Macro) -> _P
         for _ in range(MOST_TIMES):
             if step.times == ALL:
                 match = _with_same_plan(state, match, own)
-            elif step.times == ONCE or following is None or _places(state, following, plans, own):
+            elif step.times == ONCE or (
+                state.objective < place.state.objective if following is None else _places(state, following, plans, own)
+            ):
                 break
             else:
                 match = next(iter(_places(state, step._replace(like=None), plans, own)), None)

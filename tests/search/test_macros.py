@@ -4,7 +4,7 @@ import pytest
 
 from rlflow.optimisation.candidates import states_along
 from rlflow.search.base import Limits, run_search
-from rlflow.search.macros import ALL, Step, learn, macro_search
+from rlflow.search.macros import ALL, UNTIL, Step, learn, macro_search
 from rlflow.tasks.expressions.sketches import inlined, learnt_macros
 from rlflow.tasks.expressions.state import ExpressionTask, rules_of
 from rlflow.tasks.expressions.syntax import parse_expression, parse_programs
@@ -54,6 +54,18 @@ def test_macros_cross_a_valley_of_another_expression(macros):
     assert states_along(start.task, crossed.actions)[-1].hash == crossed.state.hash
     blind = run_search(macro_search, start, Limits(interactions=crossed.interactions), macros=[])
     assert blind.state.objective > crossed.state.objective
+
+
+def test_a_repetition_at_the_end_of_a_macro_goes_on_until_the_cost_falls():
+    """A product inside two loops: the `let` that binds it costs 0.1 in every iteration until it leaves a loop."""
+    inner = "(build i (lam (m : Integer) (add (sub (div (exp x) (to_float m)) y) (to_float k))))"
+    start = task_of(f"(build i (lam (k : Integer) {inner}))").initial
+    hoist = (Step(BINDING.index("new_bind")), Step(BINDING.index("lift_bind"), UNTIL))
+    found = run_search(macro_search, start, Limits(interactions=60), macros=[hoist])
+    costs = [state.objective for state in states_along(start.task, found.actions)]
+    assert max(costs) > costs[0] > costs[-1] + 255 * 40_000  # one exponential in place of 256
+    blind = run_search(macro_search, start, Limits(interactions=60), macros=[hoist[:1], hoist[1:]])
+    assert blind.state.objective > costs[-1]
 
 
 def test_a_sketch_leads_over_a_hill():

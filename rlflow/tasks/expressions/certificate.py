@@ -3,27 +3,38 @@
 An e-graph (egglog) holds the expressions that the rules of the set `simplify` reach, in both directions where a rule
 has one: the right side must be more than one argument, and have all arguments of the left side. `mul_one` is reversed,
 too. The cheapest expression, in which equal subexpressions may share one `let`, is the solution of an integer program
-(HiGHS). If the e-graph saturates, no expression that is equal by these rules is cheaper: the result is a certificate.
-Otherwise it is the cheapest of the expressions found. Extraction class by class, without regard to sharing, is the
-greedy control.
+(HiGHS). Extraction class by class, without regard to sharing, is the greedy control.
+
+Without a bound such an e-graph never ends: x is 1·x, and (x/x)·x, and so on. A rule is therefore applied only where the
+whole expression, with every `let` inlined, costs at most a *limit* afterwards. The e-graph keeps two numbers for each
+class, the least cost of its expressions and the least cost of what stands around them. If no rule applies any more,
+the e-graph is complete up to the limit: it holds every expression that the rules reach through expressions within the
+limit. The result is then a certificate. `cheapest` begins at the cost of the expression, and raises the limit.
+
+Numbers are fractions. Two numbers are combined only if numerator and denominator of the result are at most
+LARGEST: otherwise factors such as 2/3 and 3/2 make new numbers without end, at no cost.
 
 Published e-graphs have no binders, so every `let` is inlined first, and other binders are refused.
 """
 
 import json
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from rlflow.common.errors import RLFlowError
+from rlflow.search.saturation.sharing import Term, cheapest_shared, cheapest_trees
 from rlflow.tasks.expressions.cost import LET, PRICES, cost_of
 from rlflow.tasks.expressions.expr import ARITHMETIC, FLOAT, Expr, constant, make
 from rlflow.tasks.expressions.rules import Pattern, all_rules
 from rlflow.tasks.expressions.syntax import UNITS
 
 OPERATORS = (*ARITHMETIC, "exp", "log")
-FOLDED = {"add": "+", "sub": "-", "mul": "*"}  # operators on numbers that egglog computes
-MOST_USES = 64  # no subexpression of a result is used more often
+FOLDED = {"add": "+", "sub": "-", "mul": "*", "div": "/"}  # operators on numbers that egglog computes
+LARGEST = 8
+STEP = 2 * UNITS  # increase of the limit, in units of 1e-4
 
 
 @dataclass(frozen=True)
@@ -33,55 +44,52 @@ class Yardstick:
     Attributes:
       expr: the cheapest expression found.
       greedy: the expression of greedy extraction.
-      saturated: True if the rules reach no other expression.
-      optimal: True if the integer program was solved to optimality. With `saturated`, `expr` is proved the cheapest.
-      nodes, classes: the size of the e-graph.
+      inlined: cost of the given expression with every `let` inlined, in units of 1e-4.
+      limit: `expr` is proved the cheapest of all expressions that the rules reach through expressions that cost at most
+        this much with every `let` inlined, in units of 1e-4; None if nothing is proved.
+      nodes, classes: the size of the largest e-graph that was read.
       seconds: duration.
     """
 
     expr: Expr
     greedy: Expr
-    saturated: bool
-    optimal: bool
+    inlined: int
+    limit: int | None
     nodes: int
     classes: int
     seconds: float
 
 
-@dataclass(frozen=True)
-class _Node:
-    op: str
-    value: object  # of a constant the number, of an external its name
-    children: tuple[str, ...]  # classes
-
-    @property
-    def cost(self) -> int:
-        return PRICES[self.op] if self.children else 0
-
-
-def cheapest(expr: Expr, iterations: int = 12, most_nodes: int = 20_000, seconds: float = 60.0) -> Yardstick:
-    """Return the cheapest expression that is equal by the rules, as far as the e-graph holds it.
+def cheapest(expr: Expr, most_steps: int = 3, most_nodes: int = 10_000, seconds: float = 60.0) -> Yardstick:
+    """Return the cheapest expression that is equal by the rules, as far as the e-graphs hold it.
 
     Args:
       expr: an expression of Float arithmetic; its `let`s are inlined.
-      iterations: largest number of rewrites that depend on each other.
-      most_nodes: number of nodes above which the e-graph grows no further.
-      seconds: time limit of the saturation, and again of the integer program.
+      most_steps: how often the limit is raised by STEP.
+      most_nodes: number of nodes above which an e-graph grows no further.
+      seconds: time limit of each saturation, and again of each integer program.
 
     Raises:
       RLFlowError: the expression has other operators, the packages are missing, or the rules prove 0 = 1.
     """
     began = time.monotonic()
     flat = without_lets(expr)
-    graph, root, saturated = _saturated(flat, iterations, most_nodes, seconds)
-    externals = {node.value.name: node for node in flat.nodes() if node.op == "external"}
-    greedy = _greedy_choice(graph)
-    choice, optimal = _optimal_choice(graph, root, greedy, seconds)
-    results = [_expression(graph, one, root, externals) for one in (choice, greedy)]
-    if cost_of(results[1]) < cost_of(results[0]):  # the time limit of the integer program can leave a worse solution
-        results[0], optimal = results[1], False
-    nodes = sum(map(len, graph.values()))
-    return Yardstick(*results, saturated, optimal, nodes, len(graph), time.monotonic() - began)
+    inlined = _tree_cost(flat)
+    best = greedy = flat
+    proved, sizes, growing = None, (0, 0), _Saturation(flat)
+    for limit in range(inlined, inlined + most_steps * STEP + 1, STEP):
+        complete = growing.grow(limit, most_nodes, seconds)
+        classes, root = growing.read()
+        sizes = max(sizes, (sum(map(len, classes.values())), len(classes)))
+        greedy = min(greedy, _expression(cheapest_trees(classes)[1], root), key=cost_of)
+        best = min(best, greedy, key=cost_of)
+        bound, choice = cheapest_shared(classes, root, LET, cost_of(best), seconds)
+        if choice:
+            best = min(best, _expression(choice, root), key=cost_of)
+        if not complete or bound < cost_of(best):
+            break
+        proved = limit
+    return Yardstick(best, greedy, inlined, proved, *sizes, time.monotonic() - began)
 
 
 def without_lets(expr: Expr, values: tuple[Expr, ...] = ()) -> Expr:
@@ -98,45 +106,74 @@ def without_lets(expr: Expr, values: tuple[Expr, ...] = ()) -> Expr:
     return expr.with_args(tuple(without_lets(arg, values) for arg in expr.args)) if expr.args else expr
 
 
+def _tree_cost(flat: Expr) -> int:
+    return PRICES.get(flat.op, 0) + sum(map(_tree_cost, flat.args))
+
+
 # -- saturation ------------------------------------------------------------------------------------
 
 
-def egglog_rules() -> list[str]:
-    """Return the rules of the set `simplify` as egglog rewrites."""
-    lines = []
+def egglog_rules() -> Iterator[str]:
+    """Yield the rules of the set `simplify` as egglog rules that heed the limit, each in all its directions."""
     for rule in all_rules().values():
         if rule.group != "arithmetic":
             continue
-        left, right = _egglog(rule.left), _egglog(rule.right)
-        lines.append(f"(rewrite {left} {right})")
+        yield _within_limit(rule.left, rule.right)
         if rule.right.op != "argument" and _arguments(rule.left) <= _arguments(rule.right):
-            lines.append(f"(rewrite {right} {left})")
-    lines.append("(rewrite (div_ a a) (Num 1.0))")
+            yield _within_limit(rule.right, rule.left)
+    yield f"(rewrite (div_ a a) {_number(1)} :ruleset rewrite)"
+    yield (
+        f"(rule ((= o (around e)) (= c (cost e)) (<= (+ o (+ c {PRICES['mul']})) (limit)))"
+        f" ((union e (mul_ {_number(1)} e))) :ruleset rewrite)"
+    )
     for op, symbol in FOLDED.items():
-        lines.append(f"(rewrite ({op}_ (Num a) (Num b)) (Num ({symbol} a b)))")
-    lines.append("(rewrite (div_ (Num a) (Num b)) (Num (/ a b)) :when ((!= b 0.0)))")
-    for op in OPERATORS:
-        arguments = " ".join("ab"[: 2 if op in ARITHMETIC else 1])
-        lines.append(f"(rule ((= e ({op}_ {arguments}))) ((union e (mul_ (Num 1.0) e))))")
-    lines.append("(rule ((= e (Var a))) ((union e (mul_ (Num 1.0) e))))")
-    return list(dict.fromkeys(lines))  # the reverse of a rule can be another rule
+        small = f"(<= (numer (abs n)) (bigint {LARGEST})) (<= (denom n) (bigint {LARGEST}))"
+        defined = f" (!= b {_rational(0)})" if op == "div" else ""
+        facts = f"(= e ({op}_ (Num a) (Num b))){defined} (= n ({symbol} a b)) {small}"
+        yield f"(rule ({facts}) ((union e (Num n))) :ruleset rewrite)"
+
+
+def _within_limit(left: Pattern, right: Pattern) -> str:
+    used = [name for name, _ in right.scopes()]
+    total = f"(+ (around e) {_sum([_price(right), *(f'(cost {name})' for name in used)])})"
+    return f"(rule ((= e {_egglog(left)}) (<= {total} (limit))) ((union e {_egglog(right)})) :ruleset rewrite)"
+
+
+def _sum(terms: list) -> str:
+    result = str(terms[0])
+    for term in terms[1:]:
+        result = f"(+ {result} {term})"
+    return result
+
+
+def _price(pattern: Pattern) -> int:
+    return PRICES.get(pattern.op, 0) + sum(map(_price, pattern.args))
 
 
 def _arguments(pattern: Pattern) -> set:
     return {name for name, _ in pattern.scopes()}
 
 
+def _rational(value: float) -> str:
+    exact = Fraction(repr(value))
+    return f"(bigrat (bigint {exact.numerator}) (bigint {exact.denominator}))"
+
+
+def _number(value: float) -> str:
+    return f"(Num {_rational(value)})"
+
+
 def _egglog(pattern: Pattern) -> str:
     if pattern.op == "argument":
         return str(pattern.value)
     if pattern.op == "constant":
-        return f"(Num {pattern.value!r})"
+        return _number(pattern.value)
     return f"({pattern.op}_ {' '.join(map(_egglog, pattern.args))})"
 
 
 def _program(expr: Expr) -> str:
     if expr.op == "constant" and expr.type == FLOAT:
-        return f"(Num {expr.value!r})"
+        return _number(expr.value)
     if expr.op == "external" and expr.type == FLOAT:
         return f'(Var "{expr.value.name}")'
     if expr.op not in OPERATORS or expr.type != FLOAT:
@@ -144,128 +181,98 @@ def _program(expr: Expr) -> str:
     return f"({expr.op}_ {' '.join(map(_program, expr.args))})"
 
 
-def _saturated(
-    expr: Expr, iterations: int, most_nodes: int, seconds: float
-) -> tuple[dict[str, list[_Node]], str, bool]:
-    """Return class → its nodes, the class of the expression, and whether no rule adds anything."""
-    try:
-        from egglog.bindings import EGraph
-    except ImportError:
-        raise RLFlowError("the yardstick needs the package egglog: pip install '.[expressions]'") from None
-    until = time.monotonic() + seconds
-    graph = EGraph()
+def _declarations() -> Iterator[str]:
+    """Yield the datatype, and the rules of the two numbers of each class."""
     kinds = " ".join(f"({op}_ {' '.join('E' * (2 if op in ARITHMETIC else 1))})" for op in OPERATORS)
-    lines = [f"(datatype E (Num f64) (Var String) {kinds})", *egglog_rules(), f"(let $root {_program(expr)})"]
-    graph.run_program(*graph.parse_program("\n".join(lines)))
-    nodes, size = _nodes(graph), 0
-    for _ in range(iterations):
-        graph.run_program(*graph.parse_program("(run 1)"))
-        nodes, before = _nodes(graph), nodes
-        size = sum(map(len, nodes[0].values()))
-        if size == sum(map(len, before[0].values())) and len(nodes[0]) == len(before[0]):
-            return *nodes, True
-        if size > most_nodes or time.monotonic() > until:
-            break
-    return *nodes, False
+    yield f"(datatype E (Num BigRat) (Var String) {kinds})"
+    yield "(function cost (E) i64 :merge (min old new))"
+    yield "(function around (E) i64 :merge (min old new))"
+    yield "(function limit () i64 :merge new)"
+    yield "(ruleset price) (ruleset rewrite)"
+    for leaf in ("(Num a)", "(Var a)"):
+        yield f"(rule ((= e {leaf})) ((set (cost e) 0)) :ruleset price)"
+    for op in OPERATORS:
+        children = "ab" if op in ARITHMETIC else "a"
+        node, price = f"({op}_ {' '.join(children)})", PRICES[op]
+        costs = {child: f"(cost {child})" for child in children}
+        yield f"(rule ((= e {node}) (= c {_sum([price, *costs.values()])})) ((set (cost e) c)) :ruleset price)"
+        for child in children:
+            others = [cost for other, cost in costs.items() if other != child]
+            total = _sum(["(around e)", price, *others])
+            yield f"(rule ((= e {node}) (= c {total})) ((set (around {child}) c)) :ruleset price)"
 
 
-def _nodes(graph) -> tuple[dict[str, list[_Node]], str]:
-    """Return class → its nodes, and the class of `root`.
-
-    Raises:
-      RLFlowError: a class holds two numbers, so that the rules divided by zero.
-    """
-    serialized = json.loads(graph.serialize([]).to_json())
-    written = serialized["nodes"]
-    root = next(name for name, data in serialized["class_data"].items() if data.get("let") == "$root")
-    class_of = {name: node["eclass"] for name, node in written.items()}
-    result: dict[str, list[_Node]] = {}
-    for node in written.values():
-        op = node["op"]
-        if op in ("Num", "Var"):
-            text = written[node["children"][0]]["op"]
-            value = float(text) if op == "Num" else json.loads(text)
-            result.setdefault(node["eclass"], []).append(_Node("constant" if op == "Num" else "external", value, ()))
-        elif op.endswith("_"):
-            children = tuple(class_of[child] for child in node["children"])
-            result.setdefault(node["eclass"], []).append(_Node(op[:-1], None, children))
-    for nodes in result.values():
-        if len({node.value for node in nodes if node.op == "constant"}) > 1:
-            raise RLFlowError("the rules prove that two numbers are equal: some denominator is 0")
-    return result, root
-
-
-# -- extraction ------------------------------------------------------------------------------------
-
-
-def _greedy_choice(graph: Mapping[str, list[_Node]]) -> dict[str, _Node]:
-    """Return class → the node of the smallest cost of the whole tree, without sharing."""
-    best: dict[str, tuple[int, _Node]] = {}
-    changed = True
-    while changed:
-        changed = False
-        for name, nodes in graph.items():
-            for node in nodes:
-                if all(child in best for child in node.children):
-                    total = node.cost + sum(best[child][0] for child in node.children)
-                    if name not in best or total < best[name][0]:
-                        best[name], changed = (total, node), True
-    return {name: node for name, (_, node) in best.items()}
-
-
-def _optimal_choice(
-    graph: Mapping[str, list[_Node]], root: str, greedy: Mapping[str, _Node], seconds: float
-) -> tuple[dict[str, _Node], bool]:
-    """Return class → its node in the cheapest expression with shared subexpressions, and whether this is proved.
+class _Saturation:
+    """An e-graph of an expression that grows until it is complete up to a limit.
 
     Args:
-      graph: class → nodes.
-      root: the class of the expression.
-      greedy: a choice to fall back on.
-      seconds: time limit.
+      expr: an expression without `let`s.
     """
-    try:
-        import highspy
-    except ImportError:
-        raise RLFlowError("the yardstick needs the package highspy: pip install '.[expressions]'") from None
-    solver = highspy.Highs()
-    solver.silent()
-    solver.setOptionValue("time_limit", float(seconds))
-    solver.setOptionValue("threads", 1)
-    names, most = list(graph), len(graph)
-    level = {name: solver.addVariable(lb=0, ub=most) for name in names}
-    used = {name: solver.addBinary() for name in names}  # the class is part of the expression
-    shared = {name: solver.addBinary(obj=LET / UNITS) for name in names}  # a let binds the class
-    chosen = [(name, node, solver.addBinary(obj=node.cost / UNITS)) for name in names for node in graph[name]]
-    in_class: dict[str, list] = {name: [] for name in names}
-    uses: dict[str, list] = {name: [] for name in names}
-    leaf: dict[str, list] = {name: [] for name in names}
-    for name, node, column in chosen:
-        in_class[name].append(column)
-        if not node.children:
-            leaf[name].append(column)
-        for child in node.children:
-            uses[child].append(column)
-            solver.addConstr(column <= used[child])
-            solver.addConstr(level[name] >= level[child] + 1 - (most + 1) * (1 - column))
-    for name in names:
-        solver.addConstr(sum(in_class[name]) == used[name])
-        if len(uses[name]) > 1:
-            solver.addConstr(sum(uses[name]) <= 1 + MOST_USES * (shared[name] + sum(leaf[name])))
-    solver.addConstr(used[root] == 1)
-    solver.minimize()
-    optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    values = solver.getSolution().col_value
-    if not values or not solver.getInfo().primal_solution_status:
-        return dict(greedy), False
-    choice = {name: node for name, node, column in chosen if values[column.index] > 0.5}
-    return choice, optimal
+
+    def __init__(self, expr: Expr):
+        try:
+            from egglog.bindings import EGraph
+        except ImportError:
+            raise RLFlowError("the yardstick needs the package egglog: pip install '.[expressions]'") from None
+        self._graph = EGraph()
+        self._externals = {node.value.name: node for node in expr.nodes() if node.op == "external"}
+        rules = dict.fromkeys(egglog_rules())  # the reverse of a rule can be another rule
+        self._run("\n".join([*_declarations(), *rules, f"(let $root {_program(expr)})"]))
+        self._run("(set (around $root) 0)")
+
+    def _run(self, text: str) -> list:
+        return self._graph.run_program(*self._graph.parse_program(text))
+
+    def grow(self, limit: int, most_nodes: int, seconds: float) -> bool:
+        """Apply the rules up to a limit of the cost, and return whether the e-graph is complete up to it.
+
+        Args:
+          limit: the limit, see the module.
+          most_nodes: number of nodes above which the e-graph grows no further.
+          seconds: time limit.
+        """
+        until = time.monotonic() + seconds
+        self._run(f"(set (limit) {limit})")
+        while True:
+            self._run("(run-schedule (saturate (run price)))")
+            if not self._run("(run rewrite 1)")[0].report.updated:
+                return True
+            (sizes,) = self._run("(print-size)")
+            if sum(size for name, size in sizes.sizes if name.endswith("_")) > most_nodes or time.monotonic() > until:
+                return False
+
+    def read(self) -> tuple[dict[str, list[Term]], str]:
+        """Return class → its operators, and the class of the expression.
+
+        The label of a term is an operator, a number or an external.
+
+        Raises:
+          RLFlowError: a class holds two numbers, so that the rules divided by zero.
+        """
+        serialized = json.loads(self._graph.serialize([]).to_json())
+        written = serialized["nodes"]
+        root = next(name for name, data in serialized["class_data"].items() if data.get("let") == "$root")
+        class_of = {name: node["eclass"] for name, node in written.items()}
+        result: dict[str, list[Term]] = {}
+        for node in written.values():
+            op, children = node["op"], node["children"]
+            if op == "Num":
+                numbers = map(int, re.findall(r"-?\d+", written[children[0]]["op"]))
+                result.setdefault(node["eclass"], []).append(Term(Fraction(*numbers), 0, ()))
+            elif op == "Var":
+                name = json.loads(written[children[0]]["op"])
+                result.setdefault(node["eclass"], []).append(Term(self._externals[name], 0, ()))
+            elif op.endswith("_"):
+                inner = tuple(class_of[child] for child in children)
+                result.setdefault(node["eclass"], []).append(Term(op[:-1], PRICES[op[:-1]], inner))
+        for terms in result.values():
+            if len({term.label for term in terms if isinstance(term.label, Fraction)}) > 1:
+                raise RLFlowError("the rules prove that two numbers are equal: some denominator is 0")
+        return result, root
 
 
-def _expression(
-    graph: Mapping[str, list[_Node]], choice: Mapping[str, _Node], root: str, externals: Mapping[str, Expr]
-) -> Expr:
-    """Return the expression of a choice, with a `let` for every class that several nodes use."""
+def _expression(choice: Mapping[str, Term], root: str) -> Expr:
+    """Return the expression of a class by class → its operator, with a `let` for every class that is used twice."""
     order: list[str] = []
     uses: dict[str, int] = {}
 
@@ -283,12 +290,10 @@ def _expression(
     def build(name: str, depth: int, at_let: bool = False) -> Expr:
         if not at_let and name in place and place[name] < depth:
             return Expr.variable(depth - 1 - place[name], FLOAT)
-        node = choice[name]
-        if node.op == "constant":
-            return constant(node.value)
-        if node.op == "external":
-            return externals[node.value]
-        return make(node.op, *(build(child, depth) for child in node.children))
+        label, _, children = choice[name]
+        if isinstance(label, Fraction):
+            return constant(float(label))
+        return label if isinstance(label, Expr) else make(label, *(build(child, depth) for child in children))
 
     result = build(root, len(lets))
     for number in range(len(lets) - 1, -1, -1):
