@@ -94,7 +94,7 @@ def test_equation_3_is_predicted_on_episodes_that_were_not_seen(trained):
     model, _ = trained
     predicted = said(model, episodes_of(REWARDS["combined"], 6, seed=1))
     assert predicted.exact == 1
-    assert predicted.reward_error <= 1e-3 * np.abs(predicted.real_rewards).max()
+    assert predicted.reward_error <= 1e-2 * np.abs(predicted.real_rewards).max()
 
 
 # -- one state in the dream and in reality ---------------------------------------------------------
