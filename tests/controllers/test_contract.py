@@ -29,7 +29,6 @@ SMALL = {
     ),
 }
 
-pytestmark = pytest.mark.usefixtures("eager")
 
 LEARNT_IN_STEPS = ("cma-es", "ppo")
 ONE_SHOT = {"linear-scores", "topoformer", "egrl"}  # tests/tasks/test_stages.py, tests/controllers/topoformer and egrl

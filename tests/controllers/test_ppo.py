@@ -151,7 +151,6 @@ class Explosive(Counter):
         return (1.0 if self.episodes < 12 else np.nan), False
 
 
-@eager()
 def test_a_divergence_is_a_stop_reason_and_keeps_the_best_so_far(tmp_path):
     config = PPOConfig(updates=20, envs=8, steps=16, hidden=16, evaluate_every=10, evaluation_dreams=8)
     ppo = make(PPO, config, Explosive)

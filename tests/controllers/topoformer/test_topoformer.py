@@ -25,7 +25,6 @@ def new(config=TINY, seed=0):
     return Topoformer(config, instance(12, 0), seed)
 
 
-@eager()
 @pytest.mark.parametrize("attends", [list(GROUPS)[-1], *slow(*list(GROUPS)[:-1])])
 def test_renumbered_nodes_have_the_same_priorities(attends):
     controller, one = new(replace(TINY, attends=attends)), instance(60, 3)
@@ -35,7 +34,6 @@ def test_renumbered_nodes_have_the_same_priorities(attends):
     assert expected.mean() == pytest.approx(0, abs=1e-4) and expected.std() == pytest.approx(5, abs=1e-3)
 
 
-@eager()
 @pytest.mark.parametrize("attends", [list(GROUPS)[-1], *slow(*list(GROUPS)[:-1])])
 def test_larger_graphs_beside_it_change_no_priorities(attends):
     network = new(replace(TINY, attends=attends)).networks.learner
@@ -45,7 +43,6 @@ def test_larger_graphs_beside_it_change_no_priorities(attends):
     assert not both[0, 15:].any()
 
 
-@eager()
 def test_every_way_to_attend_is_another_network():
     one, values = instance(30, 0), []
     for attends in GROUPS:
