@@ -17,7 +17,7 @@ setup(
     package_data={
         "rlflow.rules": ["*.rules", "proofs.json"],
         "rlflow.tasks.expressions": ["*.ks", "*.txt"], "rlflow.tasks.expressions.recorded": ["*"],
-        "rlflow.configs": ["*.yaml", "sweeps/*.yaml", "memories/*.yaml"], "controllers.topoformer": ["shipped/*"],
+        "rlflow.configs": ["*.yaml", "sweeps/*.yaml", "memories/*.yaml"],
     },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},
     # Ranges of versions; constraints.txt holds the exact versions that were tested together.

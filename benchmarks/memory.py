@@ -1,15 +1,15 @@
 """Peak memory of networks after reordering their nodes, with and without rewrites, and peaks of learned orders.
 
-    python -m benchmarks.memory [--network NAME]
+    python -m benchmarks.memory [--network NAME] [--trained DIR]
 
 *orders*: `run.py memory` on irregular and on usual networks, once without and once with `--rewrite`. The peaks assume
 an ideal allocator. "proved" means that no order of the same nodes has a lower peak. Added memory is the resident memory
 that runs in ONNX Runtime add when memory pattern, arena and reuse are off; the peaks predict this quantity. The command
 checks that outputs are equal. If only the order differs, the outputs must be equal bit for bit.
 
-*learned*: orders that the trained network in RLFlow's package finds on layered graphs (Topoformer's generator) that are
-not in its training data. The controls are the same search without learned priorities, beams and random depth-first
-orders in the same processor seconds, and a lower bound.
+*learned*: with `--trained`, orders that the network of a training of Topoformer finds on layered graphs (its generator)
+that are not in its training data. The controls are the same search without learned priorities, beams and random
+depth-first orders in the same processor seconds, and a lower bound.
 """
 
 import itertools
@@ -36,7 +36,7 @@ USUAL = (
 )  # fmt: skip
 BARE = "no pattern, arena or reuse"  # the setup for which the peaks predict the added memory
 MEASURE_SECONDS, REWRITE_SECONDS = 5, 20  # values of --seconds and --rewrite of `run.py memory`
-NODES, GRAPHS = (100, 200, 300), 7  # numbers of nodes of the layered graphs; number of graphs of each size
+NODES, GRAPHS = (100, 300, 600), 7  # numbers of nodes of the layered graphs; number of graphs of each size
 WIDTH, WIDE = 16, 100  # beam width of the method "beam"; beam width of the methods "search" and "plain"
 DRAWN = 10  # number of random orders that are drawn at once
 # Method of `learned_orders` → its label in the table.
@@ -84,10 +84,11 @@ def timed(work: Callable) -> tuple:
     return result, time.process_time() - started
 
 
-def learned_orders(nodes: int, seed: int) -> dict:
+def learned_orders(trained: str, nodes: int, seed: int) -> dict:
     """Compare ways to order a layered graph, with and without priorities from a trained network.
 
     Args:
+        trained: folder of the training, such as RUN/controller/topoformer.
         nodes: number of nodes of the graph.
         seed: seed of the graph.
 
@@ -96,7 +97,6 @@ def learned_orders(nodes: int, seed: int) -> dict:
             plain beams ("beam") and random orders ("random") reach in the same seconds. "bound": a lower bound on the
             peak in bytes.
     """
-    from controllers.topoformer import SHIPPED
     from controllers.topoformer.controller import Topoformer
     from rlflow.tasks.ordering import Orders, layered
 
@@ -105,7 +105,7 @@ def learned_orders(nodes: int, seed: int) -> dict:
         return Orders(problem, depth_first(problem))
 
     small, graph = instance(10), instance(nodes)
-    controller, problem = Topoformer.trained(SHIPPED, small), graph.problem
+    controller, problem = Topoformer.trained(trained, small), graph.problem
     controller.priorities(small)  # compiles the network before the clock starts
     priorities, network_seconds = timed(lambda: controller.priorities(graph))
     ways = {
@@ -227,13 +227,14 @@ def main() -> int:
     arguments = parser(__doc__)
     names = (*NETWORKS, *USUAL)
     arguments.add_argument("--network", action="append", choices=names, help="one network only; repeatable")
+    arguments.add_argument("--trained", metavar="DIR", help="folder of a training of Topoformer, for the table learned")
     parsed = arguments.parse_args()
     record, chosen = Record("memory", parsed), parsed.network or names
     ordered = record.all_parts({f"ordered-{name}": (network, name) for name in chosen})
     options = ("--rewrite", REWRITE_SECONDS)
     rewritten = record.all_parts({f"rewritten-{name}": (network, name, *options) for name in chosen})
-    graphs = [] if parsed.network else [(nodes, seed) for nodes in NODES for seed in range(GRAPHS)]
-    learned = record.all_parts({f"learned-{n}-{seed}": (learned_orders, n, seed) for n, seed in graphs})
+    graphs = [(nodes, seed) for nodes in NODES for seed in range(GRAPHS)] if parsed.trained else []
+    learned = record.all_parts({f"learned-{n}-{seed}": (learned_orders, parsed.trained, n, seed) for n, seed in graphs})
 
     def without(prefix: str, parts: dict[str, dict]) -> dict[str, dict]:
         return {key.removeprefix(prefix): one for key, one in parts.items()}

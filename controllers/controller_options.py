@@ -277,7 +277,7 @@ class TopoformerConfig(LearnerConfig):
     observes: ClassVar[Observes] = Observes.GRAPH
 
     start: str | None = option(
-        None, "initial network: a folder, or shipped (the one of RLFlow); with epochs=0 it is used without training"
+        None, "initial network: the folder of an earlier training; with epochs=0 it is used without training"
     )
     epochs: int = option(325, "number of epochs (325)", at_least=0)
     steps: int = option(125, "gradient steps of an epoch (125)")

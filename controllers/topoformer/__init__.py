@@ -9,8 +9,7 @@
 
 **Training graphs are random graphs,** not the graph to be ordered (`rlflow.common.task.Sequencing.random_instance`).
 One training therefore orders every model in one pass of the network. `controller.topoformer.start` names the folder of
-an earlier training to begin with; `epochs=0` uses its network unchanged. `shipped/` is such a folder. It holds only the
-weights of a training with default options, layered graphs of 100 nodes, seed 0 and 202 epochs.
+an earlier training to begin with; `epochs=0` uses its network unchanged. No network comes with RLFlow (docs/MEMORY.md).
 
 **Tensor sizes are relative to the largest tensor,** as in the paper. **Features do not depend on the numbering of
 nodes:** the sign of each Laplacian eigenvector is chosen so that its entries grow with depth. **The relation of two
@@ -20,7 +19,3 @@ nodes is one byte.** The attention masks of all networks in Table 3 of the paper
 **The baseline is the mean cost of several sampled orders,** which needs no second network. A paired t-test of the costs
 of greedy orders decides which network is kept (Kool et al. 2019). The decoder of the paper's Table 4 is an ablation.
 """
-
-from pathlib import Path
-
-SHIPPED = Path(__file__).parent / "shipped"  # the folder of the pretrained network

@@ -12,12 +12,11 @@ from scipy.stats import ttest_rel
 
 from controllers.base import Learner, StopReason, derive_seed, same_shapes
 from controllers.controller_options import TopoformerConfig
-from controllers.topoformer import SHIPPED
 from controllers.topoformer.network import Sizes, greedy, sampled
 from controllers.topoformer.observation import POSITIONS, observe
 from controllers.topoformer.reinforce import Batch, Network, Reinforce
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_json, write_arrays
+from rlflow.common.files import read_json
 from rlflow.common.options import read
 from rlflow.common.task import Sequencing
 from worldmodel.weights import module_arrays, restore_arrays
@@ -113,7 +112,7 @@ class Topoformer(Learner):
 
     def begin(self, evaluation: list[Batch]) -> None:
         if self.config.start is not None:
-            self.begin_with(SHIPPED if self.config.start == "shipped" else self.config.start)
+            self.begin_with(self.config.start)
         self.costs = self.relative(self.networks.best, evaluation)
 
     def begin_with(self, folder: Path | str) -> None:
@@ -121,11 +120,6 @@ class Topoformer(Learner):
         arrays = {name: array for name, array in self.saved(folder).items() if name.startswith(BEST)}
         restore_arrays(self.networks.modules["best"], arrays, str(folder), BEST)
         restore_arrays(self.networks.modules["learner"], module_arrays(self.networks.modules["best"]), "")
-
-    def ship(self) -> None:
-        """Save the weights and options of the best network as the pretrained network of RLFlow."""
-        self.save(SHIPPED)
-        write_arrays(SHIPPED / "controller.npz", module_arrays(self.networks.modules["best"], BEST))
 
     def evaluation(self, instance: Sequencing, seed: int) -> list[Batch]:
         """Return batches of random instances, of the kind of `instance`, on which networks are compared.

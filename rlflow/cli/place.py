@@ -22,11 +22,6 @@ DIR gets placement.json, one CSV for each memory in the format of MiniMalloc, an
 
 A placement by a trained agent: train-controller and eval with task.name=placement controller.name=egrl."""
 
-ADDRESSES = {
-    "additive": "sums of bytes fit, and addresses by first fit may end above a memory (see \"used\" in placement.json)",
-    "compiler": "all addresses fit",
-}
-
 
 def add(commands) -> None:
     command = add_command(commands, "place", run, TEXT, PAGE)
@@ -42,7 +37,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.common.files import check_writable
+    from rlflow.common.files import check_writable, read_json
     from rlflow.runs.config import parse_shapes
     from rlflow.tasks.placement.delivery import write_placement
     from rlflow.tasks.placement.memories import read_device
@@ -66,14 +61,16 @@ def run(parsed) -> dict:
     }
     figures = {"model": parsed.model, "method": best, "methods": methods, "bound_us": bound / 1e9, "proved_gap": gap}
     path = write_placement(instance, found[best].decision, folder, figures)
+    full = ", ".join(one["name"] for one in read_json(path)["memories"] if one["used"] > one["bytes"])
+    addresses = f"sums of bytes fit, but no addresses that fit were found for {full}" if full else "all addresses fit"
     for name, one in found.items():
         print(f"{name:24} {one.objective / 1e9:12.3f} µs simulated")
     ending(
         {
             "result": f"{usual / 1e9:.3f} → {latency / 1e9:.3f} µs simulated, by {best}; no placement is below "
             f"{bound / 1e9:.3f} µs (gap {100 * gap:.2f} %)",
-            "sure": f"the bound is proved for the simulator {parsed.simulator} of {instance.device.name}; "
-            + ADDRESSES[parsed.simulator] + "; nothing was measured on a device",
+            "sure": f"the bound is proved for the simulator {parsed.simulator} of {instance.device.name}; {addresses}; "
+            "nothing was measured on a device",
             "placement": path,
         },
         "place", parsed.model, "--memory", parsed.memory, "--out", folder, "--simulator", parsed.simulator,

@@ -10,6 +10,7 @@ latencies are simulated, never measured. An integer program gives the optimum, o
 | `simulators.py` | the simulators `additive` and `compiler`, by their equations |
 | `task.py` | the instance, the task and its specification |
 | `program.py` | the integer program: optimum of `additive`, lower bound of `compiler` |
+| `packing.py` | addresses of buffers in one memory |
 | `searches.py` | greedy-DP, annealing and random search |
 | `delivery.py` | files and pictures of a placement |
 """

@@ -5,17 +5,18 @@ overlap. A *section* is a maximal set of buffers that exist at the same time; it
 height of every packing.
 
 The search assigns one buffer after another to its lowest possible address, the top of the highest assigned buffer that
-it overlaps in time. It cuts what cannot end well (section numbers of the paper in brackets):
+it overlaps in time. It cuts what cannot end well:
 
-- *Canonical order* (4): buffers come in the order of (address, rank), so each packing is reached in one way.
-- *Dominance* (5.2): a buffer does not begin where another buffer would fit completely below.
-- *Inference* (5.1): the floor of each section and the sizes not yet assigned there have at most the capacity. The
-  floor is the lowest address that one of its buffers can still get, and at least the address assigned last.
-- *Decomposition* (5.3): where no unassigned buffer crosses from one section to the next, both sides are solved apart.
-- If no unassigned buffer overlaps a buffer that failed at its lowest address, the others need not be tried first.
+- *Canonical order*: buffers come in the order of (address, rank), so each packing is reached in one way.
+- *Dominance*: a buffer does not begin where another buffer would fit completely below.
+- *Inference*: the floor of each section and the sizes not yet assigned there have at most the capacity. The floor is
+  the lowest address that one of its buffers can still get, and at least the address assigned last.
+- *Decomposition*: where no unassigned buffer crosses from one section to the next, both sides are solved apart.
+- No other buffer is tried in the place of a buffer that no unassigned one overlaps, because nothing can lie above it.
 
-Ranks decide ties. RANKS are tried in turns with more and more nodes, as in the authors' program
-(https://github.com/google/minimalloc). The search counts nodes, not seconds, so results are equal everywhere.
+Ranks decide ties. They are made anew for each part of a decomposition. RANKS are tried in turns with more and more
+nodes, as in the authors' program (https://github.com/google/minimalloc). The search counts nodes, not seconds, so
+results are equal everywhere.
 
     >>> pack(np.array([0, 3, 0, 9, 0]), np.array([3, 9, 9, 21, 21]), np.array([4, 4, 4, 4, 4]), 12).tolist()
     [8, 8, 4, 4, 0]
@@ -30,8 +31,13 @@ from rlflow.tasks.placement.simulators import compiled
 NODES = 2_000_000  # largest number of nodes of a search
 FEW_NODES = 5_000  # the same for a search of `addresses`, whose lifetimes are mostly short
 FOUND, IMPOSSIBLE, STOPPED = 0, 1, 2
-RANKS = ("WAT", "TAW", "TWA")  # keys of the ranks, largest first: Width in steps, Area, Total size of a section
+WIDTH, AREA, TOTAL = range(3)  # keys of ranks: steps, steps · bytes, bytes of the largest section that has no address
+RANKS = ((WIDTH, AREA, TOTAL), (TOTAL, AREA, WIDTH), (TOTAL, WIDTH, AREA))  # the largest keys come first
 FAR = np.iinfo(np.int64).max
+# Columns of a frame of the search, and values of its STAGE.
+DEPTH, MEMBERS, COUNT, FIRST, END, LEAST, POSITION, USED, STAGE, CURSOR, TRIED, IS_TOPMOST = range(12)
+FIELDS = 12
+ENTERED, PARTS, BUFFERS = range(3)
 
 
 class _Buffers(NamedTuple):
@@ -42,11 +48,12 @@ class _Buffers(NamedTuple):
       begins, ends: int64 [n], the sections of buffer i are begins[i] … ends[i] − 1.
       starts, inside: buffers of section s: inside[starts[s] : starts[s + 1]].
       others_from, others: buffers that exist together with buffer i: others[others_from[i] : others_from[i + 1]].
-      rank: int64 [n].
+      keys: int64 [3, n], the keys of the ranks. The search writes TOTAL.
+      order: int64 [3], the element of RANKS.
       capacity: bytes.
       offsets: int64 [n], the result; the last address that was assigned to each buffer.
       nodes: int64 [1], the nodes that are left.
-      is_free: bool [n + 1, n], True for buffers without an address.
+      is_free: bool [n], True for buffers without an address.
       lowest: int64 [n + 1, n], the lowest possible address of each free buffer.
       floor, total: int64 [n + 1, s], the lowest possible address of a section, and the size of its free buffers.
       cuts: int64 [n + 1, s], free buffers that exist in sections s and s + 1.
@@ -59,7 +66,8 @@ class _Buffers(NamedTuple):
     inside: np.ndarray
     others_from: np.ndarray
     others: np.ndarray
-    rank: np.ndarray
+    keys: np.ndarray
+    order: np.ndarray
     capacity: int
     offsets: np.ndarray
     nodes: np.ndarray
@@ -100,34 +108,40 @@ def pack(
       capacity: bytes.
       nodes: the largest number of nodes of the search.
     """
-    n, steps = len(sizes), sections(lower, upper)
     if section_bound(lower, upper, sizes) > capacity:
         return None
+    steps = sections(lower, upper)
     begins, ends = np.searchsorted(steps, lower), np.searchsorted(steps, upper)
+    always = (begins == 0) & (ends == len(steps))
+    if always.any():  # Buffers that exist in all sections lie at the bottom, which costs the others nothing.
+        stacked, offsets = sizes[always].cumsum(), np.zeros(len(sizes), np.int64)
+        offsets[always] = stacked - sizes[always]
+        others = pack(lower[~always], upper[~always], sizes[~always], capacity - int(stacked[-1]), nodes)
+        if others is None:
+            return None
+        offsets[~always] = others + stacked[-1]
+        return offsets
+    n = len(sizes)
     numbers = np.arange(len(steps))[:, None]
     alive = (begins <= numbers) & (numbers < ends)  # [s, n]
     together = (alive.T.astype(np.int64) @ alive > 0) & ~np.eye(n, dtype=bool)
-    total = alive @ sizes
-    keys = {
-        "W": upper - lower, "A": (upper - lower) * sizes,
-        "T": np.where(alive, total[:, None], 0).max(axis=0, initial=0),
-    }  # fmt: skip
-    of_buffers, of_sections = (n + 1, n), (n + 1, len(steps))
+    of_sections = n + 1, len(steps)
     state = _Buffers(
         sizes.astype(np.int64), begins, ends, _starts(alive), np.nonzero(alive)[1], _starts(together),
-        np.nonzero(together)[1], np.zeros(n, np.int64), capacity, np.zeros(n, np.int64), np.zeros(1, np.int64),
-        np.ones(of_buffers, bool), np.zeros(of_buffers, np.int64), *(np.zeros(of_sections, np.int64) for _ in range(3)),
+        np.nonzero(together)[1], np.stack([upper - lower, (upper - lower) * sizes, np.zeros(n, np.int64)]),
+        np.zeros(3, np.int64), capacity, np.zeros(n, np.int64), np.zeros(1, np.int64), np.ones(n, bool),
+        np.zeros((n + 1, n), np.int64), *(np.zeros(of_sections, np.int64) for _ in range(3)),
     )  # fmt: skip
-    state.total[0] = total
+    state.total[0] = alive @ sizes
     state.cuts[0, :-1] = (alive[:-1] & alive[1:]).sum(axis=1)
-    allowed = 2 * n + 1
+    allowed, everything = 2 * n + 1, np.arange(n)
     while nodes > 0:
-        for names in RANKS:
-            order = np.lexsort([-keys[name] for name in reversed(names)])
-            state.rank[order] = np.arange(n)
-            state.nodes[0] = min(allowed, nodes)
-            result = _search(state, 0, order, 0, len(steps), 0, 0)
-            nodes -= min(allowed, nodes) - max(int(state.nodes[0]), 0)
+        for order in RANKS:
+            state.order[:] = order
+            state.nodes[0] = granted = min(allowed, nodes)
+            state.is_free[:] = True
+            result = _search(state, everything)
+            nodes -= granted - max(int(state.nodes[0]), 0)
             if result != STOPPED:
                 return state.offsets if result == FOUND else None
             if nodes <= 0:
@@ -156,81 +170,137 @@ def _starts(matrix: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _search(b, depth, members, first, end, least, least_rank):
-    """Assign the free buffers of `members`, sorted by rank, which exist in the sections first … end − 1 only.
-
-    All of them get an address above `least`, or `least` and a rank of at least `least_rank`.
-    """
-    begin = first
-    for s in range(first, end):
-        if s == end - 1 and begin == first:
-            break
-        if s == end - 1 or b.cuts[depth, s] == 0:
-            part = np.empty(len(members), np.int64)
-            count = 0
-            for i in members:
-                if b.is_free[depth, i] and b.begins[i] <= s and b.ends[i] > begin:
-                    part[count] = i
-                    count += 1
-            if count:
-                result = _search(b, depth, part[:count], begin, s + 1, least, least_rank)
-                if result != FOUND:
-                    return result
-            begin = s + 1
-    if begin > first:
-        return FOUND
-
-    b.nodes[0] -= 1
-    if b.nodes[0] < 0:
-        return STOPPED
-    height, count = FAR, 0
+def _ranked(b, depth, members):
+    """Return the free buffers of `members`, sorted by rank."""
+    ranked, count = np.empty(len(members), np.int64), 0
     for i in members:
-        if b.is_free[depth, i]:
-            height = min(height, b.lowest[depth, i] + b.sizes[i])
-            count += 1
-    if count == 0:
-        return FOUND
-    tried, count = np.empty(count, np.int64), 0
-    for i in members:
-        low = b.lowest[depth, i]
-        if b.is_free[depth, i] and low < height and (low > least or (low == least and b.rank[i] >= least_rank)):
-            k = count
-            while k > 0 and b.lowest[depth, tried[k - 1]] > low:
-                tried[k] = tried[k - 1]
-                k -= 1
-            tried[k] = i
-            count += 1
-    for i in tried[:count]:
-        low = b.lowest[depth, i]
-        b.offsets[i] = low
-        is_topmost, fits = _assign(b, depth, i, low, first, end)
-        if fits:
-            result = _search(b, depth + 1, members, first, end, low, b.rank[i])
-            if result != IMPOSSIBLE:
-                return result
-        if is_topmost:
-            break
-    return IMPOSSIBLE
+        if not b.is_free[i]:
+            continue
+        b.keys[TOTAL, i] = b.total[depth, b.begins[i] : b.ends[i]].max()
+        k = count
+        while k > 0 and _is_before(b, i, ranked[k - 1]):
+            ranked[k] = ranked[k - 1]
+            k -= 1
+        ranked[k] = i
+        count += 1
+    return ranked[:count]
 
 
 @compiled
-def _assign(b, depth, i, low, first, end):
-    """Write row depth + 1 of the stacks: buffer i gets the address `low`.
+def _is_before(b, i, j):
+    for key in b.order:
+        if b.keys[key, i] != b.keys[key, j]:
+            return b.keys[key, i] > b.keys[key, j]
+    return i < j
 
-    Returns (whether no free buffer exists together with i, whether all sections first … end − 1 can still fit).
+
+@compiled
+def _search(b, everything):
+    """Assign all buffers, `everything`, and return FOUND, IMPOSSIBLE or STOPPED.
+
+    A frame stands for free buffers, sorted by rank, that exist in the sections FIRST … END − 1 only. All of them get an
+    address above LEAST, or LEAST if they stand at POSITION or behind it. If no buffer crosses between two of these
+    sections, the frame solves part after part, else it tries one buffer after another.
     """
-    n, sections = b.lowest.shape[1], b.floor.shape[1]
-    for j in range(n):
-        b.is_free[depth + 1, j] = b.is_free[depth, j]
-        b.lowest[depth + 1, j] = b.lowest[depth, j]
-    for s in range(sections):
-        b.floor[depth + 1, s] = b.floor[depth, s]
-        b.total[depth + 1, s] = b.total[depth, s]
-        b.cuts[depth + 1, s] = b.cuts[depth, s]
-    is_free, lowest, floor, total, cuts = (
-        b.is_free[depth + 1], b.lowest[depth + 1], b.floor[depth + 1], b.total[depth + 1], b.cuts[depth + 1],
-    )  # fmt: skip
-    is_free[i] = False
+    n, top, result = len(everything), 0, FOUND
+    frames, lists = np.zeros((2 * n + 3, FIELDS), np.int64), np.zeros(4 * n + 1, np.int64)
+    lists[:n] = _ranked(b, 0, everything)
+    _push(frames, 0, 0, 0, n, 0, b.cuts.shape[1], 0, 0, n)
+    while top >= 0:
+        frame = frames[top]
+        depth, first, end, used = frame[DEPTH], frame[FIRST], frame[END], frame[USED]
+        if used + n > len(lists):
+            lists = np.concatenate((lists, lists))
+        members = lists[frame[MEMBERS] : frame[MEMBERS] + frame[COUNT]]
+        if frame[STAGE] == ENTERED:
+            frame[STAGE], frame[CURSOR], result = PARTS, first, FOUND
+            if (b.cuts[depth, first : end - 1] > 0).all():
+                b.nodes[0] -= 1
+                if b.nodes[0] < 0:
+                    result, top = STOPPED, top - 1
+                    continue
+                count = _tried(b, depth, members, frame[LEAST], frame[POSITION], lists[used : used + n])
+                if count < 0:  # no buffer is free
+                    top -= 1
+                    continue
+                frame[STAGE], frame[CURSOR], frame[TRIED], frame[USED] = BUFFERS, used, used + count, used + count
+        elif frame[STAGE] == BUFFERS:
+            b.is_free[members[lists[frame[CURSOR]]]] = True
+            frame[CURSOR] += 1
+            if result != IMPOSSIBLE or frame[IS_TOPMOST]:
+                top -= 1
+                continue
+        if frame[STAGE] == PARTS:
+            begin = frame[CURSOR]
+            if result != FOUND or begin == end:
+                top -= 1
+                continue
+            s = begin
+            while s < end - 1 and b.cuts[depth, s] > 0:
+                s += 1
+            frame[CURSOR] = s + 1
+            part = members[(b.begins[members] <= s) & (b.ends[members] > begin)]
+            part = _ranked(b, depth, part)
+            lists[used : used + len(part)] = part
+            top += 1
+            _push(frames, top, depth, used, len(part), begin, s + 1, frame[LEAST], 0, used + len(part))
+        else:
+            result, fits = IMPOSSIBLE, False
+            while frame[CURSOR] < frame[TRIED] and not fits:
+                position = lists[frame[CURSOR]]
+                i = members[position]
+                b.offsets[i] = low = b.lowest[depth, i]
+                b.is_free[i] = False
+                frame[IS_TOPMOST], fits = _assign(b, depth, i, low, members, first, end)
+                if not fits:
+                    b.is_free[i] = True
+                    frame[CURSOR] = frame[TRIED] if frame[IS_TOPMOST] else frame[CURSOR] + 1
+            top -= 1
+            if fits:
+                top += 2
+                _push(
+                    frames, top, depth + 1, frame[MEMBERS], frame[COUNT], first, end, low, position, frame[USED]
+                )  # fmt: skip
+    return result
+
+
+@compiled
+def _push(frames, top, depth, members, count, first, end, least, position, used):
+    frame = frames[top]
+    frame[DEPTH], frame[MEMBERS], frame[COUNT], frame[FIRST], frame[END] = depth, members, count, first, end
+    frame[LEAST], frame[POSITION], frame[USED], frame[STAGE] = least, position, used, ENTERED
+
+
+@compiled
+def _tried(b, depth, members, least, position, tried):
+    """Write the positions of the buffers to try, lowest address first, and return their number; −1 if none is free."""
+    height, count = FAR, 0
+    for i in members:
+        if b.is_free[i]:
+            height = min(height, b.lowest[depth, i] + b.sizes[i])
+    for p in range(len(members)):
+        low = b.lowest[depth, members[p]]
+        if b.is_free[members[p]] and low < height and (low > least or (low == least and p >= position)):
+            k = count
+            while k > 0 and b.lowest[depth, members[tried[k - 1]]] > low:
+                tried[k] = tried[k - 1]
+                k -= 1
+            tried[k] = p
+            count += 1
+    return -1 if height == FAR else count
+
+
+@compiled
+def _assign(b, depth, i, low, members, first, end):
+    """Write row depth + 1 of the stacks for `members` and the sections first … end − 1: i gets the address `low`.
+
+    Returns (whether no free buffer exists together with i, whether all these sections can still fit).
+    """
+    lowest, floor, total, cuts = b.lowest[depth + 1], b.floor[depth + 1], b.total[depth + 1], b.cuts[depth + 1]
+    for j in members:
+        lowest[j] = b.lowest[depth, j]
+    for s in range(first, end):
+        floor[s], total[s], cuts[s] = b.floor[depth, s], b.total[depth, s], b.cuts[depth, s]
     top = low + b.sizes[i]
     for s in range(b.begins[i], b.ends[i]):
         floor[s] = top
@@ -240,18 +310,17 @@ def _assign(b, depth, i, low, first, end):
     is_topmost, changed_from, changed_to = True, end, first
     for k in range(b.others_from[i], b.others_from[i + 1]):
         j = b.others[k]
-        if is_free[j]:
+        if b.is_free[j]:
             is_topmost = False
             if lowest[j] < top:
                 lowest[j] = top
                 changed_from, changed_to = min(changed_from, b.begins[j]), max(changed_to, b.ends[j])
     for s in range(changed_from, changed_to):
-        if total[s]:
+        if total[s] > 0:
             least = FAR
             for k in range(b.starts[s], b.starts[s + 1]):
-                j = b.inside[k]
-                if is_free[j]:
-                    least = min(least, lowest[j])
+                if b.is_free[b.inside[k]]:
+                    least = min(least, lowest[b.inside[k]])
             floor[s] = max(floor[s], least)
     for s in range(first, end):
         if total[s] + max(low, floor[s]) > b.capacity:

@@ -18,6 +18,9 @@ lies in memory m. t(i) is the time of step i; Σ t(i) is minimised. Equations in
   inputs). Weights are prefetched for the next LOOKAHEAD steps only. An activation that the next step reads, and the
   last one, are written at once; what was read does not wait. The simulator makes one such flow for every map, so the
   program's bound is a lower bound. Addresses are ignored, and the simulator's flow may not be the best.
+- Ports prefetch greedily, the faster ones first. After the turn of port m, in which s(i, m) bytes are staged, one of
+  three holds, and binary variables say which: all weights ahead in memory m are staged; the staging buffer is full;
+  port m has carried as many bytes as t(i) allows.
 
 The solver is HiGHS, by scipy. Bounds are proved up to its tolerances, for which TOLERANCE is subtracted.
 """
@@ -65,14 +68,14 @@ class _Model:
     """Columns and rows of a program, built one by one."""
 
     def __init__(self):
-        self.cost, self.least, self.most = [], [], []  # of each column
+        self.cost, self.least, self.most, self.whole = [], [], [], []  # of each column
         self.rows, self.columns, self.values, self.lower, self.upper = [], [], [], [], []
 
-    def column(self, least: float = 0.0, most: float = np.inf, cost: float = 0.0) -> int:
-        """Add a variable with bounds and its coefficient in the objective, and return its number."""
-        self.least.append(least)
-        self.most.append(most)
-        self.cost.append(cost)
+    def column(self, least: float = 0.0, cost: float = 0.0, whole: bool = False) -> int:
+        """Add a variable, which is 0 or 1 if `whole`, and return its number. Its lower bound is `least`."""
+        values = least, 1.0 if whole else np.inf, cost, whole
+        for column, value in zip((self.least, self.most, self.cost, self.whole), values, strict=True):
+            column.append(value)
         return len(self.cost) - 1
 
     def row(self, terms: dict[int, float], equal: bool = False) -> None:
@@ -85,12 +88,12 @@ class _Model:
         self.lower.append(bound)
         self.upper.append(bound if equal else np.inf)
 
-    def solve(self, integers: int, seconds: float):
-        """Return the result of scipy's `milp`, in which the first columns are integers."""
+    def solve(self, seconds: float, whole: bool):
+        """Return the result of scipy's `milp`; `whole` is False for the relaxation without integers."""
         shape = len(self.lower), len(self.cost)
         matrix = csr_array((self.values, (self.rows, self.columns)), shape=shape)
         return milp(
-            self.cost, integrality=np.arange(len(self.cost)) < integers, bounds=Bounds(self.least, self.most),
+            self.cost, integrality=np.array(self.whole) & whole, bounds=Bounds(self.least, self.most),
             constraints=LinearConstraint(matrix, self.lower, self.upper),
             options={"time_limit": seconds, "mip_rel_gap": GAP},
         )  # fmt: skip
@@ -111,7 +114,7 @@ class _Program:
         self.sizes = np.concatenate([problem.weights, problem.outputs]) / self.bytes
         self.model = _Model()
         for _ in range(2 * self.n * self.last):
-            self.model.column(most=1.0)
+            self.model.column(whole=True)
         self.times = [self.model.column(least=time / self.unit, cost=1.0) for time in problem.compute.tolist()]
         self.memories()
         self.capacities()
@@ -136,11 +139,9 @@ class _Program:
             self.model.row(self.inside(k, m), equal=k >= self.n and bool(self.problem.weights_only[m]))
 
     def capacities(self) -> None:
-        problem, n = self.problem, self.n
-        made = np.flatnonzero(problem.outputs)
-        alive = [
-            made[(made <= step) & (problem.last[made] >= step)] + n for step in sections(made, problem.last[made] + 1)
-        ]  # fmt: skip
+        made = np.flatnonzero(self.problem.outputs)
+        last = self.problem.last[made]
+        alive = [made[(made <= step) & (last >= step)] + self.n for step in sections(made, last + 1)] or [made]
         for m in range(self.last):
             for first in sorted({0, m}):
                 self.capacity(first, m, alive)
@@ -179,10 +180,18 @@ class _Program:
                 self.patterns(i, traffic, [[m] for m in busy] + [idle] * bool(idle), given)
             return
         for m in range(self.last + 1):
-            port = [(float(size), self.inside(k, m)) for k, size in traffic.items()] + [(float(given[m]), {ONE: 1.0})]
-            port += self.flows(i, m) if problem.staging and m else []
-            scale = cost[m] / self.unit
-            self.model.row(_sum((1.0, {self.times[i]: 1.0}), *((-scale * size, terms) for size, terms in port)))
+            self.model.row(self.idle(i, m))
+
+    def idle(self, i: int, m: int) -> dict[int, float]:
+        """Return the terms of t(i) − P(i, m), with the flows of the staging buffer."""
+        port = [(float(size), self.inside(k, m)) for k, size in self.traffic(i).items()]
+        port.append((float(self.problem.given[i]) if m == self.last else 0.0, {ONE: 1.0}))
+        if self.problem.staging and m:
+            for step, sign in ((i, self.bytes), (i - 1, -self.bytes)):
+                loaded, waiting = self.staged[step, m]
+                port.append((sign, {loaded: 1.0, waiting: -1.0}))
+        scale = self.problem.fs_per_byte[m] / self.unit
+        return _sum((1.0, {self.times[i]: 1.0}), *((-scale * size, terms) for size, terms in port))
 
     def patterns(self, i: int, traffic: dict[int, int], choices: list[list[int]], given: list[int]) -> None:
         """Add the patterns of step i. A choice is a list of memories; `given` are the bytes of inputs on each port."""
@@ -202,44 +211,58 @@ class _Program:
             parts = [(-1.0, self.inside(k, m)) for m in choices[choice]]
             self.model.row(_sum((1.0, columns), *parts), equal=True)
 
-    def flows(self, i: int, m: int) -> list[tuple[float, dict[int, float]]]:
-        """Return the bytes that the staging buffer adds to the traffic of port m in step i."""
-        now, before = self.staged[i, m], self.staged.get((i - 1, m))
-        terms = {now[0]: 1.0, now[1]: -1.0} | ({before[0]: -1.0, before[1]: 1.0} if before else {})
-        return [(self.bytes, terms)]
-
     def staging(self) -> None:
         """Add s and q with their limits, and the time in which port m completes its writes after the last step."""
         problem, n, model = self.problem, self.n, self.model
-        ports = range(1, self.last + 1)
-        self.staged = {(i, m): (model.column(), model.column()) for i in range(n) for m in ports}
-        first_reader = np.full(n, n)
-        np.minimum.at(first_reader, problem.sources, np.repeat(np.arange(n), np.diff(problem.starts)))
-        evicted = (first_reader > np.arange(n) + 1) & (np.arange(n) < n - 1)
-        loads = problem.weight_reads / self.bytes
+        steps, ports, first_reader = np.arange(n), range(1, self.last + 1), np.full(n, n)
+        np.minimum.at(first_reader, problem.sources, np.repeat(steps, np.diff(problem.starts)))
+        self.evicted = np.where((first_reader > steps + 1) & (steps < n - 1), self.sizes[n:], 0.0)
+        # (step, port) → s and q. Step −1 is before the first one.
+        self.staged = {(i, m): (model.column(), model.column()) for i in range(-1, n) for m in ports}
+        for m in ports:
+            model.row(dict.fromkeys(self.staged[-1, m], -1.0))
         for i in range(n):
             buffer = [(-1.0, dict.fromkeys(self.staged[i, m], 1.0)) for m in ports]
             model.row(_sum((problem.staging / self.bytes, {ONE: 1.0}), *buffer))
-            unread = np.flatnonzero(evicted & (np.arange(n) <= i) & (first_reader > i)).tolist()
+            unread = np.flatnonzero((steps <= i) & (first_reader > i)).tolist()
             for m in ports:
-                loaded, waiting = self.staged[i, m]
-                loads_before, waits_before = (
-                    {column: 1.0} for column in self.staged[i - 1, m]
-                ) if i else ({}, {})  # fmt: skip
-                model.row(_sum((1.0, {loaded: 1.0}), (-1.0, loads_before), (loads[i], self.inside(i, m))))
-                written = evicted[i] * self.sizes[n + i], self.inside(n + i, m)
-                model.row(_sum((1.0, waits_before), written, (-1.0, {waiting: 1.0})))
-                ahead = ((loads[j], self.inside(j, m)) for j in range(i + 1, min(i + 1 + LOOKAHEAD, n)))
-                model.row(_sum((-1.0, {loaded: 1.0}), *ahead))
-                model.row(_sum((-1.0, {waiting: 1.0}), *((self.sizes[n + j], self.inside(n + j, m)) for j in unread)))
+                (loaded, waiting), (loaded_before, waiting_before) = self.staged[i, m], self.staged[i - 1, m]
+                own = problem.weight_reads[i] / self.bytes, self.inside(i, m)
+                model.row(_sum((1.0, {loaded: 1.0, loaded_before: -1.0}), own))
+                written = self.evicted[i], self.inside(n + i, m)
+                model.row(_sum((1.0, {waiting_before: 1.0, waiting: -1.0}), written))
+                model.row(_sum((-1.0, {loaded: 1.0}), *self.ahead(i, m)))
+                model.row(_sum((-1.0, {waiting: 1.0}), *((self.evicted[j], self.inside(n + j, m)) for j in unread)))
+                if m < self.last:
+                    self.turn(i, m)
         end = model.column(cost=1.0)
         for m in ports:
             carried = problem.fs_per_byte[m] * self.bytes / self.unit
             model.row({end: 1.0, self.staged[n - 1, m][1]: -carried})
 
-    def solve(self, seconds: float, whole: bool):
-        """Return the result of scipy's `milp`; `whole` is False for the relaxation without integers."""
-        return self.model.solve(2 * self.n * self.last if whole else 0, seconds)
+    def ahead(self, i: int, m: int) -> list[tuple[float, dict[int, float]]]:
+        """Return the sizes of weights that port m may prefetch in step i, with the terms of x."""
+        following = range(i + 1, min(i + 1 + LOOKAHEAD, self.n))
+        loads = self.problem.weight_reads / self.bytes
+        return [(loads[j], self.inside(j, m)) for j in following if loads[j]]
+
+    def turn(self, i: int, m: int) -> None:
+        """Add the end of the turn of port m in step i: all weights are staged, the buffer is full, or the port busy."""
+        problem, model, ahead = self.problem, self.model, self.ahead(i, m)
+        if not ahead:
+            return
+        full, busy, most = model.column(whole=True), model.column(whole=True), sum(size for size, _ in ahead)
+        staged = {self.staged[i, m][0]: 1.0, full: most, busy: most}
+        model.row(_sum((1.0, staged), *((-size, terms) for size, terms in ahead)))
+        # At most these bytes are staged then: slower ports have still what they had, and no port has written.
+        held = [(1.0, {self.staged[i if port <= m else i - 1, port][0]: 1.0}) for port in range(1, self.last + 1)]
+        for port in range(1, self.last + 1):
+            held += [(1.0, {self.staged[i - 1, port][1]: 1.0}), (self.evicted[i], self.inside(self.n + i, port))]
+        model.row(_sum((-problem.staging / self.bytes, {full: 1.0}), *held))
+        moved = sum(self.traffic(i).values()) + int(problem.given[i]) + problem.staging
+        longest = max(int(problem.compute[i]), moved * int(problem.fs_per_byte[-1])) / self.unit
+        byte = problem.fs_per_byte[m] / self.unit  # the port carries whole bytes
+        model.row(_sum((1.0, {ONE: longest + byte, busy: -longest}), (-1.0, self.idle(i, m))))
 
     def placement(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the memories of weights and activations, int64 [n] each, of a solution."""
@@ -260,7 +283,7 @@ def solve(problem: Problem, seconds: float) -> Solved:
       seconds: time limit of the solver. The bound of a solver that was stopped is still proved.
     """
     program = _Program(problem)
-    result = program.solve(seconds, whole=True)
+    result = program.model.solve(seconds, whole=True)
     bound = program.femtoseconds(result.mip_dual_bound)
     if result.x is None:
         return Solved(None, None, bound)
@@ -270,4 +293,4 @@ def solve(problem: Problem, seconds: float) -> Solved:
 def lower_bound(problem: Problem) -> int:
     """Return the bound of the relaxation without integers, in femtoseconds; equal problems give equal bounds."""
     program = _Program(problem)
-    return program.femtoseconds(program.solve(600.0, whole=False).fun)
+    return program.femtoseconds(program.model.solve(600.0, whole=False).fun)

@@ -15,7 +15,8 @@ from rlflow.tasks.placement.simulators import COMPILER, compiled, rectified_late
 from rlflow.tasks.placement.task import Placements
 
 ANNEALED = 1_000_000  # evaluations of annealing in `best_placement`
-FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.02, 0.0001  # of annealing, in units of the relative change of the objective
+# Temperatures of annealing, in units of the relative change of the objective: first, first from a good start, last.
+HOT, WARM, COLD = 0.02, 0.002, 0.0001
 SWAPS = 0.5  # share of the steps of annealing that swap two tensors
 CHUNK = 1000  # steps of annealing between two looks at the clock
 
@@ -109,11 +110,12 @@ def anneal(
       limit: number of evaluations. The temperature falls geometrically over them, or over the seconds if these are over
         first.
       seed: seed of the random numbers.
-      start: int64 [n], the decision to begin with; None for all tensors in the last memory.
+      start: int64 [n], a good decision to begin with; None for all tensors in the last memory.
       seconds: time limit.
     """
     rng, problem, begun = np.random.default_rng(seed), instance.problem, time.monotonic()
-    best = Best(instance, all_slowest(instance) if start is None else start, limit, seconds)
+    hottest, begin = (HOT, all_slowest(instance)) if start is None else (WARM, start)
+    best = Best(instance, begin, limit, seconds)
     maps = np.stack(np.divmod(best.decision, instance.memories))
     tensors, objective = np.flatnonzero(np.concatenate([problem.weights, problem.outputs])), best.objective
     while len(tensors) and instance.memories > 1 and not best.is_over:
@@ -124,7 +126,7 @@ def anneal(
         lowest, objective, first, found = _anneal(
             problem, instance.simulator == COMPILER, maps, objective, moved, other,
             rng.integers(1, instance.memories, steps), np.log(rng.random(steps)),
-            FIRST_TEMPERATURE * (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** share,
+            hottest * (COLD / hottest) ** share,
         )  # fmt: skip
         best.count(steps, first, instance.memories * found[0] + found[1], lowest)
     return best.found()
@@ -175,10 +177,10 @@ def random_search(instance: Placements, limit: int, seed: int) -> Found:
 
 
 def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dict[str, Found], int]:
-    """Place a model by the heuristic, by the integer program, and by annealing from the last memory and from the best.
+    """Place a model by the heuristic, by the integer program, and by annealing from the best and from the last memory.
 
-    Annealing gets the time that the integer program leaves. The integer program gets half of the time if it is only a
-    relaxation. If a placement meets the bound, annealing is left out.
+    The two annealings share the time that the integer program leaves. The integer program gets half of the time if it
+    is only a relaxation. If a placement meets the bound, annealing is left out.
 
     Args:
       instance: the instance.
@@ -196,7 +198,7 @@ def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dic
         found["integer program"] = Best(instance, decision, 1, math.inf).found()
     best = min(found.values(), key=lambda one: one.objective)
     if best.objective > solved.bound * (1 + 2 * GAP):
-        for name, start in (("annealing", None), ("annealing from the best", best.decision)):
+        for name, start, share in (("annealing from the best", best.decision, 2), ("annealing", None, 1)):
             left = seconds - (time.monotonic() - begun)
-            found[name] = anneal(instance, ANNEALED, seed, start, left)
+            found[name] = anneal(instance, ANNEALED, seed, start, left / share)
     return found, solved.bound

@@ -8,7 +8,7 @@ import pytest
 from rlflow.tasks.placement.program import lower_bound, solve
 from rlflow.tasks.placement.searches import all_slowest, anneal, best_placement, greedy_dp, random_search
 from rlflow.tasks.placement.simulators import SIMULATORS
-from tests.tasks.placement.models import instance, random_workload
+from tests.tasks.placement.models import chain, instance, random_workload
 
 
 def every_map(problem) -> np.ndarray:
@@ -25,7 +25,16 @@ def test_the_program_finds_the_optimum_of_additive(seed):
     assert best * (1 - 1e-4) - 1 <= solved.bound <= best and lower_bound(problem.problem) <= solved.bound
 
 
-@pytest.mark.parametrize("seed, staging, flash", [(0, 10, False), (1, 10, False), (2, 40, False), (3, 20, True)])
+def test_weights_alone_respect_the_capacities():
+    """Without activations there is no section: 70 + 60 bytes do not fit into 100, and 70 in SRAM save most."""
+    problem = instance(chain([70, 60], [0, 0], [1, 1]))
+    solved = solve(problem.problem, 30)
+    assert solved.weights.tolist() == [0, 1] and 699 <= solved.bound <= 100 + 600
+
+
+@pytest.mark.parametrize(
+    "seed, staging, flash", [(0, 10, False), (1, 10, False), (2, 40, False), (3, 20, True), (7, 30, True)]
+)
 def test_no_map_is_below_the_bound_of_compiler(seed, staging, flash):
     problem = instance(random_workload(4 if flash else 5, seed), "compiler", sram=70, staging=staging, flash=flash)
     best = problem.evaluate(every_map(problem)).objectives.min()
