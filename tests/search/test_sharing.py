@@ -12,7 +12,7 @@ LET = 1
 
 
 def random_classes(seed: int) -> dict[str, list[Term]]:
-    """Six classes of which the last two hold a variable; operators may refer to any class, so there are cycles."""
+    """Six classes. The last two hold a variable. Operators may refer to any class, so there are cycles."""
     rng = np.random.default_rng(seed)
     names = [f"c{k}" for k in range(6)]
     classes = {name: [Term("leaf", 0, ())] for name in names[4:]}
