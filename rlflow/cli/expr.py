@@ -41,7 +41,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.tasks.expressions.delivery import check, is_equal, replay, write_result
+    from rlflow.cli.expr_delivery import check, is_equal, replay, write_result
     from rlflow.tasks.expressions.syntax import UNITS, Program
     from rlflow.tasks.expressions.task import named_program
 
