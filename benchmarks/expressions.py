@@ -285,7 +285,7 @@ def tables(parts: dict) -> dict[str, Table]:
             if one := parts.get(part_of(model, rules)):
                 rows.append([model, rules, *(number(one[name] / UNITS, 1) for name in names)])
     heads = ["initial", "greedy", "beam", "annealing", "macros", "with sketch", "its peak", "recorded best"]
-    result["programs"] = Table(["program", "rules", *heads], rows)
+    result["programs"] = Table(["program", "rules", *heads], rows, text_columns=2)
     rows = []
     for rules in RULES:
         if one := parts.get(f"totals-{rules}"):
