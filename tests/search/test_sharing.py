@@ -63,3 +63,12 @@ def test_one_let_is_proved_the_cheapest():
     classes = {"square": [Term("mul", 20, ("sum", "sum"))], "sum": [Term("add", 10, ("x", "y"))], "x": x, "y": y}
     bound, choice = cheapest_shared(classes, "square", LET, 40, 10.0)
     assert bound == cost_of(choice, "square") == 31
+
+
+def test_two_lets_are_within_the_bound():
+    """((x + y)²)² has two shared classes; a known cost far above leaves the bound to the integer program."""
+    x, y = [Term("x", 0, ())], [Term("y", 0, ())]
+    classes = {"x": x, "y": y, "sum": [Term("add", 10, ("x", "y"))]}
+    classes |= {"square": [Term("mul", 20, ("sum", "sum"))], "fourth": [Term("mul", 20, ("square", "square"))]}
+    bound, choice = cheapest_shared(classes, "fourth", LET, 100, 10.0)
+    assert bound == cost_of(choice, "fourth") == 52

@@ -9,8 +9,8 @@ Most rewrites of a person's sequence move `let`s about. `sharing_search` needs n
 3. It binds equal subexpressions by the rules new_bind, lift_bind and cse_bind.
 
 Each of these is a sequence of rewrites, so that the result has a receipt like any other. Some moves cannot be undone,
-such as the product of two numbers. The search therefore descends again and again, each time from a random place on the
-path to the best form so far.
+such as the product of two numbers. The search therefore descends again and again, from the beginning or from a random
+place on the path to the best form so far.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ INLINING = ("delete_let", "select_of_tuple", "inline_call", "inline_let")
 BINDING = ("new_bind", "lift_bind", "cse_bind")
 COMMUTED = {"add": "commute_add", "mul": "commute_mul"}
 OPERATORS = (*ARITHMETIC, "exp", "log", "get", "apply", "constant", "variable", "external")
-GROWTH = 2  # a move may not make the tree more than this much larger than it was at the beginning
+GROWTH = 2  # a move may not make the tree more than this much larger
 NOISE = 3 * UNITS
 
 
@@ -75,7 +75,7 @@ def sharing_search(search: Search) -> str:
         place.append(0)
     if any(node.op not in OPERATORS for node in tree.nodes()):
         return "the program is not arithmetic on numbers"
-    forms = _Forms(rules, GROWTH * tree.size)
+    forms = _Forms(rules)
     begin = Form(tree, forms)
     best, moves = begin.cost + 1, []
     while moves or best > begin.cost or any(begin.moves()):
@@ -89,19 +89,19 @@ def sharing_search(search: Search) -> str:
             _align(found, forms)
             _bind(found, place)
             search.saw(found.state, found.path)
-        kept = trail[: search.rng.integers(len(trail) + 1)]
+        kept = trail[: max(search.rng.integers(-len(trail), len(trail) + 1), 0)]
         moves = kept + descend(kept[-1].form if kept else begin, search.rng, NOISE, search.count)
     return "nothing left to try"
 
 
 class _Forms:
-    """What the forms of one program share: the rules, the largest size, and numbers of subexpressions.
+    """What the forms of one program share: the rules, and numbers of subexpressions.
 
     Two subexpressions have one number if they differ only in the order of operands that a rule of the set can change.
     """
 
-    def __init__(self, rules: tuple[str, ...], largest: int):
-        self.largest, self.commuted = largest, {op: rule for op, rule in COMMUTED.items() if rule in rules}
+    def __init__(self, rules: tuple[str, ...]):
+        self.commuted = {op: rule for op, rule in COMMUTED.items() if rule in rules}
         arithmetic = {rule for rule in rules if all_rules()[rule].group in ("arithmetic", "constants")}
         self.rules = arithmetic - set(COMMUTED.values())
         self._numbers: dict[tuple, int] = {}
@@ -151,7 +151,7 @@ class Form:
                             continue
                         done.add((node.key, new.key))
                         tree = _replaced(self.tree, node.key, new, {})
-                        if tree.size <= self.forms.largest:
+                        if tree.size <= GROWTH * self.tree.size:
                             place = frozenset((new.key, *(arg.key for arg in new.args)))
                             yield Move(Form(tree, self.forms), place, (node.key, turns, rule))
 
