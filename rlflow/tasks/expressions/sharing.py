@@ -8,9 +8,9 @@ Most rewrites of a person's sequence move `let`s about. `sharing_search` needs n
    computes each subexpression once, whatever the order of operands, and pays a `let` for each one with several uses.
 3. It binds equal subexpressions by the rules new_bind, lift_bind and cse_bind.
 
-Each of these is a sequence of rewrites, so that the result has a receipt like any other. Some moves cannot be undone,
-such as the product of two numbers. The search therefore descends again and again, from the beginning or from a random
-place on the path to the best form so far.
+Each of these is a sequence of rewrites, so that the result has a receipt like any other. Operators on numbers alone are
+free until the end and then computed, for this cannot be undone. The search descends again and again, from the
+beginning or from a random place on the path to the best form so far.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,6 +27,7 @@ from rlflow.tasks.expressions.syntax import UNITS
 
 INLINING = ("delete_let", "select_of_tuple", "inline_call", "inline_let")
 BINDING = ("new_bind", "lift_bind", "cse_bind")
+FOLDING = ("cprop_add", "cprop_sub", "cprop_mul", "cprop_div")
 COMMUTED = {"add": "commute_add", "mul": "commute_mul"}
 OPERATORS = (*ARITHMETIC, "exp", "log", "get", "apply", "constant", "variable", "external")
 GROWTH = 2  # a move may not make the tree more than this much larger
@@ -41,6 +42,12 @@ class Course:
 
     def follow(self, match: Match) -> None:
         self.state, self.path = self.search.follow(self.state, match), (match, self.path)
+
+    def exhaust(self, rules: tuple[str, ...]) -> None:
+        """Apply the first of several rules that has a match, until none has."""
+        sorts = [self.state.task.number[rule] for rule in rules if rule in self.state.task.number]
+        while match := next((m for sort in sorts for m in self.state.matches if m.xfer_id == sort), None):
+            self.follow(match)
 
     def row(self, place: list[int]) -> int:
         """Return the row of the node to which a list of positions of arguments leads."""
@@ -66,9 +73,8 @@ def sharing_search(search: Search) -> str:
     rules = search.start.task.rules
     if not set(BINDING) <= set(rules):
         return "the rule set has no rules that bind"
-    course, inlining = Course(search, search.start, None), [rules.index(rule) for rule in INLINING if rule in rules]
-    while match := next((m for sort in inlining for m in course.state.matches if m.xfer_id == sort), None):
-        course.follow(match)
+    course = Course(search, search.start, None)
+    course.exhaust(INLINING)
     tree, place = course.state.expr, []
     while tree.op in ("let", "lam"):
         tree = tree.args[0]
@@ -86,6 +92,7 @@ def sharing_search(search: Search) -> str:
             best, found = cost, Course(search, course.state, course.path)
             for move in moves:
                 _repeat(found, *move.step)
+            found.exhaust(FOLDING)
             _align(found, forms)
             _bind(found, place)
             search.saw(found.state, found.path)
@@ -103,7 +110,7 @@ class _Forms:
     def __init__(self, rules: tuple[str, ...]):
         self.commuted = {op: rule for op, rule in COMMUTED.items() if rule in rules}
         arithmetic = {rule for rule in rules if all_rules()[rule].group in ("arithmetic", "constants")}
-        self.rules = arithmetic - set(COMMUTED.values())
+        self.rules = arithmetic - {*COMMUTED.values(), *FOLDING}
         self._numbers: dict[tuple, int] = {}
         self._of_key: dict[bytes, int] = {}
 
@@ -138,8 +145,7 @@ class Form:
         """Yield the moves: all rewrites of arithmetic, at all equal subexpressions at once.
 
         Args:
-          near: keys of subexpressions; only these, their operands, and what contains them directly or by one node
-            are rewritten.
+          near: keys of subexpressions; only these, their operands, and two levels of what contains them are rewritten.
         """
         done = set()
         for node in self._near(near) if near else self._nodes.values():
@@ -166,7 +172,13 @@ class Form:
 
 
 def _price(node: Expr) -> int:
-    return CALL + node.args[0].value.cost if node.op == "apply" else PRICES.get(node.op, 0)
+    if node.op == "apply":
+        return CALL + node.args[0].value.cost
+    return 0 if _is_number(node) else PRICES.get(node.op, 0)
+
+
+def _is_number(node: Expr) -> bool:
+    return all(map(_is_number, node.args)) if node.args else node.op == "constant"
 
 
 def _is_free(node: Expr) -> bool:
@@ -195,14 +207,7 @@ def _replaced(tree: Expr, key: bytes, new: Expr, known: dict[bytes, Expr]) -> Ex
 
 
 def _repeat(course: Course, key: bytes, turns: list[list[int]], rule: str) -> None:
-    """Make a move of a form by rewrites.
-
-    Args:
-      course: the course; it is extended.
-      key: the key of the subexpressions to rewrite.
-      turns: the places below each of them at which operands change places first.
-      rule: the rule.
-    """
+    """Rewrite all subexpressions with a key by a rule, after a change of operands at places (`turns`) below each."""
     while True:
         table = course.state.table
         row = next((row for row, node in enumerate(table.exprs) if node.key == key), None)
@@ -225,12 +230,7 @@ def _align(course: Course, forms: _Forms) -> None:
 
 
 def _bind(course: Course, root: list[int]) -> None:
-    """Bind each subexpression that occurs several times, the largest first.
-
-    Args:
-      course: the course; it is extended.
-      root: the place of the tree, outside which no `let` is made.
-    """
+    """Bind each subexpression that occurs several times, the largest first, by a `let` inside a place."""
     while True:
         table = course.state.table
         places: dict[object, list[int]] = {}
