@@ -9,7 +9,7 @@ from rlflow.search.chains import LEVELS, Move, descend
 
 
 class Position:
-    """A position on a line, whose cost rises for a number of steps before it falls below that of the beginning."""
+    """A position on a line. The cost rises for a number of steps, and then falls below the cost of the beginning."""
 
     def __init__(self, at: int, valley: int):
         self.at, self.valley, self.key = at, valley, at
