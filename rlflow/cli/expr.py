@@ -7,7 +7,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.common.messages import counted, progress_bar
 
-MACROS = "macros"
+MACROS, SHARING = "macros", "sharing"
 TEXT = "find a cheaper form of a functional program (the ksc language of Knossos)"
 PAGE = """\
 Rewrites a program of the ksc language for a lower cost.
@@ -31,7 +31,8 @@ def add(commands) -> None:
     command.add_argument("--seconds", type=float, default=30.0, metavar="S", help="time limit (default: 30)")
     command.add_argument("--rules", default="ml", metavar="SET", help="simplify, binding, both, ml or ml-no-bind")
     methods = (
-        "macros (learnt, guided by a sketch), greedy, beam, annealing, best-first, grasp or random (default: macros)"
+        "macros (learnt, guided by a sketch), sharing (arithmetic without lets, which are put back), greedy, beam, "
+        "annealing, best-first, grasp or random (default: macros)"
     )
     command.add_argument("--method", default=MACROS, metavar="NAME", help=methods)
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice")
@@ -41,7 +42,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.tasks.expressions.delivery import check, is_equal, replay, write_result
+    from rlflow.cli.expr_delivery import check, is_equal, replay, write_result
     from rlflow.tasks.expressions.syntax import UNITS, Program
     from rlflow.tasks.expressions.task import named_program
 
@@ -77,10 +78,11 @@ def found_by_search(parsed, program) -> tuple:
     from rlflow.search import SEARCHES
     from rlflow.search.base import Limits, run_search
     from rlflow.search.macros import macro_search
+    from rlflow.tasks.expressions.sharing import sharing_search
     from rlflow.tasks.expressions.sketches import inlined, learnt_macros
     from rlflow.tasks.expressions.state import ExpressionTask, rules_of
 
-    if parsed.method != MACROS:
+    if parsed.method not in (MACROS, SHARING):
         SEARCHES.check(parsed.method)
     if not parsed.seconds > 0:
         raise RLFlowError("pass --seconds above 0")
@@ -90,6 +92,8 @@ def found_by_search(parsed, program) -> tuple:
         limits = Limits(parsed.seconds, memory=config.search.memory_mb * 2**20)
         if parsed.method == MACROS:
             method, options = macro_search, {"macros": learnt_macros(task.rules), "sketch": inlined}
+        elif parsed.method == SHARING:
+            method, options = sharing_search, {}
         else:
             method, options = parsed.method, config.search[parsed.method]
         answer = run_search(method, task.initial, limits, parsed.seed, bar, **options)

@@ -128,6 +128,17 @@ class Search:
             self._progress.update(rewrites)
         return after
 
+    def count(self) -> None:
+        """Count a rewrite that the search tries without a state of the task.
+
+        Raises:
+          LimitReached: a limit is reached.
+        """
+        self._check()
+        self.interactions += 1
+        if self._progress is not None:
+            self._progress.update(1)
+
     def gain(self, state: LocalState, match: Match) -> int:
         """Apply a match and return the decrease of the objective.
 

@@ -11,6 +11,7 @@ places, so that it applies to other problems; a rule that occurs several times i
 A *sketch* guides the search (Kœhler et al. 2024, doi 10.1145/3632900): a property of the goal, as distances from it.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -71,6 +72,30 @@ def learn(
     kept = [macro for macro in counts if counts[macro] >= at_least]
     kept.sort(key=lambda macro: (-counts[macro], len(macro), macro))
     return kept
+
+
+_STEP = re.compile(r"(\w+)([+*]?)(?:=(\d+))?")
+_TIMES = {"": ONCE, "+": ALL, "*": UNTIL}
+
+
+def read_macros(text: str, rules: Sequence[str]) -> list[Macro]:
+    """Return the macros of a text, one in each line, whose rules are all among the given names of rules.
+
+    Args:
+      text: the names of the rules of each macro. After a name, `+` is ALL, `*` is UNTIL, and `=0` a plan like that of
+        step 0. A line that begins with `;` is a comment.
+      rules: name of each action type.
+    """
+    number = {name: position for position, name in enumerate(rules)}
+    result = []
+    for line in text.splitlines():
+        steps = [_STEP.fullmatch(word) for word in line.split()] if not line.startswith(";") else []
+        if steps and all(step[1] in number for step in steps):
+            like = [None if step[3] is None else int(step[3]) for step in steps]
+            result.append(
+                tuple(Step(number[step[1]], _TIMES[step[2]], to) for step, to in zip(steps, like, strict=True))
+            )
+    return result
 
 
 def _macro(states: Sequence[LocalState], actions: Sequence[tuple[int, int]]) -> Macro:

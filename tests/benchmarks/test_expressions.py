@@ -1,6 +1,15 @@
 """The tables of benchmarks.expressions, from parts in the form that its functions return."""
 
-from benchmarks.expressions import EVALUATIONS, PROGRAMS, binding_expressions, searched, tables, task_of
+from benchmarks.expressions import (
+    EVALUATIONS,
+    PROGRAMS,
+    RULES,
+    binding_expressions,
+    part_of,
+    searched,
+    tables,
+    task_of,
+)
 
 
 def test_the_test_expressions_are_the_papers():
@@ -16,12 +25,12 @@ def test_tables_show_all_parts():
         "arithmetic-beam": {str(limit): [150.0, 152.0] for limit in EVALUATIONS},
         "replays": {"chains": {"recorded": 2, "replayed": 2, "equal": 2, "steps": 9}},
         "yardstick": [row | {"inlined": 20_000, "nodes": 3, "seconds": 1.0}],
-        PROGRAMS[0].replace("/", "-"): program,
+        part_of(PROGRAMS[0], RULES[0]): program,
     }
     made = tables(parts)
     assert ["beam", "151.0", "151.0", "151.0"] in made["arithmetic"].rows
     assert made["yardstick"].rows[-1][:5] == ["total", "2.0", "2.0", "1.0", "1.0"]
-    assert made["programs"].rows == [[PROGRAMS[0], *["1.0"] * 8]] and made["replays"].rows[0][-1] == 2
+    assert made["programs"].rows == [[PROGRAMS[0], RULES[0], *["1.0"] * 8]] and made["replays"].rows[0][-1] == 2
 
 
 def test_a_search_gets_its_evaluations():

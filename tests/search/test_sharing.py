@@ -12,7 +12,7 @@ LET = 1
 
 
 def random_classes(seed: int) -> dict[str, list[Term]]:
-    """Six classes of which the last two hold a variable; operators may refer to any class, so there are cycles."""
+    """Six classes. The last two hold a variable. Operators may refer to any class, so there are cycles."""
     rng = np.random.default_rng(seed)
     names = [f"c{k}" for k in range(6)]
     classes = {name: [Term("leaf", 0, ())] for name in names[4:]}
@@ -63,3 +63,12 @@ def test_one_let_is_proved_the_cheapest():
     classes = {"square": [Term("mul", 20, ("sum", "sum"))], "sum": [Term("add", 10, ("x", "y"))], "x": x, "y": y}
     bound, choice = cheapest_shared(classes, "square", LET, 40, 10.0)
     assert bound == cost_of(choice, "square") == 31
+
+
+def test_two_lets_are_within_the_bound():
+    """((x + y)²)² has two shared classes; a known cost far above leaves the bound to the integer program."""
+    x, y = [Term("x", 0, ())], [Term("y", 0, ())]
+    classes = {"x": x, "y": y, "sum": [Term("add", 10, ("x", "y"))]}
+    classes |= {"square": [Term("mul", 20, ("sum", "sum"))], "fourth": [Term("mul", 20, ("square", "square"))]}
+    bound, choice = cheapest_shared(classes, "fourth", LET, 100, 10.0)
+    assert bound == cost_of(choice, "fourth") == 52

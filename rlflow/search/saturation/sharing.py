@@ -1,8 +1,8 @@
 """Extraction of an expression from an e-graph where sharing has a price: each shared subexpression is bound by a `let`.
 
-`extract` counts every chosen operator once and knows no price of sharing. A `let` is cheap beside an operator, so its
-bound is nearly exact, and `cheapest_shared` closes the gap where few `let`s are of use: it knows the cheapest
-expression without a `let` and with one, and all others have two or more.
+`extract` counts every chosen operator once and knows no price of sharing. A `let` is cheap beside an operator, so the
+bound of `extract` is nearly exact. `cheapest_shared` closes the gap where few `let`s are of use. It knows the cheapest
+expressions without a `let` and with one, and all others have two or more.
 """
 
 from collections.abc import Callable, Mapping

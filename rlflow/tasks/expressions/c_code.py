@@ -13,6 +13,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -372,16 +373,22 @@ class Library:
 
     def __call__(self, argument):
         """Return the value of the program at an argument, both as in `evaluate`."""
+        return self.timed(argument)[0]
+
+    def timed(self, argument) -> tuple:
+        """Return the value of the program at an argument, and the seconds of the processor that it took."""
         result, kept = _c_type(self.result)(), []
         if self.argument in _C_SCALARS:
             given = _C_SCALARS[self.argument](argument)
         else:
             given = _c_type(self.argument)()
             _store(given, self.argument, argument, kept)
+        began = time.process_time()
         self.library.run(ctypes.byref(given), ctypes.byref(result))
+        seconds = time.process_time() - began
         value = _load(result, self.result)
         self.library.release_all()
-        return value
+        return value, seconds
 
 
 _C_SCALARS = {FLOAT: ctypes.c_double, INTEGER: ctypes.c_int64, BOOL: ctypes.c_bool}

@@ -1,15 +1,14 @@
 """The yardstick for arithmetic: equality saturation, and the cheapest expression of an e-graph by an integer program.
 
-An e-graph (egglog) holds the expressions that the rules of the set `simplify` reach, in both directions where a rule
-has one: the right side must be more than one argument, and have all arguments of the left side. `mul_one` is reversed,
-too. The cheapest expression, in which equal subexpressions may share one `let`, is the solution of an integer program
-(HiGHS). Extraction class by class, without regard to sharing, is the greedy control.
+An e-graph (egglog) holds the expressions that the rules of the set `simplify` reach. A rule has both directions if its
+right side is more than one argument and has all arguments of the left side. `mul_one` is reversed, too. The cheapest
+expression, in which equal subexpressions may share one `let`, is the solution of an integer program (HiGHS). Extraction
+class by class, without regard to sharing, is the greedy control.
 
 Without a bound such an e-graph never ends: x is 1·x, and (x/x)·x, and so on. A rule is therefore applied only where the
-whole expression, with every `let` inlined, costs at most a *limit* afterwards. The e-graph keeps two numbers for each
-class, the least cost of its expressions and the least cost of what stands around them. If no rule applies any more,
-the e-graph is complete up to the limit: it holds every expression that the rules reach through expressions within the
-limit. The result is then a certificate. `cheapest` begins at the cost of the expression, and raises the limit.
+whole expression, with every `let` inlined, costs at most a limit afterwards (`LimitedEGraph`). If the e-graph is
+complete up to the limit, the result is a certificate. `cheapest` begins at the cost of the expression, and raises the
+limit.
 
 Numbers are fractions. Two numbers are combined only if numerator and denominator of the result are at most
 LARGEST: otherwise factors such as 2/3 and 3/2 make new numbers without end, at no cost.
@@ -17,21 +16,20 @@ LARGEST: otherwise factors such as 2/3 and 3/2 make new numbers without end, at 
 Published e-graphs have no binders, so every `let` is inlined first, and other binders are refused.
 """
 
-import json
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from rlflow.common.errors import RLFlowError
+from rlflow.search.saturation.limited import LimitedEGraph, total
 from rlflow.search.saturation.sharing import Term, cheapest_shared, cheapest_trees
 from rlflow.tasks.expressions.cost import LET, PRICES, cost_of
 from rlflow.tasks.expressions.expr import ARITHMETIC, FLOAT, Expr, constant, make
 from rlflow.tasks.expressions.rules import Pattern, all_rules
 from rlflow.tasks.expressions.syntax import UNITS
 
-OPERATORS = (*ARITHMETIC, "exp", "log")
+OPERATORS = {f"{op}_": (2 if op in ARITHMETIC else 1, PRICES[op]) for op in (*ARITHMETIC, "exp", "log")}
 FOLDED = {"add": "+", "sub": "-", "mul": "*", "div": "/"}  # operators on numbers that egglog computes
 LARGEST = 8
 STEP = 2 * UNITS  # increase of the limit, in units of 1e-4
@@ -74,18 +72,19 @@ def cheapest(expr: Expr, most_steps: int = 3, most_nodes: int = 10_000, seconds:
     """
     began = time.monotonic()
     flat = without_lets(expr)
-    inlined = _tree_cost(flat)
+    inlined = cost_of(flat)
+    externals = {node.value.name: node for node in flat.nodes() if node.op == "external"}
     best = greedy = flat
-    proved, sizes, growing = None, (0, 0), _Saturation(flat)
+    proved, sizes, growing = None, (0, 0), LimitedEGraph(OPERATORS, egglog_rules(), _program(flat))
     for limit in range(inlined, inlined + most_steps * STEP + 1, STEP):
         complete = growing.grow(limit, most_nodes, seconds)
         classes, root = growing.read()
         sizes = max(sizes, (sum(map(len, classes.values())), len(classes)))
-        greedy = min(greedy, _expression(cheapest_trees(classes)[1], root), key=cost_of)
+        greedy = min(greedy, _expression(cheapest_trees(classes)[1], root, externals), key=cost_of)
         best = min(best, greedy, key=cost_of)
         bound, choice = cheapest_shared(classes, root, LET, cost_of(best), seconds)
         if choice:
-            best = min(best, _expression(choice, root), key=cost_of)
+            best = min(best, _expression(choice, root, externals), key=cost_of)
         if not complete or bound < cost_of(best):
             break
         proved = limit
@@ -106,10 +105,6 @@ def without_lets(expr: Expr, values: tuple[Expr, ...] = ()) -> Expr:
     return expr.with_args(tuple(without_lets(arg, values) for arg in expr.args)) if expr.args else expr
 
 
-def _tree_cost(flat: Expr) -> int:
-    return PRICES.get(flat.op, 0) + sum(map(_tree_cost, flat.args))
-
-
 # -- saturation ------------------------------------------------------------------------------------
 
 
@@ -128,22 +123,14 @@ def egglog_rules() -> Iterator[str]:
     )
     for op, symbol in FOLDED.items():
         small = f"(<= (numer (abs n)) (bigint {LARGEST})) (<= (denom n) (bigint {LARGEST}))"
-        defined = f" (!= b {_rational(0)})" if op == "div" else ""
+        defined = " (!= b (bigrat (bigint 0) (bigint 1)))" if op == "div" else ""
         facts = f"(= e ({op}_ (Num a) (Num b))){defined} (= n ({symbol} a b)) {small}"
         yield f"(rule ({facts}) ((union e (Num n))) :ruleset rewrite)"
 
 
 def _within_limit(left: Pattern, right: Pattern) -> str:
-    used = [name for name, _ in right.scopes()]
-    total = f"(+ (around e) {_sum([_price(right), *(f'(cost {name})' for name in used)])})"
-    return f"(rule ((= e {_egglog(left)}) (<= {total} (limit))) ((union e {_egglog(right)})) :ruleset rewrite)"
-
-
-def _sum(terms: list) -> str:
-    result = str(terms[0])
-    for term in terms[1:]:
-        result = f"(+ {result} {term})"
-    return result
+    cost = total(["(around e)", _price(right), *(f"(cost {name})" for name, _ in right.scopes())])
+    return f"(rule ((= e {_egglog(left)}) (<= {cost} (limit))) ((union e {_egglog(right)})) :ruleset rewrite)"
 
 
 def _price(pattern: Pattern) -> int:
@@ -154,13 +141,9 @@ def _arguments(pattern: Pattern) -> set:
     return {name for name, _ in pattern.scopes()}
 
 
-def _rational(value: float) -> str:
-    exact = Fraction(repr(value))
-    return f"(bigrat (bigint {exact.numerator}) (bigint {exact.denominator}))"
-
-
 def _number(value: float) -> str:
-    return f"(Num {_rational(value)})"
+    exact = Fraction(repr(value))
+    return f"(Num (bigrat (bigint {exact.numerator}) (bigint {exact.denominator})))"
 
 
 def _egglog(pattern: Pattern) -> str:
@@ -176,102 +159,12 @@ def _program(expr: Expr) -> str:
         return _number(expr.value)
     if expr.op == "external" and expr.type == FLOAT:
         return f'(Var "{expr.value.name}")'
-    if expr.op not in OPERATORS or expr.type != FLOAT:
+    if f"{expr.op}_" not in OPERATORS or expr.type != FLOAT:
         raise RLFlowError(f"the e-graph holds arithmetic on numbers only, not '{expr.op}'")
     return f"({expr.op}_ {' '.join(map(_program, expr.args))})"
 
 
-def _declarations() -> Iterator[str]:
-    """Yield the datatype, and the rules of the two numbers of each class."""
-    kinds = " ".join(f"({op}_ {' '.join('E' * (2 if op in ARITHMETIC else 1))})" for op in OPERATORS)
-    yield f"(datatype E (Num BigRat) (Var String) {kinds})"
-    yield "(function cost (E) i64 :merge (min old new))"
-    yield "(function around (E) i64 :merge (min old new))"
-    yield "(function limit () i64 :merge new)"
-    yield "(ruleset price) (ruleset rewrite)"
-    for leaf in ("(Num a)", "(Var a)"):
-        yield f"(rule ((= e {leaf})) ((set (cost e) 0)) :ruleset price)"
-    for op in OPERATORS:
-        children = "ab" if op in ARITHMETIC else "a"
-        node, price = f"({op}_ {' '.join(children)})", PRICES[op]
-        costs = {child: f"(cost {child})" for child in children}
-        yield f"(rule ((= e {node}) (= c {_sum([price, *costs.values()])})) ((set (cost e) c)) :ruleset price)"
-        for child in children:
-            others = [cost for other, cost in costs.items() if other != child]
-            total = _sum(["(around e)", price, *others])
-            yield f"(rule ((= e {node}) (= c {total})) ((set (around {child}) c)) :ruleset price)"
-
-
-class _Saturation:
-    """An e-graph of an expression that grows until it is complete up to a limit.
-
-    Args:
-      expr: an expression without `let`s.
-    """
-
-    def __init__(self, expr: Expr):
-        try:
-            from egglog.bindings import EGraph
-        except ImportError:
-            raise RLFlowError("the yardstick needs the package egglog: pip install '.[expressions]'") from None
-        self._graph = EGraph()
-        self._externals = {node.value.name: node for node in expr.nodes() if node.op == "external"}
-        rules = dict.fromkeys(egglog_rules())  # the reverse of a rule can be another rule
-        self._run("\n".join([*_declarations(), *rules, f"(let $root {_program(expr)})"]))
-        self._run("(set (around $root) 0)")
-
-    def _run(self, text: str) -> list:
-        return self._graph.run_program(*self._graph.parse_program(text))
-
-    def grow(self, limit: int, most_nodes: int, seconds: float) -> bool:
-        """Apply the rules up to a limit of the cost, and return whether the e-graph is complete up to it.
-
-        Args:
-          limit: the limit, see the module.
-          most_nodes: number of nodes above which the e-graph grows no further.
-          seconds: time limit.
-        """
-        until = time.monotonic() + seconds
-        self._run(f"(set (limit) {limit})")
-        while True:
-            self._run("(run-schedule (saturate (run price)))")
-            if not self._run("(run rewrite 1)")[0].report.updated:
-                return True
-            (sizes,) = self._run("(print-size)")
-            if sum(size for name, size in sizes.sizes if name.endswith("_")) > most_nodes or time.monotonic() > until:
-                return False
-
-    def read(self) -> tuple[dict[str, list[Term]], str]:
-        """Return class → its operators, and the class of the expression.
-
-        The label of a term is an operator, a number or an external.
-
-        Raises:
-          RLFlowError: a class holds two numbers, so that the rules divided by zero.
-        """
-        serialized = json.loads(self._graph.serialize([]).to_json())
-        written = serialized["nodes"]
-        root = next(name for name, data in serialized["class_data"].items() if data.get("let") == "$root")
-        class_of = {name: node["eclass"] for name, node in written.items()}
-        result: dict[str, list[Term]] = {}
-        for node in written.values():
-            op, children = node["op"], node["children"]
-            if op == "Num":
-                numbers = map(int, re.findall(r"-?\d+", written[children[0]]["op"]))
-                result.setdefault(node["eclass"], []).append(Term(Fraction(*numbers), 0, ()))
-            elif op == "Var":
-                name = json.loads(written[children[0]]["op"])
-                result.setdefault(node["eclass"], []).append(Term(self._externals[name], 0, ()))
-            elif op.endswith("_"):
-                inner = tuple(class_of[child] for child in children)
-                result.setdefault(node["eclass"], []).append(Term(op[:-1], PRICES[op[:-1]], inner))
-        for terms in result.values():
-            if len({term.label for term in terms if isinstance(term.label, Fraction)}) > 1:
-                raise RLFlowError("the rules prove that two numbers are equal: some denominator is 0")
-        return result, root
-
-
-def _expression(choice: Mapping[str, Term], root: str) -> Expr:
+def _expression(choice: Mapping[str, Term], root: str, externals: Mapping[str, Expr]) -> Expr:
     """Return the expression of a class by class → its operator, with a `let` for every class that is used twice."""
     order: list[str] = []
     uses: dict[str, int] = {}
@@ -293,7 +186,9 @@ def _expression(choice: Mapping[str, Term], root: str) -> Expr:
         label, _, children = choice[name]
         if isinstance(label, Fraction):
             return constant(float(label))
-        return label if isinstance(label, Expr) else make(label, *(build(child, depth) for child in children))
+        if isinstance(label, tuple):
+            return externals[label[1]]
+        return make(label.removesuffix("_"), *(build(child, depth) for child in children))
 
     result = build(root, len(lets))
     for number in range(len(lets) - 1, -1, -1):

@@ -1,10 +1,9 @@
 """What guides `rlflow.search.macros.macro_search` over valleys of the cost: a sketch of the goal, and learnt macros."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlflow.search.macros import ALL, ONCE, UNTIL, Macro, Step
+from rlflow.search.macros import Macro, read_macros
 from rlflow.tasks.expressions.expr import SCALARS
 from rlflow.tasks.expressions.state import ExpressionState
 
@@ -39,19 +38,6 @@ def inlined(state: ExpressionState) -> tuple[int, int, int, int]:
     return calls, max(functions - 1, 0), inner, outer
 
 
-_STEP = re.compile(r"(\w+)([+*]?)(?:=(\d+))?")
-_TIMES = {"": ONCE, "+": ALL, "*": UNTIL}
-
-
 def learnt_macros(rules: Sequence[str]) -> list[Macro]:
     """Return the macros of macros.txt whose rules are all among the given names of rules."""
-    number = {name: position for position, name in enumerate(rules)}
-    result = []
-    for line in Path(__file__).with_name("macros.txt").read_text(encoding="utf-8").splitlines():
-        steps = [_STEP.fullmatch(word) for word in line.split()] if not line.startswith(";") else []
-        if steps and all(step[1] in number for step in steps):
-            like = [None if step[3] is None else int(step[3]) for step in steps]
-            result.append(
-                tuple(Step(number[step[1]], _TIMES[step[2]], to) for step, to in zip(steps, like, strict=True))
-            )
-    return result
+    return read_macros(Path(__file__).with_name("macros.txt").read_text(encoding="utf-8"), rules)

@@ -363,7 +363,7 @@ class Table:
                 receivers.append(row)
                 kinds.append(BINDS)
         last: dict[object, int] = {}
-        for row, key in enumerate(self._absolute_keys()):
+        for row, key in enumerate(self.absolute_keys()):
             if self.exprs[row].size > 1 or self.exprs[row].op == "external":
                 if key in last:
                     senders += [last[key], row]
@@ -372,7 +372,7 @@ class Table:
                 last[key] = row
         return senders, receivers, kinds
 
-    def _absolute_keys(self) -> list[object]:
+    def absolute_keys(self) -> list[object]:
         """Return a value for each row that is equal for subtrees with the same value, wherever the subtrees stand.
 
         A key of an expression counts binders from its root. Here a variable is identified by its binder instead.

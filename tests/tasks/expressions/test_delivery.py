@@ -2,11 +2,11 @@
 
 import pytest
 
+from rlflow.cli.expr_delivery import check, is_equal, replay
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
 from rlflow.tasks.expressions.c_code import compiler
 from rlflow.tasks.expressions.cost import cost_of
-from rlflow.tasks.expressions.delivery import check, is_equal, replay
 from rlflow.tasks.expressions.syntax import Program, parse_expression, parse_programs
 from rlflow.tasks.expressions.task import named_program
 from tests.commands import in_process
