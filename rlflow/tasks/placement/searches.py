@@ -14,7 +14,7 @@ from rlflow.tasks.placement.program import GAP, solve
 from rlflow.tasks.placement.simulators import COMPILER, compiled, rectified_latency
 from rlflow.tasks.placement.task import Placements
 
-ANNEALED = 1_000_000  # evaluations of annealing in `best_placement`
+ANNEALED = 1_000_000  # evaluations of one annealing in `best_placement`
 # Temperatures of annealing, in units of the relative change of the objective: first, first from a good start, last.
 HOT, WARM, COLD = 0.02, 0.002, 0.0001
 SWAPS = 0.5  # share of the steps of annealing that swap two tensors
@@ -177,10 +177,10 @@ def random_search(instance: Placements, limit: int, seed: int) -> Found:
 
 
 def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dict[str, Found], int]:
-    """Place a model by the heuristic, by the integer program, and by annealing from the best and from the last memory.
+    """Place a model by the heuristic, by the integer program, and by annealing from the best placement so far.
 
-    The two annealings share the time that the integer program leaves. The integer program gets half of the time if it
-    is only a relaxation. If a placement meets the bound, annealing is left out.
+    Annealing begins again and again in the time that the integer program leaves, until a placement meets the bound. The
+    integer program gets half of the time if it is only a relaxation.
 
     Args:
       instance: the instance.
@@ -197,8 +197,9 @@ def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dic
         decision = instance.memories * solved.weights + solved.outputs
         found["integer program"] = Best(instance, decision, 1, math.inf).found()
     best = min(found.values(), key=lambda one: one.objective)
-    if best.objective > solved.bound * (1 + 2 * GAP):
-        for name, start, share in (("annealing from the best", best.decision, 2), ("annealing", None, 1)):
-            left = seconds - (time.monotonic() - begun)
-            found[name] = anneal(instance, ANNEALED, seed, start, left / share)
+    evaluations = 0
+    while best.objective > solved.bound * (1 + 2 * GAP) and (left := seconds - (time.monotonic() - begun)) > 0:
+        annealed = anneal(instance, ANNEALED, seed, best.decision, left)
+        evaluations, seed = evaluations + annealed.evaluations, seed + 1
+        found["annealing"] = best = annealed._replace(evaluations=evaluations)
     return found, solved.bound
