@@ -9,6 +9,7 @@ import pytest
 import rlflow
 from rlflow import library
 from rlflow.common.files import read_json
+from rlflow.common.spending import KERNELS, PARTS, spent_text
 from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.receipt import replay
 from rlflow.zoo import load
@@ -46,6 +47,13 @@ def test_the_result_has_the_model_its_receipt_and_what_is_known_of_it(result, tm
     onnx.save(load("tiny_resnet18"), original)
     assert to_model(replay(result.receipt, original)) == result.model
     assert result.report.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_seconds_of_the_call_are_stated_by_part(result):
+    spent = result.outcome["spent"]
+    assert set(spent) == set(PARTS) and {part for part, taken in spent.items() if taken > 0} >= {"search", "checks"}
+    assert spent[KERNELS] == 0  # the analytic cost times none
+    assert spent_text(spent) in result.report.read_text()
 
 
 def test_a_person_reads_two_lines(result):
