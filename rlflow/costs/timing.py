@@ -329,7 +329,8 @@ def _stand_in(graph: Graph, tensor: int) -> Constant:
 
     Content that is part of a signature is kept. Quantisation scales are kept, too, because ONNX Runtime requires that
     the scale of a bias equals the product of two other scales. The scales of a Resize are kept because they determine
-    its result's size and whether ONNX Runtime has a kernel in blocks of channels for it. A tensor that constant nodes compute is evaluated.
+    the size of its result, and whether ONNX Runtime runs it in blocks of channels. A tensor that constant nodes compute
+    is evaluated.
     """
     kind = graph.types[tensor]
     if tensor not in graph.constants:

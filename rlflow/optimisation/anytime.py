@@ -175,8 +175,9 @@ def methods(cost: CostModel) -> tuple[str, ...]:
 
 
 def search_all(
-    best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0
-) -> dict:
+    best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0,
+    corrections: int = 0,
+) -> dict:  # fmt: skip
     """Run the searches of `methods` one after another, on the real graph and with a common time limit.
 
     The remaining time is divided equally among the remaining searches. Only `descent` may use all of it: if `descent`
@@ -192,6 +193,8 @@ def search_all(
       seed: the seed of all random choices.
       deadline: the value of time.monotonic() after which no operator of the original is timed.
       spent: the number of these seconds that earlier work has used.
+      corrections: how many times the costs were corrected since the searches began. Searches that ended before the last
+        correction are repeated.
 
     Returns:
       {"methods": {name: the record of the search, without its actions}}.
@@ -205,6 +208,8 @@ def search_all(
         count_cost(best.task, deadline)
         for k, name in enumerate(names):
             asked = {"seconds": seconds, **limits, "moves": options["moves"], **options[name]}
+            if corrections:
+                asked["corrections"] = corrections
             if not best.ended(name, asked):
                 left = end - time.monotonic()
                 share = left if name == "descent" else left / (len(names) - k)

@@ -40,6 +40,7 @@ from rlflow.optimisation.contest import (
     pruned_candidates,
     pruned_winner,
 )
+from rlflow.optimisation.deciding import predicting, search_in_rounds
 from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.optimisation.session_options import best_session, put_session
@@ -124,7 +125,8 @@ def _search_and_deliver(run: Run, out: Path | None, started: float, act: Act, le
             best.offer(candidate, "episodes")
             say(f"{candidate.name} acted: {best}")
         spent = time.monotonic() - began
-        return anytime.search_all(best, config.search, budget.search_seconds, config.seed, budget.end, spent)
+        search_all = search_in_rounds if predicting(run.task.cost) else anytime.search_all
+        return search_all(best, config.search, budget.search_seconds, config.seed, budget.end, spent)
 
     try:
         with stoppable(budget.stop_seconds):
