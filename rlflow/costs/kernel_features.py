@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlflow.costs.analytic import MOVES, PICKS, flops
-from rlflow.costs.kernels import Kernel, Operand, Operator
+from rlflow.costs.kernels import Kernel, Operand, Operator, read_kernel
 from rlflow.costs.speeds import Speeds
 from rlflow.graph.ir import TensorType
 
@@ -39,10 +39,18 @@ SAME = {
     ("Add", "Add", "Add", "Div", "Mul", "Pow", "ReduceMean", "ReduceMean", "Sqrt", "Sub"): "SkipLayerNormalization",
     ("Sum",): "Add",
 }  # fmt: skip
+PER_ELEMENT = {"QuickGelu": 2, "Gelu": 2, "BiasGelu": 3, "LayerNormalization": 8, "SkipLayerNormalization": 9, "Add": 1}
+# Operators that compute a transcendental function or run through their input several times.
+LONG = HEAVY | {
+    "BiasGelu", "Exp", "Log", "Pow", "Softmax", "LogSoftmax", "Softplus", "Sin", "Cos", "Sqrt", "Selu", "Mish",
+    "Softsign",
+}  # fmt: skip
+ROWS = frozenset(("LayerNormalization", "SkipLayerNormalization"))  # kinds that work along the last axis
 NUMBERS = (
     "flops", "bytes", "weights", "written", "working set", "intensity", "operands", "results", "itemsize",
-    "rank", "run", "outer", "axis", "spread", "in blocks", "sum", "activation", "bias", "rows", "columns", "inner",
-    "batch", "window", "width", "stride", "dilation", "groups", "odd rows", "odd inner", "transposed", "constant",
+    "rank", "run", "outer", "axis", "spread", "effort", "in blocks", "sum", "activation", "bias", "rows", "columns",
+    "inner", "batch", "window", "width", "stride", "dilation", "groups", "odd rows", "odd inner", "transposed",
+    "constant",
 )  # fmt: skip
 MACHINE = ("threads", "vector bits", "compute share", "launch share", "baseline")
 
@@ -63,6 +71,22 @@ class Description(NamedTuple):
     numbers: Mapping[str, float]
 
 
+def described(signature: str) -> Description | None:
+    """Return the description of the kernel with this signature; None if it is not known what the kernel does.
+
+    That holds for kernels with a subgraph or with a tensor of unknown shape, for stored timings of other things, and
+    for damaged signatures, which may come from an imported file.
+
+    Args:
+      signature: the text under which a timing is stored (`rlflow.costs.timing.signature_text`).
+    """
+    try:
+        kernel = read_kernel(signature)
+        return None if kernel is None or kernel.has_subgraph else describe(kernel)
+    except Exception:  # A damaged signature may hold anything in place of a shape or an attribute.
+        return None
+
+
 def describe(kernel: Kernel) -> Description:
     """Return the description of a kernel; equal kernels of different operators have equal descriptions."""
     main = _main(kernel)
@@ -73,7 +97,7 @@ def describe(kernel: Kernel) -> Description:
     if main.op in CONVOLUTIONS | PRODUCTS:
         weights, work = [one for one in main.inputs[1:2] if one is not None and one.constant], _work(main)
     elif kind in SAME.values() or kind == "Split":
-        weights, work = [], sum(one.kind.size for one in outputs)
+        weights, work = [], PER_ELEMENT.get(kind, 0) * sum(one.kind.size for one in outputs)
     else:
         weights, work = constants, sum(_flops(op) for op in kernel.operators)
     read, written, held = (sum(one.kind.nbytes for one in some) for some in (varying, outputs, weights))
@@ -152,7 +176,9 @@ def _kind_and_walk(kernel: Kernel, main: Operator) -> tuple[str, dict[str, float
         name = SAME.get(names) or (names[0] if len(names) == 1 else f"{main.op} and others")
     if main.domain not in ("", "com.microsoft", "com.microsoft.nchwc", "ai.onnx"):
         name = "another domain"
-    walk = {"window": _log(prod(main.attribute("kernel_shape", ())))} if main.op in POOLS else _steps(kernel, main)
+    walk = (
+        {"window": _log(prod(main.attribute("kernel_shape", ())))} if main.op in POOLS else _steps(kernel, main, name)
+    )
     return _quantised(kernel, name), walk
 
 
@@ -217,7 +243,13 @@ def _epilogue(kernel: Kernel, main: Operator) -> dict[str, float]:
     return {"sum": float(is_summed), "activation": activation, "bias": float(is_biased and main.op in PRODUCTS)}
 
 
-def _steps(kernel: Kernel, main: Operator) -> dict[str, float]:
+def _effort(kernel: Kernel, kind: str) -> int:
+    """Return the number of operators with long work for each element; a normalisation counts twice."""
+    operators = [kind] if kind in SAME.values() else [op.op for op in kernel.operators]
+    return sum((op in LONG) + 2 * op.endswith("Normalization") for op in operators)
+
+
+def _steps(kernel: Kernel, main: Operator, kind: str) -> dict[str, float]:
     """Return how an operator without a convolution or product walks through memory.
 
     Returns:
@@ -225,6 +257,7 @@ def _steps(kernel: Kernel, main: Operator) -> dict[str, float]:
       axis: length of the axis along which the operator works.
       outer: number of repetitions.
       spread: size of the output relative to the input.
+      effort: see `_effort`.
       constant: 1 if an operand is a constant of more than 64 elements.
       Sizes are binary logarithms.
     """
@@ -233,16 +266,19 @@ def _steps(kernel: Kernel, main: Operator) -> dict[str, float]:
         return {}
     data, out = (varying or constants)[0].kind, max((one.kind for one in outputs), key=lambda kind: kind.size)
     largest = max((one.kind for one in varying or constants), key=lambda kind: kind.size)
-    run, axis = _run_and_axis(main, largest, out, kernel)
+    run, axis = (1, largest.shape[-1]) if kind in ROWS else _run_and_axis(main, largest, out, kernel)
     return {
         "run": _log(run), "axis": _log(axis), "outer": _log(max(largest.size, out.size) / max(run * axis, 1)),
-        "spread": _log(out.size) - _log(data.size), "constant": float(any(one.kind.size > 64 for one in constants)),
+        "spread": _log(out.size) - _log(data.size), "effort": float(_effort(kernel, kind)),
+        "constant": float(any(one.kind.size > 64 for one in constants)),
     }  # fmt: skip
 
 
 def _run_and_axis(main: Operator, data: TensorType, out: TensorType, kernel: Kernel) -> tuple[int, int]:
     """Return (elements in a row that stay in a row, length of the axis of the operator)."""
     shape, made = data.shape, out.shape
+    if main.op in REORDERS:
+        return prod(shape[2:]), shape[1]
     if main.op == "Transpose":
         perm = main.attribute("perm", tuple(range(len(shape)))[::-1])
         kept = next((k for k in range(len(perm)) if perm[-1 - k] != len(perm) - 1 - k), len(perm))

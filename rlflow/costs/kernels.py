@@ -61,6 +61,12 @@ class Kernel:
     def __init__(self, operators: tuple[Operator, ...], in_blocks: bool):
         self.operators, self.in_blocks = operators, in_blocks
 
+    @property
+    def has_subgraph(self) -> bool:
+        """True if an operator has a subgraph, or another attribute of which the signature holds only a hash."""
+        values = (value for op in self.operators for _, value in op.attributes)
+        return any(isinstance(value, str) and value.startswith("<") for value in values)
+
     @cached_property
     def external(self) -> tuple[list[Operand], list[Operand], list[Operand]]:
         """(varying inputs, constants, outputs) of the whole kernel; each tensor once, tensors inside it left out."""

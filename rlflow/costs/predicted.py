@@ -18,9 +18,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.spending import PREDICT, spent_on
 from rlflow.costs import Spread
 from rlflow.costs.database import default_path
-from rlflow.costs.kernel_features import Description, describe
-from rlflow.costs.kernels import Kernel as Timeable
-from rlflow.costs.kernels import read_kernel
+from rlflow.costs.kernel_features import Description, described
 from rlflow.costs.prior import Posterior, Prediction, Prior
 from rlflow.costs.profiled import FLOOR_PS, OVERHEAD, ProfiledCost
 from rlflow.costs.speeds import speeds_here
@@ -137,8 +135,7 @@ class PredictedCost(ProfiledCost):
 
     def _what(self, name: str) -> Description | None:
         if name not in self._described:
-            kernel = read_kernel(name)
-            self._described[name] = None if kernel is None or _holds_subgraph(kernel) else describe(kernel)
+            self._described[name] = described(name)
         return self._described[name]
 
     def _from_timings(self) -> Posterior:
@@ -150,9 +147,3 @@ class PredictedCost(ProfiledCost):
         ps = np.maximum(FLOOR_PS, [1000 * (self._stored[name].median - overhead.median) for name in names])
         off = np.array([1000 * (self._stored[name].half_width + overhead.half_width) for name in names]) / Z
         return Posterior(self.prior.correlation, what, predicted, np.log(ps) if names else ps, off / ps)
-
-
-def _holds_subgraph(kernel: Timeable) -> bool:
-    return any(
-        isinstance(value, str) and value.startswith("<") for op in kernel.operators for _, value in op.attributes
-    )

@@ -16,8 +16,7 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.kernel_features import Description, baseline_ps, describe, features
-from rlflow.costs.kernels import read_kernel
+from rlflow.costs.kernel_features import Description, baseline_ps, described, features
 from rlflow.costs.learned import spearman
 from rlflow.costs.prior import WITHIN_80, Correlation, Points, Prior, Trees
 from rlflow.costs.profiled import FLOOR_PS, OVERHEAD
@@ -28,6 +27,7 @@ FOLDS = 5
 LEAST_KERNELS = 50  # fewest kernels to train on
 LEAST_OF_KIND = 8  # kinds with fewer kernels have no feature of their own
 NOISE = 0.05  # relative error of a timing beside its interval, so that no kernel weighs more than the others
+UNSURE = 0.2  # relative error of a timing from which on it trains with its small weight, but judges no prediction
 LEAST_ERROR = 0.01  # errors below this value count as this value, because their logarithm would decide otherwise
 PARAMETERS = {
     "objective": "regression", "learning_rate": 0.05, "num_leaves": 24, "max_depth": 8, "min_data_in_leaf": 4,
@@ -94,11 +94,11 @@ def samples(database: TimingDatabase, threads: int) -> dict[str, Sample]:
         )
     result = {}
     for signature, timing in database.timings(threads).items():
-        kernel = read_kernel(signature)
-        if kernel is not None:
+        what = described(signature)
+        if what is not None:
             ps = max(FLOOR_PS, 1000 * (timing.median - overhead.median))
             off = 1000 * math.hypot(timing.half_width, overhead.half_width) / Z
-            result[signature] = Sample(describe(kernel), math.log(ps), min(off / ps, 1.0), speeds, threads)
+            result[signature] = Sample(what, math.log(ps), min(off / ps, 1.0), speeds, threads)
     return result
 
 
@@ -124,17 +124,17 @@ def train(data: Sequence[Sample], facts: Mapping[str, object]) -> Prior:
     weights = 1 / (NOISE**2 + np.array([one.noise for one in data]) ** 2)
     folds = np.array([fold(one.what) for one in data])
 
-    predicted = _left_out(x, y, weights, folds, ROUNDS, {})
-    errors = np.log(np.maximum(np.abs(y - predicted), LEAST_ERROR))
+    mean, sure = _fit(x, y, weights, ROUNDS, {}), np.array([one.noise < UNSURE for one in data])
+    off = (y - _left_out(x, y, weights, folds, ROUNDS, {}))[sure]
+    x, folds, judged = x[sure], folds[sure], [one for one in data if one.noise < UNSURE]
+    errors, even = np.log(np.maximum(np.abs(off), LEAST_ERROR)), np.ones(len(off))
     of_errors = {"min_data_in_leaf": ERROR_LEAF}
-    expected = _left_out(x, errors, np.ones(len(y)), folds, ERROR_ROUNDS, of_errors)
-    factor = float(np.quantile(np.abs(y - predicted) / np.exp(expected), 0.8)) / WITHIN_80
-    deviations = factor * np.exp(expected)
-    correlation = _correlation(data, (y - predicted) / deviations)
-    truth = np.array([one.log_ps for one in data])
-    errors_there = errors_of(truth, truth - y + predicted, deviations)
-    facts = dict(facts) | {"kernels": len(data), "left_out": errors_there}
-    mean, error = _fit(x, y, weights, ROUNDS, {}), _fit(x, errors, np.ones(len(y)), ERROR_ROUNDS, of_errors)
+    error = _fit(x, errors, even, ERROR_ROUNDS, of_errors)
+    expected = np.exp(_left_out(x, errors, even, folds, ERROR_ROUNDS, of_errors))
+    factor = float(np.quantile(np.abs(off) / expected, 0.8)) / WITHIN_80
+    correlation = _correlation(judged, off / (factor * expected))
+    truth = np.array([one.log_ps for one in judged])
+    facts = dict(facts) | {"kernels": len(data), "left_out": errors_of(truth, truth - off, factor * expected)}
     return Prior(kinds, trees_of(mean), trees_of(error), factor, correlation, facts)
 
 

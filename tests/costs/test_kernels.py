@@ -6,7 +6,7 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.groups import Groups
-from rlflow.costs.kernel_features import NUMBERS, baseline_ps, describe, feature_names, features
+from rlflow.costs.kernel_features import NUMBERS, baseline_ps, describe, described, feature_names, features
 from rlflow.costs.kernel_layout import Layout
 from rlflow.costs.kernels import read_kernel
 from rlflow.costs.speeds import SETS, Speeds, vector_bits
@@ -67,6 +67,17 @@ def test_timings_of_a_calibration_are_no_kernels():
     assert read_kernel("session") is None and read_kernel("roofline: flop") is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "((('','Relu',17", "('','Conv',17,())", "((('','Relu',17,(),(((1,('a','b')),False,None)),((1,(2)))),())",
+        "((('','If',17,(('then_branch',<0123456789abcdef>)),(((9,()),False,None)),((1,(2)))),())",
+    ],
+)  # fmt: skip
+def test_a_signature_that_tells_too_little_describes_nothing(text):
+    assert described(text) is None
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_descriptions_depend_on_no_name(name):
     model = load(name)
@@ -83,6 +94,7 @@ def test_descriptions_depend_on_no_name(name):
 
 WEIGHT, BIAS = ",".join(["0.5"] * 128), ",".join(["1"] * 16)
 PRODUCT = f"one (float[2,8] x) => (float[2,16] y) <float[8,16] w = {{{WEIGHT}}}, float[16] b = {{{BIAS}}}> {{ %s }}"
+ROWS = "one (float[1,3,4] x, float[1,3,4] z) => (float[1,3,4] y) <float[4] s = {1, 1, 1, 1}> { %s }"
 IMAGE = "one (float[1,8,6,6] x) => (float[1,8,6,6] y) { %s }"
 
 
@@ -92,6 +104,10 @@ IMAGE = "one (float[1,8,6,6] x) => (float[1,8,6,6] y) { %s }"
         (conv("y = Conv(x, w, b)"), conv("a = Conv(x, w) y = BatchNormalization(a, b, b, b, b)")),
         (conv("a = Conv(x, w, b) y = Relu(a)"), conv('y = com.microsoft.FusedConv <activation = "Relu"> (x, w, b)')),
         (graph(PRODUCT % "y = Gemm(x, w, b)"), graph(PRODUCT % "a = MatMul(x, w) y = Add(a, b)")),
+        (
+            graph(ROWS % "a = Add(x, z) y = LayerNormalization <axis = -1> (a, s)"),
+            graph(ROWS % "y = com.microsoft.SkipLayerNormalization <epsilon = 0.00001> (x, z, s)"),
+        ),
         (graph(IMAGE % "s = Sigmoid(x) y = Mul(x, s)"), graph(IMAGE % "y = com.microsoft.QuickGelu <alpha = 1.0> (x)")),
     ],
 )

@@ -92,23 +92,19 @@ def test_where_all_kernels_are_timed_it_is_the_profiled_cost(tmp_path):
 
 @pytest.mark.usefixtures("timed")
 def test_equal_kernels_share_prediction_and_timing(tmp_path):
-    product = """one (float[2,8] x) => (float[2,4] y) <float[8,4] w = {%s}, float[4] b = {1, 1, 1, 1}> { %s }"""
-    weight = ",".join(["0.5"] * 32)
-    one, other = (
-        graph(product % (weight, "y = Gemm(x, w, b)")),
-        graph(product % (weight, "a = MatMul(x, w) y = Add(a, b)")),
-    )
+    folded, apart = conv("y = Conv(x, w, b)"), conv("a = Conv(x, w) y = BatchNormalization(a, b, b, b, b)")
     cost = predicted(tmp_path)
 
     def runtimes() -> set[int]:
-        return {graph_cost(cost, g).runtime_ps for g in (one, other)}
+        return {cost.node_cost(g, only(g, "Conv")).runtime_ps for g in (folded, apart)}
 
-    assert len(runtimes()) == 1
-    for g, op in ((one, "Gemm"), (other, "MatMul")):
-        cost.time_again(name_of(cost, g, op))
-        graph_cost(cost, g)
-    assert runtimes() == {7_000_000}
-    assert len(cost.database.timings(1)) - len(predicted(tmp_path / "fresh").database.timings(1)) == 1
+    (before,) = runtimes()
+    for g in (apart, folded):
+        cost.time_again(name_of(cost, g, "Conv"))
+        cost.node_cost(g, only(g, "Conv"))
+    (after,) = runtimes()
+    assert after >= 7_000_000 > before  # there may also be a reorder, which is predicted
+    assert len([name for name in cost.database.timings(1) if "Conv" in name]) == 1
 
 
 @pytest.mark.usefixtures("never_timed")

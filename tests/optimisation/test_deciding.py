@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from scipy import integrate, stats
 
 from rlflow.costs import graph_cost, graph_spread, profiled
@@ -116,8 +117,8 @@ def test_after_the_time_nothing_is_timed_and_no_request_stays(task, timed, tmp_p
 
 def test_a_search_that_predictions_misled_ends_at_what_the_timings_say(task, timed, tmp_path, monkeypatch):
     monkeypatch.setattr(deciding, "SEARCHES", 1.0)  # the searches end by themselves
-    options = load_config().search
-    options.interactions, options.annealing.restarts, options.grasp.patience = 400, 1, 3
+    options = OmegaConf.to_container(load_config().search) | {"interactions": 400}
+    options["annealing"]["restarts"] = 1
     best = BestSoFar(task, tmp_path / "best.json")
     result = search_in_rounds(best, options, 1e6, seed=0)
     found, known = best.candidates()[0].state, ProfiledCost(predicting(task.cost).database.path)
