@@ -19,6 +19,7 @@ from rlflow.common.spending import PREDICT, spent_on
 from rlflow.costs import Spread
 from rlflow.costs.database import default_path
 from rlflow.costs.kernel_features import Description, described
+from rlflow.costs.kernel_layout import NoTimingOfItsOwn
 from rlflow.costs.prior import Posterior, Prediction, Prior
 from rlflow.costs.profiled import FLOOR_PS, OVERHEAD, ProfiledCost
 from rlflow.costs.speeds import speeds_here
@@ -58,8 +59,8 @@ class PredictedCost(ProfiledCost):
         super().__init__(path, threads, budget_ms)
         self.prior = prior
         self._speeds = speeds_here(self.database, threads)
-        self._timing(OVERHEAD, lambda: Timed(empty_model()))
         self._stored = self.database.timings(threads)
+        self._timing(OVERHEAD, lambda: Timed(empty_model()))
         self._equal = self.database.equal_kernels(threads)
         self._described: dict[str, Description | None] = {}  # signature → kernel; None for one without description
         self._priors: dict[str, Prediction] = {}  # signature → prediction by the prior alone
@@ -102,19 +103,22 @@ class PredictedCost(ProfiledCost):
         self._memo.clear()
 
     def _runtime(self, name: str, build: Callable[[], Timed]) -> tuple[int, Spread]:
-        if self._timed_name(name) is None and name not in self._again and self._what(name) is not None:
+        if self._timed_name(name) is None and name not in self._again:
             with spent_on(PREDICT):
                 predicted = self._predicted(name)
-            ps = max(FLOOR_PS, predicted.ps)
-            return ps, Spread({name: max(round(Z * predicted.deviation * ps), 1)})
-        result = super()._runtime(name, build)
-        self._again.discard(name)
-        return result
+            if predicted is not None:
+                ps = max(FLOOR_PS, predicted.ps)
+                return ps, Spread({name: max(round(Z * predicted.deviation * ps), 1)})
+        try:
+            return super()._runtime(name, build)
+        except NoTimingOfItsOwn:
+            self._described[name] = None  # so that no later stage asks for its timing again
+            raise
+        finally:
+            self._again.discard(name)
 
     def _timing(self, name: str, build: Callable[[], Timed]) -> Timing:
-        result = super()._timing(name, build)
-        if "_stored" in self.__dict__:
-            self._stored[name] = result
+        result = self._stored[name] = super()._timing(name, build)
         return result
 
     def _timed_name(self, name: str) -> str | None:
@@ -124,9 +128,10 @@ class PredictedCost(ProfiledCost):
 
     # -- predictions -------------------------------------------------------------------------------
 
-    def _predicted(self, name: str) -> Prediction:
+    def _predicted(self, name: str) -> Prediction | None:
+        """Return the corrected prediction of a kernel; None for a kernel that cannot be described."""
         what = self._what(name)
-        return self._posterior.corrected(what, self._by_prior(name, what))
+        return None if what is None else self._posterior.corrected(what, self._by_prior(name, what))
 
     def _by_prior(self, name: str, what: Description) -> Prediction:
         if name not in self._priors:

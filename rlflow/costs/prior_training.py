@@ -24,7 +24,7 @@ from rlflow.costs.speeds import Speeds, stored_speeds
 from rlflow.costs.timing import Z
 
 FOLDS = 5
-LEAST_KERNELS = 50  # fewest kernels to train on
+LEAST_KERNELS = 20  # fewest kernels to train on
 LEAST_OF_KIND = 8  # kinds with fewer kernels have no feature of their own
 NOISE = 0.05  # relative error of a timing beside its interval, so that no kernel weighs more than the others
 UNSURE = 0.2  # relative error of a timing from which on it trains with its small weight, but judges no prediction
