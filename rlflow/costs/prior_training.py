@@ -124,9 +124,11 @@ def train(data: Sequence[Sample], facts: Mapping[str, object]) -> Prior:
     weights = 1 / (NOISE**2 + np.array([one.noise for one in data]) ** 2)
     folds = np.array([fold(one.what) for one in data])
 
-    mean, sure = _fit(x, y, weights, ROUNDS, {}), np.array([one.noise < UNSURE for one in data])
-    off = (y - _left_out(x, y, weights, folds, ROUNDS, {}))[sure]
-    x, folds, judged = x[sure], folds[sure], [one for one in data if one.noise < UNSURE]
+    mean = _fit(x, y, weights, ROUNDS, {})
+    off = y - _left_out(x, y, weights, folds, ROUNDS, {})
+
+    sure = np.array([one.noise < UNSURE for one in data])
+    x, off, folds, judged = x[sure], off[sure], folds[sure], [one for one in data if one.noise < UNSURE]
     errors, even = np.log(np.maximum(np.abs(off), LEAST_ERROR)), np.ones(len(off))
     of_errors = {"min_data_in_leaf": ERROR_LEAF}
     error = _fit(x, errors, even, ERROR_ROUNDS, of_errors)
@@ -138,10 +140,14 @@ def train(data: Sequence[Sample], facts: Mapping[str, object]) -> Prior:
     return Prior(kinds, trees_of(mean), trees_of(error), factor, correlation, facts)
 
 
+def size_of(what: Description) -> tuple:
+    """Return the kind of a kernel and the size of its result; the latencies of kernels of equal size are alike."""
+    return what.kind, *(what.numbers[name] for name in ("written", "rows", "columns", "axis", "outer"))
+
+
 def fold(what: Description) -> int:
-    """Return the fold of a kernel; kernels of one kind and of equal results are in one fold."""
-    size = what.kind, *(what.numbers[name] for name in ("written", "rows", "columns", "axis", "outer"))
-    return zlib.crc32(repr(size).encode()) % FOLDS
+    """Return the fold of a kernel; kernels of equal size (`size_of`) are in one fold."""
+    return zlib.crc32(repr(size_of(what)).encode()) % FOLDS
 
 
 def errors_of(truth: np.ndarray, predicted: np.ndarray, deviations: np.ndarray) -> dict[str, float]:
