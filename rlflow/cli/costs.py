@@ -242,11 +242,11 @@ def run_learn(parsed) -> dict:
 
 def run_train(parsed) -> dict:
     from rlflow.costs.database import TimingDatabase
-    from rlflow.costs.predicted import own_prior_path
+    from rlflow.costs.predicted import prior_path
     from rlflow.costs.prior_training import samples_of, train
 
     data, facts = samples_of([TimingDatabase(path) for path in (parsed.database, *parsed.also)])
-    prior, path = train(data, facts), Path(parsed.out or own_prior_path(parsed.database))
+    prior, path = train(data, facts), Path(parsed.out or prior_path(parsed.database))
     prior.save(path)
     errors = prior.facts["left_out"]
     lines = {

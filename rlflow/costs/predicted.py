@@ -25,23 +25,16 @@ from rlflow.costs.profiled import FLOOR_PS, OVERHEAD, ProfiledCost
 from rlflow.costs.speeds import speeds_here
 from rlflow.costs.timing import Timed, Timing, Z, empty_model
 
-SHIPPED = Path(__file__).parent / "shipped" / "kernels.npz"
 MOST_TIMED = 600  # largest number of timings, the newest ones, that correct predictions; the time grows with its cube
 SESSIONS_SECONDS, RUNS = 0.04, 10  # expected seconds to time a kernel: its sessions, and this number of its runs
 
 
 def prior_path(database: Path | str | None = None) -> Path:
-    """Return the path of a database's prior: the file beside the database, or the shipped one if there is no such file.
+    """Return the path of the prior of a database of timings, which lies beside the database.
 
     Args:
       database: path of the database; None for the user's default database.
     """
-    own = own_prior_path(database)
-    return own if own.exists() else SHIPPED
-
-
-def own_prior_path(database: Path | str | None = None) -> Path:
-    """Return the path at which `costs train` writes the prior of a database."""
     return Path(database or default_path()).with_suffix(".prior.npz")
 
 
@@ -79,10 +72,7 @@ class PredictedCost(ProfiledCost):
         """
         path = prior_path(database)
         if not path.exists():
-            raise RLFlowError(
-                f"{own_prior_path(database)} is missing, so no kernel can be predicted. Make it from timings: "
-                "costs train"
-            )
+            raise RLFlowError(f"{path} is missing, so no kernel can be predicted. Make it from timings: costs train")
         return cls(database, threads, Prior.load(path))
 
     def is_predicted(self, timing: str) -> bool:

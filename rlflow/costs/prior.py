@@ -70,6 +70,11 @@ class Trees:
 TREE_FIELDS = tuple(field.name for field in fields(Trees))
 
 
+# Correlation of the errors of kernels with equal descriptions. Most of them are one kernel that ONNX Runtime makes of
+# different operators. The timing of one is therefore nearly the prediction of the other, and no search prefers either.
+ALIKE = 0.99
+
+
 class Correlation(NamedTuple):
     """How far the errors of two predictions agree: the parts of the variance that kernels share, and the distance.
 
@@ -86,26 +91,36 @@ class Correlation(NamedTuple):
     length: float
 
     def between(self, a: "Points", b: "Points") -> np.ndarray:
-        """Return float64 [n, m], the correlation of the errors of n and of m kernels."""
+        """Return float64 [n, m], the correlation of the errors of n and of m kernels; ALIKE for equal descriptions."""
         same = a.kinds[:, None] == b.kinds[None]
         squares = (a.sizes**2).sum(1)[:, None] + (b.sizes**2).sum(1)[None] - 2 * a.sizes @ b.sizes.T
         near = np.exp(-np.maximum(squares, 0.0) / (2 * self.length**2))
-        return self.everywhere + same * (self.kind + self.near * near)
+        shared = self.everywhere + same * (self.kind + self.near * near)
+        return np.where(a.keys[:, None] == b.keys[None], ALIKE, shared)
 
 
 SIZES = [NUMBERS.index(name) for name in ("flops", "bytes", "weights", "written", "window", "run", "rows", "inner")]
 
 
 class Points(NamedTuple):
-    """Kernels as the correlation sees them: kinds, a [n] array of texts, and sizes, float64 [n, S] in octaves."""
+    """Kernels as the correlation sees them.
+
+    Attributes:
+      kinds: [n] texts.
+      sizes: float64 [n, S], in octaves.
+      keys: int64 [n], equal for equal descriptions.
+    """
 
     kinds: np.ndarray
     sizes: np.ndarray
+    keys: np.ndarray
 
     @classmethod
     def of(cls, what: Sequence[Description]) -> "Points":
         sizes = [[one.numbers[NUMBERS[k]] for k in SIZES] for one in what]
-        return cls(np.array([one.kind for one in what]), np.array(sizes, np.float64).reshape(-1, len(SIZES)))
+        keys = [hash((one.kind, one.flops, one.moved, *map(one.numbers.__getitem__, NUMBERS))) for one in what]
+        kinds = np.array([one.kind for one in what])
+        return cls(kinds, np.array(sizes, np.float64).reshape(-1, len(SIZES)), np.array(keys, np.int64))
 
 
 class Prediction(NamedTuple):
@@ -183,7 +198,10 @@ class Prior(NamedTuple):
             if about["format"] != FORMAT or about["features"] != feature_names(kinds):
                 raise ValueError("it was made by another version")
             ensembles = [_trees(arrays, name, len(about["features"])) for name in ("mean", "error")]
-            return cls(kinds, *ensembles, float(about["factor"]), Correlation(**about["correlation"]), about["facts"])
+            correlation = Correlation(**about["correlation"])
+            if min(correlation) < 0 or sum(correlation[:3]) >= ALIKE or not correlation.length:
+                raise ValueError("its correlation is none")
+            return cls(kinds, *ensembles, float(about["factor"]), correlation, about["facts"])
         except Exception as error:  # Damaged files raise errors of zipfile, zlib and NumPy, among others.
             raise RLFlowError(f"{path} holds no prior of kernels ({error}). Make one: costs train") from error
 

@@ -32,7 +32,7 @@ LEAST_ERROR = 0.01  # errors below this value count as this value, because their
 PARAMETERS = {
     "objective": "regression", "learning_rate": 0.05, "num_leaves": 24, "max_depth": 8, "min_data_in_leaf": 4,
     "lambda_l2": 1.0, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1, "verbosity": -1,
-    "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 0,
+    "extra_trees": True, "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 0,
 }  # fmt: skip
 ROUNDS, ERROR_ROUNDS = 500, 120  # trees of the two ensembles
 ERROR_LEAF = 20  # fewest kernels of a leaf of the second ensemble, because single errors say little
@@ -134,9 +134,11 @@ def train(data: Sequence[Sample], facts: Mapping[str, object]) -> Prior:
     error = _fit(x, errors, even, ERROR_ROUNDS, of_errors)
     expected = np.exp(_left_out(x, errors, even, folds, ERROR_ROUNDS, of_errors))
     factor = float(np.quantile(np.abs(off) / expected, 0.8)) / WITHIN_80
-    correlation = _correlation(judged, off / (factor * expected))
+    deviations = factor * expected
+    noise = np.array([max(one.noise, NOISE) for one in judged]) / deviations
+    correlation = _correlation(judged, off / deviations, noise)
     truth = np.array([one.log_ps for one in judged])
-    facts = dict(facts) | {"kernels": len(data), "left_out": errors_of(truth, truth - off, factor * expected)}
+    facts = dict(facts) | {"kernels": len(data), "left_out": errors_of(truth, truth - off, deviations)}
     return Prior(kinds, trees_of(mean), trees_of(error), factor, correlation, facts)
 
 
@@ -215,23 +217,25 @@ def _nodes(root: Mapping) -> tuple[list[tuple[int, float, int, int, float]], int
     return nodes, depth
 
 
-def _correlation(data: Sequence[Sample], errors: np.ndarray) -> Correlation:
+def _correlation(data: Sequence[Sample], errors: np.ndarray, noise: np.ndarray) -> Correlation:
     """Return the correlation that makes the standardised errors of predictions most likely.
 
     Args:
       data: the kernels.
       errors: float64 [n], the errors of sizes left out, divided by their deviations.
+      noise: float64 [n], the errors of the timings, divided by the same deviations.
     """
     from scipy.linalg import cho_factor, cho_solve
 
     chosen = np.random.default_rng(0).permutation(len(data))[:MOST_COMPARED]
     points, errors = Points.of([data[k].what for k in chosen]), np.clip(errors[chosen], -4, 4)
+    noise = np.diag(np.minimum(noise[chosen], 4) ** 2)
     best = None
     for shares in SHARES:
         for length in LENGTHS:
             shared = Correlation(*shares, length).between(points, points)
             np.fill_diagonal(shared, 1.0)
-            factored = cho_factor(shared + 1e-6 * np.eye(len(errors)), lower=True)
+            factored = cho_factor(shared + noise, lower=True)
             likely = -0.5 * errors @ cho_solve(factored, errors) - np.log(np.diag(factored[0])).sum()
             if best is None or likely > best[0]:
                 best = likely, Correlation(*shares, length)

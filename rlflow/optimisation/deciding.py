@@ -142,16 +142,17 @@ def search_in_rounds(
       best, options, seconds, seed, deadline, spent: see `rlflow.optimisation.anytime.search_all`.
 
     Returns:
-      the result of the last `search_all`, and "rounds": for each round the number of kernels that were timed after it.
+      the result of the last `search_all`, and "rounds": for each round the number of rewrites that its searches carried
+      out, and the number of kernels that were timed after them.
     """
-    end, timed = time.monotonic() + seconds - spent, []
+    end, rounds = time.monotonic() + seconds - spent, []
     for number in range(ROUNDS):
         left, is_last = max(end - time.monotonic(), 0.0), number == ROUNDS - 1
         result = search_all(best, options, left if is_last else SEARCHES * left, seed, deadline, corrections=number)
-        if is_last:
+        timed = 0 if is_last else time_what_decides(best, (end - time.monotonic()) / 2)
+        rewrites = sum(record["interactions"] for record in result["methods"].values())
+        rounds.append({"rewrites": rewrites, "timed": timed})
+        if not timed:
             break
-        timed.append(time_what_decides(best, (end - time.monotonic()) / 2))
-        say(f"{counted(timed[-1], 'kernel')} timed that may decide: {best}")
-        if not timed[-1]:
-            break
-    return result | {"rounds": timed}
+        say(f"{counted(timed, 'kernel')} timed that may decide: {best}")
+    return result | {"rounds": rounds}

@@ -10,7 +10,7 @@ from rlflow.costs import prior_training
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.learned import Correction, correction_path
 from rlflow.costs.measurements import to_bytes
-from rlflow.costs.predicted import own_prior_path
+from rlflow.costs.predicted import prior_path
 from rlflow.costs.prior import Prior
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
@@ -113,7 +113,7 @@ def test_train_makes_a_prior_beside_the_database_from_several_machines(capsys, t
     assert done.code == 0 and "learned from 80 kernels of 1 machine" in done.out and "80 % intervals" in done.out
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["kernels"] == 80 and facts["threads"] == [1]
-    assert Prior.load(own_prior_path(databases[0].path)).facts == facts
+    assert Prior.load(prior_path(databases[0].path)).facts == facts
     done = in_process(capsys, "costs", "train", "--database", tmp_path / "empty.sqlite")
     assert done.code == 1 and "0 timed kernels are too few" in done.error
 

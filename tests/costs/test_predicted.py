@@ -6,7 +6,7 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost, graph_spread, profiled
-from rlflow.costs.predicted import PredictedCost, own_prior_path
+from rlflow.costs.predicted import PredictedCost, prior_path
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.zoo import load
@@ -99,6 +99,11 @@ def test_equal_kernels_share_prediction_and_timing(tmp_path):
         return {cost.node_cost(g, only(g, "Conv")).runtime_ps for g in (folded, apart)}
 
     (before,) = runtimes()
+    cost.time_again(name_of(cost, apart, "Conv"))
+    (known,) = {cost.node_cost(apart, only(apart, "Conv")).runtime_ps}
+    cost.correct()
+    assert cost.is_predicted(name_of(cost, folded, "Conv"))
+    assert cost.node_cost(folded, only(folded, "Conv")).runtime_ps == pytest.approx(known, rel=0.05)
     for g in (apart, folded):
         cost.time_again(name_of(cost, g, "Conv"))
         cost.node_cost(g, only(g, "Conv"))
@@ -137,6 +142,6 @@ def test_without_a_prior_one_line_says_how_to_make_one(tmp_path):
 def test_the_prior_beside_the_database_is_used(tmp_path):
     g = conv(NODES)
     slow = predicted(tmp_path, roofline_prior(log_factor=2.0))
-    slow.prior.save(own_prior_path(slow.database.path))
+    slow.prior.save(prior_path(slow.database.path))
     opened = PredictedCost.open(1, slow.database.path)
     assert graph_cost(opened, g) == graph_cost(slow, g) != graph_cost(predicted(tmp_path), g)
