@@ -39,7 +39,8 @@ SAME = {
     ("Add", "Add", "Add", "Div", "Mul", "Pow", "ReduceMean", "ReduceMean", "Sqrt", "Sub"): "SkipLayerNormalization",
     ("Sum",): "Add",
 }  # fmt: skip
-PER_ELEMENT = {"QuickGelu": 2, "Gelu": 2, "BiasGelu": 3, "LayerNormalization": 8, "SkipLayerNormalization": 9, "Add": 1}
+# Operators that ONNX Runtime also makes of several operators, with the FLOPs for an element of their result.
+PER_ELEMENT = {"QuickGelu": 2, "Gelu": 2, "BiasGelu": 3, "LayerNormalization": 8, "SkipLayerNormalization": 9}
 # Operators that compute a transcendental function or run through their input several times.
 LONG = HEAVY | {
     "BiasGelu", "Exp", "Log", "Pow", "Softmax", "LogSoftmax", "Softplus", "Sin", "Cos", "Sqrt", "Selu", "Mish",
@@ -92,12 +93,14 @@ def describe(kernel: Kernel) -> Description:
     main = _main(kernel)
     kind, walk = _kind_and_walk(kernel, main)
     varying, constants, outputs = kernel.external
-    # What folds into a weight leaves no operand behind, and the constants of a written activation are parts of the one
+    # What folds into a weight leaves no operand behind, and the numbers in a written activation are parts of the one
     # operator that computes the same.
-    if main.op in CONVOLUTIONS | PRODUCTS:
-        weights, work = [one for one in main.inputs[1:2] if one is not None and one.constant], _work(main)
-    elif kind in SAME.values() or kind == "Split":
-        weights, work = [], PER_ELEMENT.get(kind, 0) * sum(one.kind.size for one in outputs)
+    if kind.startswith(("Conv", "product")):
+        right = main.inputs[_right(main)]
+        weights, work = [right] if right.constant else [], _work(main)
+    elif kind in PER_ELEMENT or kind == "Split":
+        size = sum(one.kind.size for one in outputs)
+        weights, work = [one for one in constants if one.kind.size >= size], PER_ELEMENT.get(kind, 0) * size
     else:
         weights, work = constants, sum(_flops(op) for op in kernel.operators)
     read, written, held = (sum(one.kind.nbytes for one in some) for some in (varying, outputs, weights))
@@ -182,16 +185,19 @@ def _kind_and_walk(kernel: Kernel, main: Operator) -> tuple[str, dict[str, float
     return _quantised(kernel, name), walk
 
 
+def _right(main: Operator) -> int:
+    """Return the position of the second operand of a convolution or product."""
+    return 3 if main.op.startswith("QLinear") else 1  # scales and zero points stand between the operands
+
+
 def _quantised(kernel: Kernel, kind: str) -> str:
     is_quantised = any(op.op in BORDERS for op in kernel.operators) and kind not in BORDERS
     return f"{kind} quantised" if is_quantised else kind
 
 
 def _convolution(main: Operator) -> tuple[str, dict[str, float]]:
-    weight = next((one for one in main.inputs[1:] if one is not None and len(one.kind.shape) > 2), None)
-    data, out, group = main.inputs[0], main.outputs[0], main.attribute("group", 1)
-    if weight is None:
-        return "Conv spatial", {}
+    weight, data, out = main.inputs[_right(main)], main.inputs[0], main.outputs[0]
+    group = main.attribute("group", 1)
     (rows, inner, *window), image = weight.kind.shape, out.kind.shape[2:]
     if main.op == "ConvTranspose":
         rows, inner = inner * group, rows // group
@@ -209,9 +215,7 @@ def _convolution(main: Operator) -> tuple[str, dict[str, float]]:
 
 
 def _product(kernel: Kernel, main: Operator) -> dict[str, float]:
-    left, right = main.inputs[0], main.inputs[1]
-    if main.op == "QLinearMatMul" and len(main.inputs) > 3:
-        right = main.inputs[3]
+    left, right = main.inputs[0], main.inputs[_right(main)]
     turned = {op.outputs[0].number for op in kernel.operators if op.op == "Transpose"}
     a = bool(main.attribute("transA", 0)) != (left.number in turned)
     b = bool(main.attribute("transB", 0)) != (right.number in turned)
@@ -245,7 +249,7 @@ def _epilogue(kernel: Kernel, main: Operator) -> dict[str, float]:
 
 def _effort(kernel: Kernel, kind: str) -> int:
     """Return the number of operators with long work for each element; a normalisation counts twice."""
-    operators = [kind] if kind in SAME.values() else [op.op for op in kernel.operators]
+    operators = [kind] if kind in PER_ELEMENT else [op.op for op in kernel.operators]
     return sum((op in LONG) + 2 * op.endswith("Normalization") for op in operators)
 
 

@@ -7,7 +7,8 @@ deviation of this difference. Then full knowledge of the difference is worth the
     S · (φ(z) − z · (1 − Φ(z))),  z = D / S
 
 (Jones, Schonlau and Welch 1998, doi 10.1023/A:1008306431147, equation 15). Each kernel gets the share of this value
-that it has in the variance of the difference. Kernels are timed in the order of value for each second of timing.
+that it has in the variance of the difference. Kernels are timed in the order of value for each second of timing. Errors
+of different kernels count as independent.
 
 A search prefers kernels whose prediction is too low by chance. The kernels that only one of the best candidate and the
 original has are therefore timed, too (`unproved`), even if the prediction leaves no doubt.
