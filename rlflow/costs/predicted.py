@@ -10,6 +10,7 @@ caller then recomputes the costs of all states. Between two corrections only a t
 """
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +137,8 @@ class PredictedCost(ProfiledCost):
     def _from_timings(self) -> Posterior:
         """Return the correction by the newest MOST_TIMED timings."""
         overhead = self._stored[OVERHEAD]
-        names = [name for name in self._stored if self._what(name) is not None][-MOST_TIMED:]
+        kernels = (name for name in reversed(self._stored) if self._what(name) is not None)
+        names = list(islice(kernels, MOST_TIMED))
         what = [self._what(name) for name in names]
         predicted = [self._by_prior(name, one) for name, one in zip(names, what, strict=True)]
         ps = np.maximum(FLOOR_PS, [1000 * (self._stored[name].median - overhead.median) for name in names])
