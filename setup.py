@@ -46,8 +46,10 @@ setup(
             "z3-solver>=4.13,<6",
             "setuptools>=77",  # for building the wheel
             "onnxruntime-extensions>=0.14,<1",  # a library of custom operators
+            "lightgbm>=4.5,<5",
         ],
         "nightly": ["playwright>=1.49,<2"],  # for tests of the reports in a browser
+        "prior": ["lightgbm>=4.5,<5"],  # trains the prior of kernels (`costs train`); using it does not need LightGBM
         "prove": ["z3-solver>=4.13,<6"],  # for proving rules; applying proved rules does not need it
         # compiles the simulators and searches of the task placement, which run 100 times slower without it
         "place": ["numba>=0.62,<1"],

@@ -268,7 +268,7 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
       model: see `optimise`.
       shapes: see `optimise`.
       cost: the name of a cost model: analytic (the same on every machine), roofline, profiled (operators timed on this
-        machine; the default), learned, or memory (bytes at the peak).
+        machine; the default), predicted, learned, or memory (bytes at the peak).
       **options: further attributes of `rlflow.env.graph_rewrite.EnvSpec`, such as rules=("fusion",), exact=True,
         threads=2, fix=True, custom_ops=("libmyops.so",).
 

@@ -1,4 +1,4 @@
-"""The commands `costs`: manage the stored timings of the profiled cost, and fit the learned cost."""
+"""The commands `costs`: manage the stored timings of kernels, fit the learned cost, and train the prior of kernels."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,9 +7,9 @@ from rlflow.cli.command import EXAMPLE, add_command, add_custom_ops, add_sizes, 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, say
 
-TEXT = "manage the timings of the profiled cost, calibrate the roofline, and fit the learned cost"
+TEXT = "manage the timings of kernels, calibrate the machine, fit the learned cost and train the prior of kernels"
 SHOW = "show the number and the duration of the timed kernels of each operator"
-CALIBRATE = "measure the time of a FLOP, a byte and a launch on this machine (for cost.name=roofline)"
+CALIBRATE = "measure the time of a FLOP, a byte and a launch on this machine (for cost.name=roofline and predicted)"
 RECORD = "time all kernels on this machine that an optimisation of a model needs"
 RECORD_PAGE = """\
 Times the kernels of a model on this machine, and then the kernels that its rewrites need, in the order of `optimise`,
@@ -32,10 +32,23 @@ cross-validation: each model and its variants are estimated with factors fitted 
     measure MODEL.onnx FASTER.onnx
     costs learn
     optimise MODEL.onnx --out FASTER.onnx cost.name=learned"""
+TRAIN = "train the prior of kernels on timings (for cost.name=predicted)"
+TRAIN_PAGE = """\
+Trains regression trees that predict the latency of a kernel from its operators, sizes and the speeds of the machine.
+The prior lies beside the database afterwards, and cost.name=predicted uses it: searches run on predictions, and only
+the kernels that decide are timed.
+
+    costs calibrate
+    costs record MODEL.onnx
+    costs train
+    optimise MODEL.onnx --out FASTER.onnx cost.name=predicted
+
+The printed errors are those on sizes that no training saw. --also FILE.sqlite adds the timings of other machines, which
+`costs import` reads into a file of their own. Training needs LightGBM (pip install 'rlflow[prior]')."""
 
 
 def add(commands) -> None:
-    """Add `costs show`, `record`, `export`, `import`, `clear`, `calibrate` and `learn`."""
+    """Add `costs show`, `record`, `export`, `import`, `clear`, `calibrate`, `learn` and `train`."""
     commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     show = add_database_command(commands, "show", run_show, SHOW)
     add_choice(show)
@@ -58,6 +71,10 @@ def add(commands) -> None:
     calibrate = add_database_command(commands, "calibrate", run_calibrate, CALIBRATE)
     add_threads(calibrate)
     add_threads(add_database_command(commands, "learn", run_learn, LEARN, LEARN_PAGE))
+    train = add_database_command(commands, "train", run_train, TRAIN, TRAIN_PAGE)
+    also = "another database whose timings are learned from, too; repeatable"
+    train.add_argument("--also", action="append", default=[], metavar="FILE", help=also)
+    train.add_argument("--out", metavar="FILE", help="file of the prior (default: beside the database)")
 
 
 def add_database_command(commands, name: str, function, text: str, page: str | None = None, resumes: bool = False):
@@ -184,9 +201,11 @@ def run_clear(parsed) -> dict:
 def run_calibrate(parsed) -> dict:
     from rlflow.costs.analytic import calibrate
     from rlflow.costs.database import TimingDatabase
+    from rlflow.costs.speeds import speeds_here
 
     database, threads = TimingDatabase(parsed.database), threads_of(parsed)
     result = calibrate(database, threads)
+    speeds_here(database, threads)
     text = f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch"
     lines = {"result": f"{text}, with {counted(threads, 'thread')}", "file": database.path}
     ending(lines, *optimise_with(parsed, "roofline", threads))
@@ -219,3 +238,22 @@ def run_learn(parsed) -> dict:
         lines["sure"] = "the error on other models is unknown, because all measured graphs are of one model"
     ending(lines | {"file": path}, *optimise_with(parsed, "learned", threads))
     return result
+
+
+def run_train(parsed) -> dict:
+    from rlflow.costs.database import TimingDatabase
+    from rlflow.costs.predicted import prior_path
+    from rlflow.costs.prior_training import samples_of, train
+
+    data, facts = samples_of([TimingDatabase(path) for path in (parsed.database, *parsed.also)])
+    prior, path = train(data, facts), Path(parsed.out or prior_path(parsed.database))
+    prior.save(path)
+    errors = prior.facts["left_out"]
+    lines = {
+        "result": f"learned from {counted(len(data), 'kernel')} of {counted(len(facts['machines']), 'machine')}",
+        "sure": f"on sizes left out: median error {100 * errors['median_relative_error']:.1f} %, rank correlation "
+        f"{errors['rank_correlation']:.3f}, and {100 * errors['within_80']:.0f} % in their 80 % intervals",
+        "file": path,
+    }
+    ending(lines, *optimise_with(parsed, "predicted", max(facts["threads"])))
+    return dict(prior.facts)

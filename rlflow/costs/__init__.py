@@ -42,6 +42,7 @@ COSTS = Registry(
         "roofline": "rlflow.costs.analytic:RooflineCost",
         "profiled": "rlflow.costs.profiled:ProfiledCost",
         "learned": "rlflow.costs.learned:LearnedCost",
+        "predicted": "rlflow.costs.predicted:PredictedCost",
         "memory": "rlflow.memory.cost:MemoryCost",
     },
     renamed={"corrected": "learned"},
@@ -296,8 +297,9 @@ class CostOptions:
     name: str = option(
         "profiled",
         "analytic (a roofline, the same everywhere), roofline (with the constants of this machine: `costs calibrate`), "
-        "profiled (operators timed on this machine) or learned (profiled, with a factor for each kind of operator that "
-        "is fitted to all measured graphs: `costs learn`); "
+        "profiled (operators timed on this machine), learned (profiled, with a factor for each kind of operator that "
+        "is fitted to all measured graphs: `costs learn`), or predicted (profiled, but kernels without a timing are "
+        "predicted, and only those that decide are timed: `costs train`); "
         "memory (bytes at the peak, in the best order) is for searches and agents: `memory --rewrite` delivers by it",
     )
     threads: int | None = option(

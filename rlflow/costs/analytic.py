@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from rlflow.common.spending import KERNELS, spent_on
 from rlflow.costs import FREE, NodeCost
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.target import Target
@@ -183,7 +184,7 @@ def calibrate(database: TimingDatabase, threads: int) -> Machine:
       RLFlowError: the database belongs to another machine.
     """
     database.check_here()
-    with database.lock():
+    with spent_on(KERNELS), database.lock():
         start = time_model(empty_model(), threads, BUDGET_MS).median
         product = time_model(_product(), threads, BUDGET_MS)
         total = time_model(_sum(), threads, BUDGET_MS)

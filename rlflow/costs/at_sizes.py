@@ -84,6 +84,11 @@ class AtSizes:
         self.model.time_again(timing)
         self.__dict__.pop("_weights", None)  # The cached weights depend on the previous timing.
 
+    def correct(self) -> None:
+        """Correct the predictions of a model that predicts (`rlflow.costs.predicted`)."""
+        self.model.correct()
+        self.__dict__.pop("_weights", None)
+
     @cached_property
     def _weights(self) -> list[float]:
         """The weight of each size: geometric mean of the original's runtimes at all sizes / runtime at this size."""

@@ -181,6 +181,33 @@ class TimingDatabase:
         rows = self._select(columns, "timings", threads, signature=signature)
         return Timing(*rows[0]) if rows else None
 
+    def threads(self) -> list[int]:
+        """Return the numbers of threads for which `self.machine` has timings with the installed ONNX Runtime."""
+        where = "machine = ? AND onnxruntime = ?"
+        with self.connected() as connection:
+            query = f"SELECT DISTINCT threads FROM timings WHERE {where} ORDER BY threads"
+            return [count for (count,) in connection.execute(query, (self.machine, onnxruntime.__version__))]
+
+    def timings(self, threads: int) -> dict[str, Timing]:
+        """Return signature → timing, for all kernels that `look_up` knows; without equal kernels (`timed_as`).
+
+        Args:
+          threads: threads of ONNX Runtime.
+        """
+        rows = self._select(("signature", "median_ns", "low_ns", "high_ns", "repeats"), "timings", threads)
+        return {signature: Timing(*timing) for signature, *timing in rows}
+
+    def equal_kernels(self, threads: int) -> dict[str, str]:
+        """Return signature → signature of the timed operators of an equal kernel, for all kernels that have one.
+
+        Args:
+          threads: threads of ONNX Runtime.
+        """
+        where = "threads = ? AND machine = ? AND onnxruntime = ?"
+        with self.connected() as connection:
+            values = threads, self.machine, onnxruntime.__version__
+            return {own: timed for own, *_, timed in connection.execute(_EQUAL.format(where=where), values)}
+
     def keep_kernel(self, signature: str, threads: int, kernel: str) -> None:
         """Store the digest of the kernel that ONNX Runtime makes of operators.
 

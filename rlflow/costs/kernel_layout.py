@@ -53,6 +53,7 @@ def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
 
 ENTERS, LEAVES = "DequantizeLinear", "QuantizeLinear"  # borders from integers to floats and back
 BORDERS = frozenset((ENTERS, LEAVES))
+SCALED = BORDERS | {"Resize", "Upsample"}  # operators whose inputs after the first are scales
 
 
 def with_borders(graph: Graph, group: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -98,9 +99,9 @@ def borders_before(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
 
 
 def is_scale(graph: Graph, tensor: int) -> bool:
-    """Check if the tensor is the scale or zero point of a quantisation border."""
+    """Check if the tensor is the scale or zero point of a quantisation border, or a scale of a Resize."""
     readers = [graph.nodes[reader] for reader in graph.consumers.get(tensor, ())]
-    return any(reader.op in BORDERS and tensor in reader.inputs[1:] for reader in readers)
+    return any(reader.op in SCALED and tensor in reader.inputs[1:] for reader in readers)
 
 
 def _borders_after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:

@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from rlflow.common.spending import KERNELS, spent_on
 from rlflow.costs import EXACT, FREE, NodeCost, Spread, TimeIsUp, kernel_layout
 from rlflow.costs.analytic import VIEWS, AnalyticCost, RooflineCost
 from rlflow.costs.database import TimingDatabase
@@ -274,7 +275,8 @@ class ProfiledCost:
         if began >= self.deadline:
             raise TimeIsUp
         try:
-            yield
+            with spent_on(KERNELS):
+                yield
         finally:
             self.timing_seconds += time.monotonic() - began
 

@@ -328,7 +328,9 @@ def _stand_in(graph: Graph, tensor: int) -> Constant:
     """Return a constant that replaces a constant tensor in a timing; a float32 weight gets random content.
 
     Content that is part of a signature is kept. Quantisation scales are kept, too, because ONNX Runtime requires that
-    the scale of a bias equals the product of two other scales. A tensor that constant nodes compute is evaluated.
+    the scale of a bias equals the product of two other scales. The scales of a Resize are kept because they determine
+    the size of its result, and whether ONNX Runtime runs it in blocks of channels. A tensor that constant nodes compute
+    is evaluated.
     """
     kind = graph.types[tensor]
     if tensor not in graph.constants:

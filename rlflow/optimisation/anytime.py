@@ -23,6 +23,7 @@ from rlflow.common.messages import progress_bar, say
 from rlflow.costs import CostModel, TimeIsUp, runtime_ms, timing_until
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes
+from rlflow.costs.predicted import PredictedCost
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
 from rlflow.optimisation.budget import Budget, Stop
@@ -165,6 +166,11 @@ class Watch:
         """Ignore the text that the search wants to show; `update` shows another text."""
 
 
+def predicts(cost: CostModel) -> bool:
+    """Return True if the cost predicts kernels that were not timed, instead of timing each when it is first needed."""
+    return isinstance(cost.model if isinstance(cost, AtSizes) else cost, PredictedCost)
+
+
 def methods(cost: CostModel) -> tuple[str, ...]:
     """Return the names of the searches to run with a cost model, in the order of METHODS.
 
@@ -175,13 +181,14 @@ def methods(cost: CostModel) -> tuple[str, ...]:
 
 
 def search_all(
-    best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0
-) -> dict:
+    best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0,
+    corrections: int = 0,
+) -> dict:  # fmt: skip
     """Run the searches of `methods` one after another, on the real graph and with a common time limit.
 
-    The remaining time is divided equally among the remaining searches. Only `descent` may use all of it: if `descent`
-    does not finish, no later search would reach its first step, because the later searches need the gains of all
-    matches first.
+    The remaining time is divided equally among the remaining searches. Only `descent` may use all of it, unless kernels
+    are predicted: if `descent` does not finish, no later search would reach its first step, because the later searches
+    need the gains of all matches first.
 
     Args:
       best: the store that receives the best candidates while the searches run. It also tells which searches ended
@@ -192,6 +199,8 @@ def search_all(
       seed: the seed of all random choices.
       deadline: the value of time.monotonic() after which no operator of the original is timed.
       spent: the number of these seconds that earlier work has used.
+      corrections: how many times the costs were corrected since the searches began. Searches that ended before the last
+        correction are repeated.
 
     Returns:
       {"methods": {name: the record of the search, without its actions}}.
@@ -205,9 +214,11 @@ def search_all(
         count_cost(best.task, deadline)
         for k, name in enumerate(names):
             asked = {"seconds": seconds, **limits, "moves": options["moves"], **options[name]}
+            if corrections:
+                asked["corrections"] = corrections
             if not best.ended(name, asked):
                 left = end - time.monotonic()
-                share = left if name == "descent" else left / (len(names) - k)
+                share = left if name == "descent" and not predicts(best.task.cost) else left / (len(names) - k)
                 watch = Watch(best, name, bar, lambda: end - time.monotonic())
                 within = Limits(share, limits["interactions"], limits["memory_mb"] * 2**20)
                 stop = _search(best, name, asked, options[name], within, seed, watch)

@@ -9,6 +9,8 @@ from pathlib import Path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, write_json
 from rlflow.common.messages import program, progress_bar, say
+from rlflow.common.spending import CHECKS as CHECKING
+from rlflow.common.spending import VERDICT, spent_on, spent_so_far
 from rlflow.costs import CostModel, NodeCost, peak_memory, runtime_ms, unit_of
 from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, measure
 from rlflow.costs.target import target_of
@@ -100,6 +102,8 @@ def deliver(
       `measured_one_thread`: the measurement of the delivered file with one thread, or None. It is made only if the
         candidates were measured with several threads.
       `fault_report`: the path of the fault report, or None.
+      `spent`: where the seconds of the command went until now (`rlflow.common.spending`); empty for commands without
+        an account.
     """
     target = target_of(task.cost)
     if target is not None:
@@ -121,9 +125,10 @@ def deliver(
         save_graph(checked[name].state.graph, path)
         if result[name]["measured"] is not None and options.threads > 1:
             seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
-            one_thread = measure(
-                source, path, 1, seconds, options.sessions, options.seed, sizes, False, feeds=options.feeds
-            )
+            with spent_on(VERDICT):
+                one_thread = measure(
+                    source, path, 1, seconds, options.sessions, options.seed, sizes, False, feeds=options.feeds
+                )
         groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, end, grace)
     for one in checked.values():
         result[one.name]["path_ms"] = list(_runtimes_along(task, one, grace))
@@ -134,7 +139,7 @@ def deliver(
         "target": target and target.machine, "shares": groups,
         "optimised": str(path), "measured_one_thread": one_thread,
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
-        "fault_report": report and str(report),
+        "fault_report": report and str(report), "spent": spent_so_far(),
     }  # fmt: skip
 
 
@@ -143,7 +148,8 @@ def _offered(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -
     if not wanted or options.feeds is None or not is_dequantisable(source):
         return None
     inputs = list(options.feeds.at(sizes_to_measure(task, shapes), options.seed).values())
-    return offer(source, inputs, options.threads)
+    with spent_on(VERDICT):
+        return offer(source, inputs, options.threads)
 
 
 def _check_all(
@@ -170,7 +176,8 @@ def _check_all(
             else:
                 if comparison is None:
                     _say_time_of_check(task)
-                    comparison = _comparison(task, source, options, shapes)
+                    with spent_on(CHECKING):
+                        comparison = _comparison(task, source, options, shapes)
                 candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes, end)
             checked[candidate.name] = candidate
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
@@ -202,7 +209,8 @@ def _shares(
 
     if measured is not None and time.monotonic() < end < math.inf:
         needed = ABLATION_RUNS * len(sizes) * (measured["original_ms"] + measured["candidate_ms"]) / 1e3
-        measure_shares(known, ablation, needed, end)
+        with spent_on(VERDICT):
+            measure_shares(known, ablation, needed, end)
     return [share for share, _ in known]
 
 
@@ -268,7 +276,8 @@ def _check(
         return comparison.against(path)
 
     try:
-        actions, state, findings, left_out = repaired(task, candidate.actions, compare, end)
+        with spent_on(CHECKING):
+            actions, state, findings, left_out = repaired(task, candidate.actions, compare, end)
         if left_out:
             candidate = replace(candidate, actions=actions, state=state)
             _say_left_out(candidate.name, left_out)
@@ -276,10 +285,11 @@ def _check(
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
             try:
                 sizes, seconds = sizes_to_measure(task, shapes), options.measure_seconds
-                measured = measure(
-                    source, path, options.threads, seconds, options.sessions, options.seed, sizes,
-                    feeds=options.feeds, whole_seconds=SESSIONS_AND_RUNS * seconds,
-                )  # fmt: skip
+                with spent_on(VERDICT):
+                    measured = measure(
+                        source, path, options.threads, seconds, options.sessions, options.seed, sizes,
+                        feeds=options.feeds, whole_seconds=SESSIONS_AND_RUNS * seconds,
+                    )  # fmt: skip
             except RLFlowError as error:  # --exact does not check the model with ONNX Runtime's optimisations
                 findings.findings.append(Finding("structure", False, f"cannot be measured: {error}", optimised=True))
     finally:

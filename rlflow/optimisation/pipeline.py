@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from rlflow.common import spending
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.common.messages import progress_bar, say
+from rlflow.common.spending import Account, keeping, spent_on, spent_so_far, spent_text
 from rlflow.common.task import TaskSpec
 from rlflow.costs import COSTS, timing_until
 from rlflow.costs.database import TimingDatabase
@@ -38,6 +40,7 @@ from rlflow.optimisation.contest import (
     pruned_candidates,
     pruned_winner,
 )
+from rlflow.optimisation.deciding import predicting, search_in_rounds
 from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.optimisation.session_options import best_session, put_session
@@ -88,20 +91,31 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
       learn: a function that runs the stages of learning if `optimise.learn` is True, and returns their results.
 
     Returns:
-      (stage name → results of the completed stages, True if the search was stopped early).
+      (stage name → results of the completed stages, True if the search was stopped early). The entry `spent` of the
+      stage `eval` says where the seconds went (`rlflow.common.spending`).
 
     Raises:
       RLFlowError: the task or the cost does not suit `optimise`, or a stage fails.
     """
+    with keeping(Account(began=started)) as account:
+        result = _search_and_deliver(run, out, started, act, learn)
+        say(spent_text(account.spent()))
+    return result
+
+
+def _search_and_deliver(run: Run, out: Path | None, started: float, act: Act, learn: Learn) -> tuple[dict, bool]:
+    """Do the work of `search_and_deliver`, which keeps the account of its seconds."""
     check_rewriting(run, "optimise")
     if out is not None:
         check_apart(run.source, out)
     config, options, results, stopped = run.config, run.config.optimise, {}, False
     budget = Budget.of(options.seconds, options.learn, started, options.session and not options.learn)
-    best = BestSoFar(run.task, run.path / BEST_SO_FAR_FILE)
+    with spent_on(spending.LOAD):
+        best = BestSoFar(run.task, run.path / BEST_SO_FAR_FILE)
 
     rewrites = rewrites_of(read_json(options.receipt)) if options.receipt else None
 
+    @spent_on(spending.SEARCH)
     def search() -> dict:
         began = time.monotonic()
         if rewrites is not None:
@@ -111,7 +125,8 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
             best.offer(candidate, "episodes")
             say(f"{candidate.name} acted: {best}")
         spent = time.monotonic() - began
-        return anytime.search_all(best, config.search, budget.search_seconds, config.seed, budget.end, spent)
+        search_all = search_in_rounds if predicting(run.task.cost) else anytime.search_all
+        return search_all(best, config.search, budget.search_seconds, config.seed, budget.end, spent)
 
     try:
         with stoppable(budget.stop_seconds):
@@ -120,7 +135,8 @@ def search_and_deliver(run: Run, out: Path | None, started: float, act: Act, lea
             if options.learn and not learns:
                 say("nothing to learn: no rewrite applies to the model, so no controller is trained")
             if learns:
-                results |= learn(run, best)
+                with spent_on(spending.LEARNING):
+                    results |= learn(run, best)
             else:
                 results["eval"] = run.stage("eval", lambda: _compare_and_deliver(run, best, budget))
             _copy_out(results["eval"], out)
@@ -182,21 +198,24 @@ def _apply_receipt(run: Run, best, rewrites: list[tuple[str, int]], budget: Budg
 
 def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     """Run the stage `eval` of a run without learning: prune the candidates, hold a contest, deliver the best one."""
-    candidates = pruned_candidates(best, PRUNING * budget.left)
+    with spent_on(spending.SEARCH):
+        candidates = pruned_candidates(best, PRUNING * budget.left)
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
         return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget), end=budget.end, grace=budget.grace)
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
     known = database.families(threads)
     end = time.monotonic() + CONTEST * budget.left
-    entered = contenders(run.task, candidates, best.candidates(), known, end)
     sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
-    contest = compete(run.source, entered, sizes, threads, run.config.seed, end, run.spec.feeds)
+    with spent_on(spending.CONTEST):
+        entered = contenders(run.task, candidates, best.candidates(), known, end)
+        contest = compete(run.source, entered, sizes, threads, run.config.seed, end, run.spec.feeds)
     measurements = Measurements(database, threads)
     for candidate, ratio in contest.measured:
         measurements.keep(run.task.original, candidate.state.graph, run.task.sizes, ratio)
     winner, *others = contest.ranked or candidates
     tidying = min(TIDYING, budget.left)
-    ranked = different([pruned_winner(run.task, winner, tidying), *others, *candidates])[:MAX_CHECKED]
+    with spent_on(spending.SEARCH):
+        ranked = different([pruned_winner(run.task, winner, tidying), *others, *candidates])[:MAX_CHECKED]
     shortest = min(anytime.SHORT_MEASUREMENT, SHORTEST * budget.search_seconds)
     seconds, go_on = max(budget.left * 3 / 4, shortest), anytime.until_faster(budget)
     outcome = _deliver(run, ranked, seconds, go_on=go_on, end=budget.end, grace=budget.grace)
@@ -207,14 +226,16 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
 
 
 def _session(run: Run, outcome: dict, sizes: Mapping[str, Mapping], budget: Budget) -> dict:
-    """Return {"session": the result of `best_session` for the delivered file}; {} if the user does not ask for it."""
+    """Return `session`, the result of `best_session` for the delivered file, and `spent`; {} if the user does not ask
+    for it."""
     if not budget.session_seconds:
         return {}
     config, path = run.config, Path(outcome["optimised"])
-    best = best_session(
-        path, run.spec.feeds, sizes, config.cost.threads, config.seed, config.eval.tolerance, budget.session_seconds
-    )
-    return {"session": best}
+    with spent_on(spending.VERDICT):
+        best = best_session(
+            path, run.spec.feeds, sizes, config.cost.threads, config.seed, config.eval.tolerance, budget.session_seconds
+        )
+    return {"session": best, "spent": spent_so_far()}
 
 
 def _deliver(run: Run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:
@@ -231,6 +252,7 @@ def _original(run: Run, reason: str) -> dict:
     """Return the results of the stage `eval` for a run that stopped before the cost of the original was known."""
     return {
         "candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source), "fault_report": None,
+        "spent": spent_so_far(),
     }  # fmt: skip
 
 

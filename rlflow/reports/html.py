@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rlflow.common.files import write_text
 from rlflow.common.messages import program, shape_words
+from rlflow.common.spending import spent_text
 from rlflow.env.state import Task
 from rlflow.optimisation.candidates import measurement_seconds
 from rlflow.optimisation.choice import losses
@@ -360,7 +361,11 @@ def _training(curves: dict, outcome: dict) -> Safe | None:
 def _times(stages: dict, outcome: dict) -> Safe:
     seconds = {f"stage {name}": stage["seconds"] for name, stage in stages.items()}
     seconds |= {f"finding the graph: {name}": result["seconds"] for name, result in outcome["candidates"].items()}
-    return tag("figure", charts.svg(charts.bars(seconds, "seconds"), "seconds", "seconds of each stage and search"))
+    figure = tag("figure", charts.svg(charts.bars(seconds, "seconds"), "seconds", "seconds of each stage and search"))
+    spent = outcome.get("spent")  # older results and other commands lack it
+    if not spent:
+        return figure
+    return join([tag("p", f"Where the seconds of the command went until this report: {spent_text(spent)}."), figure])
 
 
 def _equality(outcome: dict) -> Safe:

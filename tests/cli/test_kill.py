@@ -23,6 +23,7 @@ from tests.suite import at_night, eager
 
 FROM_RUN_TO_RUN = {
     "seconds",
+    "spent",
     "acting_seconds",
     "new_interactions",
     "resumed_from",

@@ -9,9 +9,13 @@ import pytest
 import rlflow
 from rlflow import library
 from rlflow.common.files import read_json
+from rlflow.common.spending import KERNELS, PARTS, PREDICT, spent_text
+from rlflow.costs import profiled
+from rlflow.costs.predicted import prior_path
 from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.receipt import replay
 from rlflow.zoo import load
+from tests.costs.priors import roofline_prior, timing_of, with_speeds
 from tests.suite import at_night, slow
 from tests.toys.weights import with_other_weights
 
@@ -46,6 +50,32 @@ def test_the_result_has_the_model_its_receipt_and_what_is_known_of_it(result, tm
     onnx.save(load("tiny_resnet18"), original)
     assert to_model(replay(result.receipt, original)) == result.model
     assert result.report.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_seconds_of_the_call_are_stated_by_part(result):
+    spent = result.outcome["spent"]
+    assert set(spent) == set(PARTS) and {part for part, taken in spent.items() if taken > 0} >= {"search", "checks"}
+    assert spent[KERNELS] == 0  # the analytic cost times none
+    assert spent_text(spent) in result.report.read_text()
+
+
+def test_with_predicted_kernels_only_those_that_decide_are_timed(tmp_path, monkeypatch):
+    path = tmp_path / "costs.sqlite"
+    database = with_speeds(path)
+    roofline_prior().save(prior_path(path))
+    monkeypatch.setattr(profiled, "time_model", lambda *_: timing_of(5e6))
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        model (float[64, 64] x) => (float[64, 64] y) { a = Relu(x) b = Relu(a) c = Relu(b) y = Exp(c) }"""
+    options = QUICK | {"cost.name": "predicted", "cost.database": str(path)}
+    known = database.timings(1).keys()
+    result = quick(onnx.parser.parse_model(text), options=options, threads=1)
+    assert [node.op_type for node in result.model.graph.node] == ["Relu", "Exp"]
+    rounds = read_json(result.run / "search.json")["rounds"]
+    timed = database.timings(1).keys() - known
+    assert rounds[0]["rewrites"] > 0 and rounds[0]["timed"] == 1 and rounds[-1]["timed"] == 0
+    assert sum(one["timed"] for one in rounds) == len(timed) and any("'Relu'" in name for name in timed)
+    assert not any("'Exp'" in name for name in timed)  # all candidates have it once, so its timing decides nothing
+    assert result.outcome["spent"][PREDICT] > 0
 
 
 def test_a_person_reads_two_lines(result):

@@ -6,12 +6,16 @@ import json
 import onnxruntime
 import pytest
 
+from rlflow.costs import prior_training
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.learned import Correction, correction_path
 from rlflow.costs.measurements import to_bytes
+from rlflow.costs.predicted import prior_path
+from rlflow.costs.prior import Prior
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 from tests.commands import in_process
+from tests.costs.priors import timing_of, with_speeds
 from tests.toys.planted_latencies import MODELS, SIZES, measured
 
 
@@ -92,3 +96,28 @@ def kept_in(path, parts) -> None:
             database.keep_graph(graph, sizes, 1, to_bytes(views))
         for one in known.pairs:
             database.keep_measurement(one.pair, 1, (one.ratio, one.low, one.high), one.original_ms)
+
+
+def test_train_makes_a_prior_beside_the_database_from_several_machines(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("lightgbm")
+    monkeypatch.setattr(prior_training, "ROUNDS", 5)
+    monkeypatch.setattr(prior_training, "ERROR_ROUNDS", 2)
+    databases = [with_speeds(tmp_path / name) for name in ("here.sqlite", "there.sqlite")]
+    for database in databases:
+        for size in range(20, 60):
+            kind = f"(1,({size},{size}))"
+            name = f"((('','Exp',17,(),(({kind},False,None)),({kind}))),())"
+            database.store(name, 1, timing_of(1e5 * size * size))
+    words = ("costs", "train", "--database", databases[0].path, "--also", databases[1].path)
+    done = in_process(capsys, *words, "--json", tmp_path / "facts.json")
+    assert done.code == 0 and "learned from 80 kernels of 1 machine" in done.out and "80 % intervals" in done.out
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["kernels"] == 80 and facts["threads"] == [1]
+    assert Prior.load(prior_path(databases[0].path)).facts == facts
+    done = in_process(capsys, "costs", "train", "--database", tmp_path / "empty.sqlite")
+    assert done.code == 1 and "0 timed kernels are too few" in done.error
+
+
+def test_a_database_without_the_speeds_of_its_machine_teaches_nothing(capsys, database):
+    done = in_process(capsys, "costs", "train", "--database", database)
+    assert done.code == 1 and "costs calibrate --threads 1" in done.error

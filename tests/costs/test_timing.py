@@ -2,12 +2,23 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from rlflow.costs import timing
 from rlflow.costs.kernel_layout import optimised
-from rlflow.costs.timing import MIN_REPEATS, SESSIONS, WARM_UPS, empty_model, group_signature, kernel_digest, time_model
+from rlflow.costs.timing import (
+    MIN_REPEATS,
+    SESSIONS,
+    WARM_UPS,
+    empty_model,
+    group_model,
+    group_signature,
+    kernel_digest,
+    time_model,
+)
 from rlflow.graph.onnx_reader import load_graph
 
 
@@ -100,3 +111,13 @@ def test_a_convolution_has_the_same_timing_whether_its_defaults_are_written_or_n
     assert group_of_convolution(f"y = Conv <{WRITTEN}> (x, w)") == short
     text = str(group_of_convolution('y = Conv <auto_pad = "VALID"> (x, w)'))
     assert "auto_pad" in text and "pads" not in text.replace("auto_pad", "")
+
+
+def test_a_resize_is_timed_with_its_own_scales():
+    text = """<ir_version: 8, opset_import: ["" : 18]> one (float[1, 4, 6, 6] x) => (float[1, 4, 12, 18] y)
+        <float[4] s = {1, 1, 2, 3}> { y = Resize<mode = "nearest">(x, , s) }"""
+    graph = load_graph(onnx.parser.parse_model(text))
+    timed = group_model(graph, tuple(graph.nodes.values()))
+    session = onnxruntime.InferenceSession(timed.SerializeToString())
+    (result,) = session.run(None, {timed.graph.input[0].name: np.zeros((1, 4, 6, 6), np.float32)})
+    assert result.shape == (1, 4, 12, 18)

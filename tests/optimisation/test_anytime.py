@@ -78,7 +78,7 @@ def candidate(task, descent, steps: int, name: str = "x") -> Candidate:
 
 def timeless(value):
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+        return {key: timeless(item) for key, item in value.items() if key not in ("seconds", "spent")}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 

@@ -1,0 +1,146 @@
+"""The predicted cost: kernels that were timed on this machine cost their timing, all others a prediction.
+
+A prediction takes microseconds, a timing tens of milliseconds, so searches run at the speed of the analytic cost from
+the first second. A predicted kernel is a timing with a wide interval: `spread` states it, and `time_again` replaces the
+prediction by a timing. What decides between candidates is therefore timed by the code that repeats uncertain timings
+(`rlflow.optimisation.ablation`, `rlflow.optimisation.deciding`).
+
+`correct` applies to all predictions what the timings so far say about the prior's errors. It changes costs, so the
+caller then recomputes the costs of all states. Between two corrections only a timing changes the cost of a kernel.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.spending import PREDICT, spent_on
+from rlflow.costs import Spread
+from rlflow.costs.database import default_path
+from rlflow.costs.kernel_features import Description, described
+from rlflow.costs.kernel_layout import NoTimingOfItsOwn
+from rlflow.costs.prior import Posterior, Prediction, Prior
+from rlflow.costs.profiled import FLOOR_PS, OVERHEAD, ProfiledCost
+from rlflow.costs.speeds import speeds_here
+from rlflow.costs.timing import Timed, Timing, Z, empty_model
+
+MOST_TIMED = 600  # largest number of timings, the newest ones, that correct predictions; the time grows with its cube
+SESSIONS_SECONDS, RUNS = 0.04, 10  # expected seconds to time a kernel: its sessions, and this number of its runs
+
+
+def prior_path(database: Path | str | None = None) -> Path:
+    """Return the path of the prior of a database of timings, which lies beside the database.
+
+    Args:
+      database: path of the database; None for the user's default database.
+    """
+    return Path(database or default_path()).with_suffix(".prior.npz")
+
+
+class PredictedCost(ProfiledCost):
+    """The profiled cost, but a kernel without a timing costs a prediction.
+
+    Args:
+      path: SQLite file; None for the user's default database.
+      threads: threads of ONNX Runtime.
+      prior: the predictor of kernels.
+      budget_ms: see `ProfiledCost`.
+    """
+
+    def __init__(self, path: Path | str | None, threads: int, prior: Prior, budget_ms: float = 20.0):
+        super().__init__(path, threads, budget_ms)
+        self.prior = prior
+        self._speeds = speeds_here(self.database, threads)
+        self._stored = self.database.timings(threads)
+        self._timing(OVERHEAD, lambda: Timed(empty_model()))
+        self._equal = self.database.equal_kernels(threads)
+        self._described: dict[str, Description | None] = {}  # signature → kernel; None for one without description
+        self._priors: dict[str, Prediction] = {}  # signature → prediction by the prior alone
+        self._posterior = self._from_timings()
+
+    @classmethod
+    def open(cls, threads: int = 1, database: Path | str | None = None) -> "PredictedCost":
+        """Return the cost model with the prior of the database (`prior_path`).
+
+        Args:
+          threads: threads of ONNX Runtime.
+          database: path of the timing database; None for the user's default database.
+
+        Raises:
+          RLFlowError: there is no prior.
+        """
+        path = prior_path(database)
+        if not path.exists():
+            raise RLFlowError(f"{path} is missing, so no kernel can be predicted. Make it from timings: costs train")
+        return cls(database, threads, Prior.load(path))
+
+    def is_predicted(self, timing: str) -> bool:
+        """Return True if a name in a `Spread` of this model stands for a prediction, not for a timing."""
+        return timing in self._priors and self._timed_name(timing) is None
+
+    def seconds_to_time(self, timing: str) -> float:
+        """Return the expected seconds of timing a predicted kernel."""
+        return SESSIONS_SECONDS + self.budget_ms / 1e3 + RUNS * self._predicted(timing).ps / 1e12
+
+    def keep_predictions(self) -> None:
+        """Drop the requests of `time_again` that no use has carried out yet."""
+        self._again.clear()
+
+    def correct(self) -> None:
+        """Correct all predictions by the timings so far. Recompute the costs of all states afterwards."""
+        self._posterior = self._from_timings()
+        self._memo.clear()
+
+    def _runtime(self, name: str, build: Callable[[], Timed]) -> tuple[int, Spread]:
+        if self._timed_name(name) is None and name not in self._again:
+            with spent_on(PREDICT):
+                predicted = self._predicted(name)
+            if predicted is not None:
+                ps = max(FLOOR_PS, predicted.ps)
+                return ps, Spread({name: max(round(Z * predicted.deviation * ps), 1)})
+        try:
+            return super()._runtime(name, build)
+        except NoTimingOfItsOwn:
+            self._described[name] = None  # so that no later stage asks for its timing again
+            raise
+        finally:
+            self._again.discard(name)
+
+    def _timing(self, name: str, build: Callable[[], Timed]) -> Timing:
+        result = self._stored[name] = super()._timing(name, build)
+        return result
+
+    def _timed_name(self, name: str) -> str | None:
+        """Return the signature under which the timing of a kernel is stored; None if no equal kernel was timed."""
+        names = (name, self._names.get(name), self._equal.get(name))
+        return next((one for one in names if one in self._stored), None)
+
+    # -- predictions -------------------------------------------------------------------------------
+
+    def _predicted(self, name: str) -> Prediction | None:
+        """Return the corrected prediction of a kernel; None for a kernel that cannot be described."""
+        what = self._what(name)
+        return None if what is None else self._posterior.corrected(what, self._by_prior(name, what))
+
+    def _by_prior(self, name: str, what: Description) -> Prediction:
+        if name not in self._priors:
+            self._priors[name] = self.prior.predict(what, self._speeds, self.threads)
+        return self._priors[name]
+
+    def _what(self, name: str) -> Description | None:
+        if name not in self._described:
+            self._described[name] = described(name)
+        return self._described[name]
+
+    def _from_timings(self) -> Posterior:
+        """Return the correction by the newest MOST_TIMED timings."""
+        overhead = self._stored[OVERHEAD]
+        kernels = (name for name in reversed(self._stored) if self._what(name) is not None)
+        names = list(islice(kernels, MOST_TIMED))
+        what = [self._what(name) for name in names]
+        predicted = [self._by_prior(name, one) for name, one in zip(names, what, strict=True)]
+        ps = np.maximum(FLOOR_PS, [1000 * (self._stored[name].median - overhead.median) for name in names])
+        off = np.array([1000 * (self._stored[name].half_width + overhead.half_width) for name in names]) / Z
+        return Posterior(self.prior.correlation, what, predicted, np.log(ps) if names else ps, off / ps)

@@ -1,0 +1,118 @@
+"""The speeds of a machine in ONNX Runtime, measured within two seconds: the machine as the kernel predictor sees it.
+
+`rlflow.costs.analytic.calibrate` measures a product, a sum of tensors that no cache holds, and the launch of an
+operator. `speeds_here` adds a convolution and sums of tensors that lie in the near and in the far cache. All constants
+are stored with the timings, so an exported database carries its machine along.
+"""
+
+import math
+import re
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from rlflow.common.spending import KERNELS, spent_on
+from rlflow.costs.analytic import BUDGET_MS, calibrate, calibrated
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.timing import Timing, empty_model, float_model, time_model
+
+SETS = (3 * 4 * 2**13, 3 * 4 * 2**18, 3 * 4 * 2**22)  # bytes of three tensors in the near cache, far cache and memory
+ADDITIONS = {"near": (64, 2**13), "cached": (4, 2**18)}  # name → additions in a model, elements of each tensor
+CHANNELS, SIDE = 64, 28  # of the convolution, whose window is 3×3
+VECTOR_BITS = {"AVX-512": 512, "AVX2": 256, "AVX": 256}  # name in the text of a machine → bits; other machines: 128
+
+
+class Speeds(NamedTuple):
+    """The constants of a machine with a number of threads.
+
+    Attributes:
+      product, convolution: picoseconds per FLOP of a product of 512×512 matrices and of a convolution.
+      near, cached, far: picoseconds per byte if the SETS lie in the near cache, in the far cache, or in memory.
+      launch: picoseconds to launch an operator.
+      vector_bits: width of the vectors of the processor.
+    """
+
+    product: float
+    convolution: float
+    near: float
+    cached: float
+    far: float
+    launch: float
+    vector_bits: int
+
+    def byte(self, working_set: float) -> float:
+        """Return picoseconds per byte for an operator that reads and writes this number of bytes in all."""
+        known = np.log((self.near, self.cached, self.far))
+        return math.exp(float(np.interp(math.log(max(working_set, 1.0)), np.log(SETS), known)))
+
+
+MEASURED = ("convolution", *ADDITIONS)  # the constants that `calibrate` does not measure
+
+
+def speeds_here(database: TimingDatabase, threads: int) -> Speeds:
+    """Return the stored speeds of this machine; measure and store them first if they are missing.
+
+    Args:
+      database: the database of timings.
+      threads: threads of ONNX Runtime.
+
+    Raises:
+      RLFlowError: speeds are missing, and the database belongs to another machine.
+    """
+    known = stored_speeds(database, threads)
+    if known is None:
+        calibrate(database, threads)
+        _measure(database, threads)
+        known = stored_speeds(database, threads)
+    return known
+
+
+def stored_speeds(database: TimingDatabase, threads: int) -> Speeds | None:
+    """Return the speeds that the database holds for a number of threads; None if one of them is missing."""
+    base = calibrated(database, threads)
+    others = {name: database.look_up(f"roofline: {name}", threads) for name in MEASURED}
+    if base is None or not all(others.values()):
+        return None
+    convolution, near, cached = (max(1000 * others[name].median, 1e-3) for name in MEASURED)
+    return Speeds(base.flop, convolution, near, cached, base.byte, base.launch, vector_bits(database.machine))
+
+
+def vector_bits(machine: str) -> int:
+    """Return the width of the vectors of a processor from the text of a machine, such as "Xeon (AVX-512), 2 cores"."""
+    (name,) = re.findall(r"\((AVX[^)]*)\)", machine)[:1] or [""]
+    return VECTOR_BITS.get(name, 128)
+
+
+def _measure(database: TimingDatabase, threads: int) -> None:
+    with spent_on(KERNELS), database.lock():
+        start = time_model(empty_model(), threads, BUDGET_MS).median
+        launch = calibrated(database, threads).launch / 1e3  # in ns
+        flops = 2 * 9 * CHANNELS**2 * SIDE**2
+        database.replace(
+            "roofline: convolution", threads, _per(time_model(_convolution(), threads, BUDGET_MS), start, flops)
+        )
+        for name, (count, elements) in ADDITIONS.items():
+            timing = time_model(_additions(count, elements), threads, BUDGET_MS, optimise=False)
+            database.replace(
+                f"roofline: {name}", threads, _per(timing, start + count * launch, count * 3 * 4 * elements)
+            )
+
+
+def _per(timing: Timing, start: float, units: int) -> Timing:
+    """Return the timing of a model per unit of its work, in nanoseconds, without the nanoseconds `start`."""
+    return Timing(*[max(ns - start, 0.1 * ns) / units for ns in timing[:3]], timing.repeats)
+
+
+def _convolution() -> onnx.ModelProto:
+    weight = np.random.default_rng(0).random((CHANNELS, CHANNELS, 3, 3), np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    image = [1, CHANNELS, SIDE, SIDE]
+    return float_model([node], {"x": image}, {"y": image}, [numpy_helper.from_array(weight, "w")])
+
+
+def _additions(count: int, elements: int) -> onnx.ModelProto:
+    names = ["x", *(f"t{k}" for k in range(count - 1)), "y"]
+    nodes = [helper.make_node("Add", [a, "z"], [b]) for a, b in zip(names, names[1:], strict=False)]
+    return float_model(nodes, {"x": [elements], "z": [elements]}, {"y": [elements]})

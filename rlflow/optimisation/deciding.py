@@ -1,0 +1,159 @@
+"""Time the kernels that decide: those whose timing is most likely to change which candidate is the best.
+
+The predicted cost (`rlflow.costs.predicted`) knows each kernel with an uncertainty. Two candidates differ by a sum of
+kernels, and common kernels cancel. Let another candidate cost D more than the best one, and let S be the standard
+deviation of this difference. Then full knowledge of the difference is worth the expected improvement
+
+    S · (φ(z) − z · (1 − Φ(z))),  z = D / S
+
+(Jones, Schonlau and Welch 1998, doi 10.1023/A:1008306431147, equation 15). Each kernel gets the share of this value
+that it has in the variance of the difference. Kernels are timed in the order of value for each second of timing. Errors
+of different kernels count as independent.
+
+A search prefers kernels whose prediction is too low by chance. The kernels that only one of the best candidate and the
+original has are therefore timed, too (`unproved`), even if the prediction leaves no doubt.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from rlflow.common.messages import counted, say
+from rlflow.costs import CostModel, TimeIsUp, graph_cost, graph_spread, timing_until
+from rlflow.costs.at_sizes import AtSizes
+from rlflow.costs.predicted import PredictedCost
+from rlflow.costs.target import target_of
+from rlflow.costs.timing import Z
+from rlflow.graph.ir import Graph
+from rlflow.optimisation.anytime import BestSoFar, search_all
+
+LEAST_VALUE = 0.0005  # expected improvement that is worth no timing, as a share of the runtime of the best candidate
+AT_ONCE = 8  # number of kernels that are timed before the values are computed again
+
+
+def predicting(cost: CostModel) -> PredictedCost | None:
+    """Return the model that predicts the kernels of a cost; None if the cost predicts none or must time none here."""
+    model = cost.model if isinstance(cost, AtSizes) else cost
+    return model if isinstance(model, PredictedCost) and target_of(model) is None else None
+
+
+def expected_improvement(longer: float, deviation: float) -> float:
+    """Return the expected improvement by a candidate that costs more than the best one.
+
+    Args:
+      longer: how much more it costs, at least 0.
+      deviation: the standard deviation of this difference.
+    """
+    if deviation <= 0:
+        return 0.0
+    z = longer / deviation
+    return deviation * (math.exp(-z * z / 2) / math.sqrt(2 * math.pi) - z * math.erfc(z / math.sqrt(2)) / 2)
+
+
+def values(cost: CostModel, graphs: Sequence[Graph]) -> dict[str, float]:
+    """Return the value of timing each predicted kernel in which graphs differ from the cheapest graph, in picoseconds.
+
+    Args:
+      cost: a cost model that predicts kernels (`predicting`).
+      graphs: the candidates and the original.
+
+    Returns:
+      name of a kernel in a `Spread` → value. The values of a pair of graphs add up to their expected improvement.
+    """
+    model, costs = predicting(cost), [graph_cost(cost, graph).runtime_ps for graph in graphs]
+    best = min(range(len(graphs)), key=costs.__getitem__)
+    spread, result = graph_spread(cost, graphs[best]), {}
+    for graph, runtime in zip(graphs, costs, strict=True):
+        difference = graph_spread(cost, graph) - spread
+        open_ = {name: off for name, off in difference.items() if model.is_predicted(name)}
+        variance = sum(off * off for off in open_.values())
+        worth = expected_improvement(runtime - costs[best], math.sqrt(variance) / Z)
+        for name, off in open_.items():
+            result[name] = result.get(name, 0.0) + worth * off * off / variance
+    return result
+
+
+def unproved(cost: CostModel, graphs: Sequence[Graph]) -> dict[str, int]:
+    """Return the uncertainty of each predicted kernel that the cheapest graph and the first graph do not share.
+
+    Args:
+      cost: a cost model that predicts kernels (`predicting`).
+      graphs: the original and the candidates.
+
+    Returns:
+      name of a kernel in a `Spread` → half-width in picoseconds of its 95 % interval in the difference of both graphs.
+    """
+    cheapest = min(graphs, key=lambda graph: graph_cost(cost, graph).runtime_ps)
+    difference = graph_spread(cost, cheapest) - graph_spread(cost, graphs[0])
+    return {name: abs(off) for name, off in difference.items() if predicting(cost).is_predicted(name)}
+
+
+def time_what_decides(best: BestSoFar, seconds: float) -> int:
+    """Time kernels in which the best candidates differ, correct the predictions, and compute all costs again.
+
+    Kernels are timed until no timing is worth its time (LEAST_VALUE) or the seconds are over.
+
+    Args:
+      best: the candidates of a task with a predicted cost.
+      seconds: the time limit.
+
+    Returns:
+      the number of kernels that were timed.
+    """
+    task, end, timed = best.task, time.monotonic() + seconds, set()
+    cost, model = task.cost, predicting(task.cost)
+    graphs = [task.graph, *(candidate.state.graph for candidate in best.candidates())]
+    while time.monotonic() < end:
+        least = LEAST_VALUE * min(graph_cost(cost, graph).runtime_ps for graph in graphs)
+        worth = values(cost, graphs)
+        if sum(worth.values()) < least:
+            worth = {name: off for name, off in unproved(cost, graphs).items() if off >= least}
+        chosen = sorted(worth, key=lambda name: -worth[name] / model.seconds_to_time(name))[:AT_ONCE]
+        if not chosen:
+            break
+        timed.update(chosen)
+        for name in chosen:
+            cost.time_again(name)
+        try:
+            with timing_until(cost, end):
+                for graph in graphs:
+                    graph_cost(cost, graph)
+        except TimeIsUp:
+            break
+    model.keep_predictions()
+    cost.correct()
+    task.forget_costs()
+    best.recount()
+    return sum(not model.is_predicted(name) for name in timed)
+
+
+ROUNDS = 4  # largest number of searches with timings between them
+SEARCHES = 1 / 2  # share for the searches of the seconds that are left in a round; half of the others is for timings
+
+
+def search_in_rounds(
+    best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0
+) -> dict:
+    """Search on predictions, time the kernels that decide, and search again with better predictions.
+
+    A later round may find what an earlier one missed. A candidate of an earlier round stays, with its corrected cost.
+    The rounds end when no timing is worth its time, or after ROUNDS searches.
+
+    Args:
+      best, options, seconds, seed, deadline, spent: see `rlflow.optimisation.anytime.search_all`.
+
+    Returns:
+      the result of the last `search_all`, and "rounds": for each round the number of rewrites that its searches carried
+      out, and the number of kernels that were timed after them.
+    """
+    end, rounds = time.monotonic() + seconds - spent, []
+    for number in range(ROUNDS):
+        left, is_last = max(end - time.monotonic(), 0.0), number == ROUNDS - 1
+        result = search_all(best, options, left if is_last else SEARCHES * left, seed, deadline, corrections=number)
+        timed = 0 if is_last else time_what_decides(best, (end - time.monotonic()) / 2)
+        rewrites = sum(record["interactions"] for record in result["methods"].values())
+        rounds.append({"rewrites": rewrites, "timed": timed})
+        if not timed:
+            break
+        say(f"{counted(timed, 'kernel')} timed that may decide: {best}")
+    return result | {"rounds": rounds}

@@ -1,0 +1,131 @@
+"""What decides is timed and nothing else, and a search that predictions misled is put right."""
+
+import math
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from scipy import integrate, stats
+
+from rlflow.costs import graph_cost, graph_spread, profiled
+from rlflow.costs.kernel_features import feature_names
+from rlflow.costs.prior import Trees
+from rlflow.costs.profiled import ProfiledCost
+from rlflow.env.state import Task
+from rlflow.optimisation import deciding
+from rlflow.optimisation.anytime import BestSoFar
+from rlflow.optimisation.candidates import Candidate
+from rlflow.optimisation.deciding import (
+    expected_improvement,
+    predicting,
+    search_in_rounds,
+    time_what_decides,
+    unproved,
+    values,
+)
+from rlflow.runs.config import load_config
+from tests.costs.priors import predicted, roofline_prior, timing_of
+from tests.toys.chains import toy_task
+
+KINDS = ("Abs", "Exp", "Neg", "Relu", "Tanh")
+TRUTH = {"Relu": 4e9, "Abs": 8e9, "Neg": 2e9, "Exp": 6e9, "Tanh": 5e9}  # picoseconds
+
+
+def cheaper(kind: str, log_factor: float) -> Trees:
+    """An ensemble that predicts 0, and `log_factor` for kernels of one kind."""
+    place = feature_names(KINDS).index(f"is {kind}")
+    own = np.array([[0, 1, 2]], np.int16)
+    feature, left, right = (np.array([row], np.int16) for row in ((place, 0, 0), (1, 1, 2), (2, 1, 2)))
+    assert (left[0, 1:] == own[0, 1:]).all()
+    return Trees(feature, np.array([[0.5, 0, 0]]), left, right, np.array([[0, 0, log_factor]]), 1)
+
+
+@pytest.fixture
+def timed(monkeypatch) -> list[str]:
+    """The operators that were timed; each takes its time in TRUTH."""
+    operators = []
+
+    def timing(model, *_):
+        (op,) = {node.op_type for node in model.graph.node}
+        operators.append(op)
+        return timing_of(TRUTH[op])
+
+    monkeypatch.setattr(profiled, "time_model", timing)
+    return operators
+
+
+@pytest.fixture
+def task(tmp_path) -> Task:
+    """A chain whose Relus become Abs or Neg; the prior takes Abs for much cheaper than it is."""
+    toy = toy_task(["Relu", "Exp", "Tanh"] * 3, "Relu(x) => Abs(x)\nRelu(x) => Neg(x)", dict.fromkeys(TRUTH, 0))
+    prior = roofline_prior(log_factor=0.0, kinds=KINDS)._replace(mean=cheaper("Abs", -1.0))
+    return Task(toy.graph, toy.rules, predicted(tmp_path, prior))
+
+
+def replaced(task: Task, rule: int) -> Candidate:
+    """All Relus replaced by one rule."""
+    state, actions = task.initial, []
+    while state.counts[rule]:
+        state = state.apply(rule, 0)
+        actions.append((rule, 0))
+    return Candidate(f"rule-{rule}", state, actions, len(actions), 0.0)
+
+
+@pytest.mark.parametrize("longer, deviation", [(0.0, 1.0), (0.5, 1.0), (3.0, 0.7), (10.0, 1.0)])
+def test_expected_improvement_is_the_mean_of_what_would_be_gained(longer, deviation):
+    density = stats.norm(longer, deviation).pdf
+    mean, _ = integrate.quad(lambda d: max(-d, 0.0) * density(d), longer - 12 * deviation, 0.0)
+    assert math.isclose(expected_improvement(longer, deviation), mean, rel_tol=1e-6, abs_tol=1e-12)
+    assert expected_improvement(longer, 0.0) == 0.0
+
+
+def test_kernels_that_all_candidates_share_have_no_value(task):
+    graphs = [task.graph, *(replaced(task, rule).state.graph for rule in (0, 1))]
+    worth = values(task.cost, graphs)
+    assert worth and all(any(f"'{op}'" in name for op in ("Relu", "Abs", "Neg")) for name in worth)
+    names = graph_spread(task.cost, task.graph).keys()
+    assert any("'Exp'" in name for name in names)
+
+
+def test_the_values_of_two_graphs_add_up_to_the_expected_improvement(task):
+    graphs = [task.graph, replaced(task, 0).state.graph]
+    costs = [graph_cost(task.cost, graph).runtime_ps for graph in graphs]
+    difference = graph_spread(task.cost, graphs[0]) - graph_spread(task.cost, graphs[1])
+    whole = expected_improvement(abs(costs[0] - costs[1]), difference.ps / 1.96)
+    assert math.isclose(sum(values(task.cost, graphs).values()), whole, rel_tol=1e-3)
+
+
+def test_what_the_best_candidate_rests_on_is_timed_and_nothing_else(task, timed, tmp_path):
+    best = BestSoFar(task, tmp_path / "best.json")
+    best.offer(replaced(task, 0))
+    count = time_what_decides(best, 1e6)
+    assert sorted(timed) == ["Abs", "Relu"] and count == 2
+    assert not unproved(task.cost, [task.graph, best.candidates()[0].state.graph])
+    (candidate,) = best.candidates()
+    assert candidate.state.objective > task.initial.objective  # the prior was wrong, and the costs say so now
+    assert candidate.state.objective == graph_cost(task.cost, candidate.state.graph).runtime_ps
+    assert time_what_decides(best, 1e6) == 0 and len(timed) == 2
+
+
+def test_after_the_time_nothing_is_timed_and_no_request_stays(task, timed, tmp_path):
+    best = BestSoFar(task, tmp_path / "best.json")
+    best.offer(replaced(task, 0))
+    assert time_what_decides(best, 0.0) == 0
+    graph_cost(task.cost, best.candidates()[0].state.graph)
+    assert timed == []
+
+
+def test_a_search_that_predictions_misled_ends_at_what_the_timings_say(task, timed, tmp_path, monkeypatch):
+    monkeypatch.setattr(deciding, "SEARCHES", 1.0)  # the searches end by themselves
+    options = OmegaConf.to_container(load_config().search) | {"interactions": 400}
+    options["annealing"]["restarts"] = 1
+    best = BestSoFar(task, tmp_path / "best.json")
+    result = search_in_rounds(best, options, 1e6, seed=0)
+    found, known = best.candidates()[0].state, ProfiledCost(predicting(task.cost).database.path)
+    assert {node.op for node in found.graph.nodes.values()} == {"Neg", "Exp", "Tanh"}
+    assert len(timed) == len(set(timed)) and {"Abs", "Relu", "Neg"} <= set(timed)
+    changed = [node for node in found.graph.nodes.values() if node.op == "Neg"]
+    assert all(found.graph_cost.nodes[node.id] == known.node_cost(found.graph, node) for node in changed)
+    rounds = result["rounds"]
+    assert len(rounds) > 1 and rounds[-1]["timed"] == 0 and sum(one["timed"] for one in rounds) == len(timed)
+    assert rounds[0]["rewrites"] > 0
