@@ -8,8 +8,8 @@ end with the exit status and the line that its case names. By default the check 
 seconds than two times its `--seconds` on each core. The outcome names the command that takes most of them.
 """
 
+import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -35,8 +35,8 @@ def run(*words) -> tuple[int, str, float]:
 
 def processor_seconds() -> float:
     """Return the processor seconds of all commands so far; other work on the machine does not change them."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    used = os.times()
+    return used.children_user + used.children_system
 
 
 def faults(case: Case, folder: Path, seconds: float) -> tuple[list[str], float]:
