@@ -14,13 +14,15 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.suite import eager
+from tests.suite import at_night, eager
 
 ROOT = Path(__file__).parent.parent
 
 ENDING = re.compile(r"(?P<name>\w+): +(?P<text>.+)")
 TINY = ("--config", str(ROOT / "tests" / "tiny.yaml"))
 EDITS = (*TINY, "world_model.name=edits")
+# Further options for the MDN-RNN, which encodes every state of an episode: fewer episodes and steps in `make test`.
+SHORT_EPISODES = at_night((), ("eval.samples=1", "controller.max_steps=3"))
 # Lines of `optimise` without progress bars: the largest number of all lines; the number of lines that state the result.
 MOST_LINES, LAST_LINES = 25, 5
 WANTED = {  # name of each line that states the result → pattern of its text

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which mu
 from rlflow.common.system import locked
 from rlflow.reports import charts
 from tests.commands import TINY, in_its_own, redirected
-from tests.suite import at_night, eager
+from tests.suite import at_night, eager, keep_kernels
 from tests.toys import letters
 from worldmodel.boards import StageWriter
 from worldmodel.train_and_load import load, train
@@ -21,15 +22,20 @@ from worldmodel.world_model_options import MDNRNNConfig
 # Several tests run at the same time, so ONNX Runtime has one thread by default, also in processes that tests start.
 os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"
 
+gc.disable()  # until all tests are collected, since it would visit all imported modules again and again
+
 # Number of examples of each property; no deadline, because the result of a test must not depend on its speed.
 settings.register_profile("rlflow", max_examples=at_night(300, 12), deadline=None)
 settings.load_profile("rlflow")
 
 
 def pytest_collection_finish():
-    """Collect garbage less often, and never visit the objects of imported modules and of the collected tests."""
+    """Collect garbage less often, never visit the objects of imported modules and tests, and `keep_kernels`."""
+    if "tensorflow" in sys.modules:
+        keep_kernels()
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 20)
 
 
@@ -76,7 +82,7 @@ def run_eagerly():
 def optimise(path: Path) -> None:
     done = at_night(in_its_own, redirected)(
         "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run",
-        "--json", path / "results.json", "--seed", "7", *TINY,
+        "--json", path / "results.json", "--seed", "7", *TINY, *at_night((), ("eval.samples=1",)),
     )  # fmt: skip
     (path / "stdout.txt").write_text(done.out)
     (path / "stderr.txt").write_text(done.err)
@@ -96,14 +102,21 @@ def optimised(shared_folder) -> Path:
 
 
 LEARNER = MDNRNNConfig(
-    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=at_night(300, 10),
-    steps=at_night(600, 10), learning_rate=5e-3, batch_graphs=32, max_sequence=64,
+    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=at_night(300, 3),
+    steps=at_night(600, 3), learning_rate=5e-3, batch_graphs=32, max_sequence=64,
 )
 
 
 def learn_letters(path: Path) -> None:
-    episodes = letters.episodes(at_night(300, 60))
-    with eager(), StageWriter(path / "tensorboard", "train-wm") as writer:
+    from worldmodel.mdn_rnn import training
+
+    episodes = letters.episodes(at_night(300, 24))
+    with (
+        eager(),
+        pytest.MonkeyPatch.context() as patch,
+        StageWriter(path / "tensorboard", "train-wm") as writer,
+    ):
+        patch.setattr(training, "LOG_EVERY", min(training.LOG_EVERY, LEARNER.steps))
         results = train(LEARNER, letters.SPEC, episodes, path / "model", seed=0, log=writer.scalars)
     (path / "results.json").write_text(json.dumps(results))
 

@@ -2,7 +2,7 @@
 
 TensorFlow compiles every function anew in every training, which takes seconds. Tests of what surrounds a training of
 few steps therefore run those functions eagerly in `make test`: see `eager`. Nearly half of the time in which an MDN-RNN
-is built eagerly goes into making the kernels of its operators, so all trainings share them.
+is built eagerly goes into making the kernels of its operators, so all tests of a process share them: `keep_kernels`.
 
 A test that is too slow for every change has the marker `nightly`, which pyproject.toml deselects. All other tests run
 in both, and `at_night` gives them more cases there.
@@ -11,6 +11,7 @@ in both, and `at_night` gives them more cases there.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import pytest
@@ -24,21 +25,43 @@ def at_night(nightly, otherwise):
     return nightly if NIGHTLY else otherwise
 
 
+@cache
+def keep_kernels() -> None:
+    """Keep the kernels of TensorFlow's operators whenever a seed is set, from now on; at night nothing changes.
+
+    TensorFlow clears them because a kernel that draws random numbers holds the state of its generator. From now on,
+    initial weights are drawn by operators without a state, from the same seeds.
+    """
+    if NIGHTLY:
+        return
+    import tensorflow as tf
+    from tensorflow.python import pywrap_tfe
+    from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops
+
+    def drawn_by(stateless: Callable, stateful: Callable) -> Callable:
+        def draw(shape, dtype, seed=0, seed2=0, name=None):
+            if tf.executing_eagerly():
+                return stateless(shape, np.array([seed, seed2]), dtype)
+            return stateful(shape, dtype, seed, seed2, name)  # a compiled function draws anew in every call
+
+        return draw
+
+    pywrap_tfe.TFE_ContextClearCaches = lambda context: None
+    for name in ("truncated_normal", "random_uniform"):
+        stateless = getattr(gen_stateless_random_ops, f"stateless_{name}")
+        setattr(gen_random_ops, name, drawn_by(stateless, getattr(gen_random_ops, name)))
+
+
 @contextmanager
 def eager() -> Iterator[None]:
-    """Run TensorFlow's functions in the block eagerly, without compiling them; at night nothing changes.
-
-    Kernels stay when a seed is set. TensorFlow clears them because a kernel that draws random numbers holds the state
-    of its generator. In the block, initial weights are drawn by operators without a state, from the same seeds.
-    """
+    """Run TensorFlow's functions in the block eagerly, without compiling them; at night nothing changes."""
     if NIGHTLY:
         yield
         return
     import tensorflow as tf
-    from tensorflow.python import pywrap_tfe
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
-    from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops
 
+    keep_kernels()
     compiled, before = Function.__call__, tf.config.functions_run_eagerly()
 
     def tensor(value):
@@ -48,14 +71,8 @@ def eager() -> Iterator[None]:
         arguments, options = tf.nest.map_structure(tensor, (arguments, options))
         return compiled(function, *arguments, **options)
 
-    def drawn_by(stateless: Callable) -> Callable:
-        return lambda shape, dtype, seed, seed2, name=None: stateless(shape, np.array([seed, seed2]), dtype)
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Function, "__call__", call)
-        patch.setattr(pywrap_tfe, "TFE_ContextClearCaches", lambda context: None)
-        for name in ("truncated_normal", "random_uniform"):
-            patch.setattr(gen_random_ops, name, drawn_by(getattr(gen_stateless_random_ops, f"stateless_{name}")))
         tf.config.run_functions_eagerly(True)
         try:
             yield

@@ -217,6 +217,7 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(model, arguments, message,
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_an_earlier_receipt_is_carried_out_first_on_a_model_with_other_weights(result, tmp_path):
     result.save(tmp_path / "faster.onnx")
     retrained = with_other_weights(load("tiny_resnet18"))

@@ -256,7 +256,7 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     assert controller["improvement"]["real"][0] == pytest.approx(
         outcome["experiments"][0]["real_return"]
     )  # the same greedy episode
-    assert "## ppo-1: 3 episodes" in (folder / "eval" / "world-model.md").read_text()
+    assert f"## ppo-1: {1 + config.eval.samples} episodes" in (folder / "eval" / "world-model.md").read_text()
     assert (folder / "eval" / "world-model.png").exists()
     assert (folder / "eval.json").read_bytes() == (optimised / "run" / "eval.json").read_bytes()
 

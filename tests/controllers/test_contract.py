@@ -16,13 +16,13 @@ from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import Observes
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.latent import Identity, Memoryless, Sacrifice, Stopless, latent_spaces, make, vector
 from worldmodel.boards import BOARDS, tag_of
 
 SMALL = {
     "random": RandomConfig(dreams=8),
-    "cma-es": CMAESConfig(generations=6, popsize=6, dreams=2, sigma0=0.5, evaluate_every=2),
+    "cma-es": CMAESConfig(generations=at_night(6, 4), popsize=at_night(6, 4), dreams=2, sigma0=0.5, evaluate_every=2),
     "planner": PlannerConfig(steps=600),
     "ppo": PPOConfig(
         updates=4, envs=8, steps=8, minibatches=2, hidden=16, embedding=4, evaluate_every=2, evaluation_dreams=8
@@ -140,6 +140,7 @@ def test_training_ends_with_a_typed_reason_and_reports_on_its_way(whole):
     assert all(tag_of("train-controller", name) for name in names)  # none is refused
 
 
+@pytest.mark.parametrize("name", ["random", "planner", "cma-es", *slow("ppo")], indirect=True)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(name, whole, tmp_path):
     """The kill test holds the first for those that learn in steps."""
     if name not in LEARNT_IN_STEPS:

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlflow.common.errors import RLFlowError
 from rlflow.env.graph_rewrite import EnvSpec, make_env, make_vector_env
-from tests.suite import slow
+from tests.suite import at_night, slow
 
 SPEC = EnvSpec("tiny_squeezenet1_1", cost="analytic", max_locations=6, max_steps=4)
 
@@ -44,10 +44,10 @@ def played(seed: int, steps: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "n, processes, kind", [(2, True, AsyncVectorEnv), (2, False, SyncVectorEnv), *slow((1, True, SyncVectorEnv))]
+    "n, processes, kind", [(2, True, AsyncVectorEnv), *slow((2, False, SyncVectorEnv), (1, True, SyncVectorEnv))]
 )
 def test_a_vector_of_environments_is_as_many_single_ones(n, processes, kind):
-    steps = 12
+    steps = at_night(12, 6)
     single = make_env(SPEC)
     actions = np.stack([played(seed, steps) for seed in range(n)], axis=1)
     expected = [walk(make_env(SPEC), actions[:, copy]) for copy in range(n)]

@@ -9,6 +9,7 @@ from rlflow.env.state import Task
 from rlflow.optimisation.receipt import carried_over, make_receipt, rewrites_of
 from rlflow.search.descents import greedy
 from rlflow.zoo import load
+from tests.suite import at_night
 from tests.toys.shape_arithmetic import MODEL
 from tests.toys.tiny import tiny_task
 from tests.toys.weights import with_other_weights
@@ -26,7 +27,7 @@ def receipt_of(task: Task) -> tuple[dict, int]:
 
 
 def test_the_model_itself_comes_to_what_the_receipt_says():
-    task = tiny_task("tiny_inception_v3")
+    task = tiny_task(at_night("tiny_inception_v3", "tiny_resnet18"))
     receipt, objective = receipt_of(task)
     result = carried_over(task, rewrites_of(receipt))
     assert result.state.objective == objective and result.state.hash == receipt["result_hash"]
@@ -34,7 +35,7 @@ def test_the_model_itself_comes_to_what_the_receipt_says():
 
 
 def test_a_model_with_other_weights_gets_the_same_rewrites():
-    model = load("tiny_inception_v3")
+    model = load(at_night("tiny_inception_v3", "tiny_resnet18"))
     receipt, objective = receipt_of(task_of(model))
     task = task_of(with_other_weights(model))
     result = carried_over(task, rewrites_of(receipt))

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from rlflow.proving.numbers import REAL, Invalid, Numbers
 from rlflow.proving.semantics import OPERATORS, STANDARD, Attributes, outputs_of
 from rlflow.proving.tensors import Tensor
-from tests.suite import each_of
+from tests.suite import at_night, each_of
 
 OPSET, OPSETS = 23, {"DFT": 17}  # of operators whose attributes are inputs later, the last opset before
 SMALL = [(), (1,), (3,), (2, 3), (2, 1, 3), (2, 1, 3, 2)]
@@ -394,5 +394,5 @@ CASES = list(cases())
 
 @each_of(sorted(OPERATORS))
 def test_an_axiom_is_what_onnx_says(op):
-    mine = [(arrays, attributes) for name, arrays, attributes in CASES if name == op]
+    mine = [(arrays, attributes) for name, arrays, attributes in CASES if name == op][:: at_night(1, 3)]
     assert sum(agrees(op, arrays, attributes, 2 if op == "Split" else 1) for arrays, attributes in mine) > 0

@@ -121,6 +121,7 @@ def assert_consistent(graph):
     assert set(graph.types) <= {*read, *graph.outputs, *graph.inputs, *graph.producers}
 
 
+@pytest.mark.nightly
 def test_the_walks_use_many_rules():
     tables = [table for model in MODELS.values() for seed in range(at_night(2, 1)) for _, table in walk(model, seed)]
     used = {rule.name for table in tables for rule, result in zip(RULES, table.locations, strict=True) if result}

@@ -10,7 +10,7 @@ from controllers.linear_scores import LinearScores
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.tasks import TASKS
-from tests.commands import TINY, in_process
+from tests.commands import SHORT_EPISODES, TINY, in_process
 from tests.conftest import once
 from tests.events import always, tags_of
 from tests.suite import slow
@@ -42,10 +42,11 @@ def learnt_word(tmp_path, capsys, shared_folder):
     return shutil.copytree(path / "run", tmp_path / "run")
 
 
-@pytest.mark.parametrize("controller", ["planner", *slow("ppo")])
+@pytest.mark.parametrize("controller", ["random", *slow("planner", "ppo")])
 def test_a_word_goes_through_all_stages(learnt_word, capsys, controller):
     folder = learnt_word
-    outcome = stages(capsys, folder, ("train-controller", "eval"), (*WORD, f"controller.name={controller}"))
+    options = (*WORD, f"controller.name={controller}", *SHORT_EPISODES)
+    outcome = stages(capsys, folder, ("train-controller", "eval"), options)
     assert set(outcome["candidates"]) == {"controller", "greedy", "random"}
     assert all(one["equal"] for one in outcome["candidates"].values())
     best = min(one["objective"] for one in outcome["candidates"].values())

@@ -24,6 +24,7 @@ def new(config=TINY, seed=0):
     return Topoformer(config, instance(12, 0), seed)
 
 
+@eager()
 @pytest.mark.parametrize("attends", [list(GROUPS)[-1], *slow(*list(GROUPS)[:-1])])
 def test_renumbered_nodes_have_the_same_priorities(attends):
     controller, one = new(replace(TINY, attends=attends)), instance(60, 3)
@@ -33,6 +34,7 @@ def test_renumbered_nodes_have_the_same_priorities(attends):
     assert expected.mean() == pytest.approx(0, abs=1e-4) and expected.std() == pytest.approx(5, abs=1e-3)
 
 
+@eager()
 @pytest.mark.parametrize("attends", [list(GROUPS)[-1], *slow(*list(GROUPS)[:-1])])
 def test_larger_graphs_beside_it_change_no_priorities(attends):
     network = new(replace(TINY, attends=attends)).networks.learner
@@ -42,6 +44,7 @@ def test_larger_graphs_beside_it_change_no_priorities(attends):
     assert not both[0, 15:].any()
 
 
+@eager()
 def test_every_way_to_attend_is_another_network():
     one, values = instance(30, 0), []
     for attends in GROUPS:
@@ -119,16 +122,26 @@ def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path):
     assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
 
 
+FEW_STEPS = replace(TINY, epochs=1, steps=3, evaluation_graphs=10)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """Return (a controller that learnt for a few steps, its folder); nobody writes there."""
+    controller, folder = new(FEW_STEPS, seed=1), tmp_path_factory.mktemp("first")
+    with eager():
+        controller.train(instance(12, 0), 1, folder)
+    return controller, folder
+
+
 @eager()
-def test_it_begins_where_another_ended_and_refuses_another_network(tmp_path):
-    config = replace(TINY, epochs=1, steps=3, evaluation_graphs=10)
-    first = new(config, seed=1)
-    first.train(instance(12, 0), 1, tmp_path / "first")
-    second = new(replace(config, epochs=0, start=str(tmp_path / "first")))
+def test_it_begins_where_another_ended_and_refuses_another_network(first, tmp_path):
+    controller, folder = first
+    second = new(replace(FEW_STEPS, epochs=0, start=str(folder)))
     second.train(instance(12, 0), 0, tmp_path / "second")
-    for one in (second, Topoformer.trained(tmp_path / "first", instance(12, 0))):
-        assert np.array_equal(one.priorities(instance(20, 5)), first.priorities(instance(20, 5)))
-    other = new(replace(config, attends="forward", start=str(tmp_path / "first")))
+    for one in (second, Topoformer.trained(folder, instance(12, 0))):
+        assert np.array_equal(one.priorities(instance(20, 5)), controller.priorities(instance(20, 5)))
+    other = new(replace(FEW_STEPS, attends="forward", start=str(folder)))
     with pytest.raises(RLFlowError, match="another shape: attends seven, not forward"):
         other.train(instance(12, 0), 0, tmp_path / "third")
 

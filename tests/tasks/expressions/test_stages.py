@@ -5,16 +5,17 @@ import pytest
 from rlflow.common.files import read_json
 from rlflow.tasks import TASKS
 from rlflow.tasks.expressions.evaluate import TOLERANCE, largest_difference
-from tests.commands import TINY, in_process
+from tests.commands import SHORT_EPISODES, TINY, in_process
 from tests.suite import slow
 
 pytestmark = pytest.mark.usefixtures("eager")
 MODEL = "(mul (div x x) (add (mul x y) (mul x x)))"
 
 
-@pytest.mark.parametrize("controller", ["ppo", *slow("cma-es", "planner")])
+@pytest.mark.parametrize("controller", ["random", *slow("ppo", "cma-es", "planner")])
 def test_an_expression_goes_through_all_stages(tmp_path, capsys, controller):
-    options = ("--model", MODEL, *TINY, "task.name=expressions", "task.rules=simplify", f"controller.name={controller}")
+    options = ("--model", MODEL, *TINY, "task.name=expressions", "task.rules=simplify", f"controller.name={controller}",
+               *SHORT_EPISODES)  # fmt: skip
     for stage in ("collect", "train-wm", "train-controller", "eval"):
         done = in_process(capsys, stage, "--run", tmp_path / "run", *options)
         assert done.code == 0, (stage, done.err)

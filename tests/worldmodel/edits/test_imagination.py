@@ -78,7 +78,7 @@ def test_dream_and_reality_show_the_same_on_the_toy(toy):
     assert compare(*toy, dreams=16, steps=12) > 150
 
 
-@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_bert_base")])
+@pytest.mark.parametrize("name", slow("tiny_squeezenet1_1", "tiny_bert_base"))
 def test_dream_and_reality_show_the_same_on_models_of_the_zoo(name):
     task = tiny_task(name)
     assert compare(fitted(random_episodes(task, 30, 12), task), task, dreams=6, steps=10) >= 30

@@ -7,7 +7,7 @@ import tensorflow as tf
 from rlflow.collect.rollouts import play_random
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import make_reward
-from tests.suite import eager
+from tests.suite import at_night, eager
 from tests.toys.systems import SIGNS_AND_PRODUCTS, said, signs_and_products, task_of
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.dream import DreamVectorEnv
@@ -92,7 +92,7 @@ def test_a_no_op_that_is_paid_for_is_no_sum_over_nodes():
 @eager()
 def test_equation_3_is_predicted_on_episodes_that_were_not_seen(trained):
     model, _ = trained
-    predicted = said(model, episodes_of(REWARDS["combined"], 6, seed=1))
+    predicted = said(model, episodes_of(REWARDS["combined"], at_night(6, 2), seed=1))
     assert predicted.exact == 1
     assert predicted.reward_error <= 1e-2 * np.abs(predicted.real_rewards).max()
 
@@ -146,7 +146,7 @@ def sequences(n: int, seed: int) -> Sequences:
 def remembers():
     """The functions of a network that learnt what the NO-OP pays."""
     tf.random.set_seed(0)
-    network, data, steps = EpisodeNetwork(N_RULES, LATENT, HIDDEN, 3), sequences(64, 0), 300
+    network, data, steps = EpisodeNetwork(N_RULES, LATENT, HIDDEN, 3), sequences(64, 0), at_night(300, 120)
     fit_rests(network, data)
     batches, descent = SequenceBatches(data, 0, 0), Descent(network)
     update = descent.update(episode_loss(network), sequence_signature(LATENT), batches, steps, 0.01)

@@ -190,7 +190,8 @@ def test_a_sure_effect_gains_in_proportion_more_on_tensors_larger_than_its_rule_
 @eager()
 def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_path):
     model, folder = trained
-    episodes = random_episodes(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), at_night(5, 2), 8, seed=2)
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    episodes = random_episodes(task, *at_night((5, 8), (2, 3)), seed=2)
     back = load(folder, model.spec)
     for one, other in zip(said(model, episodes), said(back, episodes), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)  # other questions were asked together: sums are rounded
