@@ -22,6 +22,8 @@ to a program without calls and without `let`s of vectors.
 test expressions with the rules `binding` and `both`, and rev$gelu.
 
 *times*: the generated C of GEMM, raw and optimised, on square matrices of C_SIZES rows.
+
+*values*: A* with a learned value, see `benchmarks.expression_values`.
 """
 
 import sys
@@ -238,13 +240,17 @@ def times(sizes: Sequence[int] = C_SIZES) -> list[dict]:
 
 
 def main() -> int:
+    from benchmarks import expression_values  # imports this module
+
     parsed = parser(__doc__, seeds=5).parse_args()
     record = Record("expressions", parsed)
     calls = {"replays": (replays,), "yardstick": (yardstick,), "sharing": (sharing, parsed.seeds), "times": (times,)}
     calls |= {f"totals-{rules}": (totals, rules) for rules in RULES}
     calls |= {f"arithmetic-{method}": (arithmetic, method, parsed.seeds) for method in (*SEARCHES, "macros")}
     calls |= {part_of(model, rules): (program, model, rules) for model in PROGRAMS for rules in RULES}
-    record.publish(tables(record.all_parts(calls)))
+    calls |= expression_values.calls(record.folder, parsed.seeds)
+    parts = record.all_parts(calls)
+    record.publish(tables(parts) | expression_values.tables(parts))
     return record.status
 
 

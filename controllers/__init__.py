@@ -19,6 +19,7 @@ CONTROLLERS = Registry(
         "ppo": "controllers.ppo:PPO",
         "planner": "controllers.planner:Planner",
         "xrlflow": "controllers.xrlflow.agent:XRLflow",
+        "astar": "controllers.astar.agent:AStar",
         "linear-scores": "controllers.linear_scores:LinearScores",
         "topoformer": "controllers.topoformer.controller:Topoformer",
         "egrl": "controllers.egrl.agent:EGRL",

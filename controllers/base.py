@@ -126,6 +126,7 @@ class Learner:
 
     name: str  # as registered in controllers/__init__.py
     Config: type[LearnerConfig]  # the dataclass of its options
+    acting_steps = 0  # number of rewrites that `act` itself has tried, besides the steps of the environment
     BUDGET: tuple[str, ...] = ()  # options that may change when a training resumes
 
     def __init__(self, config, sizes: dict[str, int | str], seed: int = 0):

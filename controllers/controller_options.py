@@ -21,6 +21,7 @@ CONFIGS = Registry(
         "ppo": "controllers.controller_options:PPOConfig",
         "planner": "controllers.controller_options:PlannerConfig",
         "xrlflow": "controllers.controller_options:XRLflowConfig",
+        "astar": "controllers.controller_options:AStarConfig",
         "linear-scores": "controllers.controller_options:LinearScoresConfig",
         "topoformer": "controllers.controller_options:TopoformerConfig",
         "egrl": "controllers.controller_options:EGRLConfig",
@@ -57,7 +58,7 @@ class ControllerOptions:
 
     name: str = option(
         "planner",
-        "planner, ppo, cma-es, random or xrlflow; for one-shot tasks linear-scores, for orders topoformer, for "
+        "planner, ppo, cma-es, random, xrlflow or astar; for one-shot tasks linear-scores, for orders topoformer, for "
         "placements egrl",
     )
     seed: int | None = option(
@@ -247,6 +248,51 @@ class XRLflowConfig(LearnerConfig):
         check(self, "xrlflow")
         if self.gains and self.head != "each":
             raise RLFlowError(f"xrlflow: gains=true needs head=each, not {self.head}")
+
+
+@dataclass(frozen=True)
+class AStarConfig(LearnerConfig):
+    """A* with a learned value of a state, on the real graph only (values of Knossos in brackets).
+
+    Options of the controller `astar` (controllers/astar/agent.py). The help of an option ends with the value of Knossos
+    in brackets.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
+    observes: ClassVar[Observes] = Observes.STATES
+
+    also: tuple[str, ...] = option((), "further problems of the training")
+    search: str = option(
+        "astar", "search of training and acting: astar, or mcts (Monte Carlo tree search)", choices=("astar", "mcts")
+    )
+    horizon: int = option(10, "largest number of rewrites of a path that one search considers (10; programs 30, 40)")
+    evaluations: int = option(5000, "largest number of rewrites that a search tries (5000; programs 30000)")
+    patience: int = option(
+        1000, "number of rewrites without improvement after which A* ends, once it has found a gain",
+        used_if={"search": ("astar",)},
+    )  # fmt: skip
+    epochs: int = option(40, "number of epochs; 0: the value is 0, and A* a best-first search (40)", at_least=0)
+    problems: int = option(6, "largest number of problems that an epoch searches (6)")
+    band: tuple[float, ...] = option(
+        (0.2, 0.8), "success rates between which a problem is preferred (0.2, 0.8)", at_least=0, at_most=1
+    )
+    examples: int = option(200, "largest number of examples that an epoch draws from one search")
+    passes: int = option(4, "passes over the examples of an epoch")
+    batch: int = option(16, "examples of a gradient step (16)")
+    learning_rate: float = option(0.0001, "learning rate of Adam (0.0001)")
+    width: int = option(200, "width of a node (200)")
+    propagations: int = option(10, "rounds of messages; 0: without a graph network (10)", at_least=0)
+    hidden: int = option(200, "units of the two hidden layers of the head (200)")
+    dropout: float = option(0.2, "share of these units that a gradient step leaves out (0.2)", at_least=0, at_most=0.9)
+    alpha: float = option(5.0, "inverse temperature of drawn actions, in mean gains (5)", at_least=0)
+    exploration: float = option(
+        0.5, "constant c of the exploration bonus, in mean gains (0.5)", at_least=0, used_if={"search": ("mcts",)}
+    )
+
+    def __post_init__(self):
+        check(self, "astar")
+        if len(self.band) != 2 or self.band[0] > self.band[1]:
+            raise RLFlowError(f"astar: band is two shares in ascending order, not {list(self.band)}")
 
 
 @dataclass(frozen=True)

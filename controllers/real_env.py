@@ -195,7 +195,7 @@ def train_for_real(
     try:
         if not _has_learned_checkpoint(controller, folder):
             Interactions(limit).use(controller.first_checkpoint())
-        make_env = single if controller.config.observes == Observes.CANDIDATES else copies
+        make_env = copies if controller.config.observes == Observes.LATENT else single
         results = controller.train(make_env, seed, folder, log, progress)
         return results | {"env_steps": interactions.used}
     except LimitReached as reached:

@@ -291,6 +291,8 @@ BOARDS = {
         },
         {
             "episode_length": "steps of the episodes that ended",
+            "loss": "Huber loss of the value of A*, in mean gains",
+            "success": "mean share of the searches of A* that found the lowest known objective of their problem",
             "measurement_seconds": "of all measurements so far, each graph once, where rewards are measured",
             "candidates": "valid actions of a state in the mean, as a controller sees them that sees candidates",
             "sampled_return": "mean return of the episodes that ended, whose actions were sampled",

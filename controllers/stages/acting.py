@@ -24,7 +24,7 @@ from controllers.stages.parts import (
     dream_options,
     load_world_model,
     make_controller,
-    with_candidates,
+    with_real_observations,
 )
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
@@ -49,15 +49,15 @@ def acted(run, folder: str, seconds: float) -> Candidate:
 
     Args:
       run: the run folder.
-      folder: the folder of a controller that observes successor graphs.
+      folder: the folder of a controller that needs no world model.
       seconds: the time in seconds after which no episode begins; the first, greedy episode is always played.
     """
     started = time.monotonic()
     prepare_tensorflow(run.config.seed, run.config.world_model.threads)
-    controller = controller_from(folder, run.config.seed)
-    env = with_candidates(controllers_environment(run), controller.config)
+    controller = controller_from(folder, run.task.encoding_spec, run.config.seed)
+    env = with_real_observations(controllers_environment(run), controller.config)
     tried = best_of(controller.players(), env, run.config.eval.samples, run.config.seed, started + seconds)
-    interactions = sum(len(trajectory.actions) for trajectory in tried.trajectories)
+    interactions = controller.acting_steps + sum(len(trajectory.actions) for trajectory in tried.trajectories)
     return Candidate(
         "transfer", follow(run.task, tried.actions), tried.actions, interactions, time.monotonic() - started
     )
@@ -143,13 +143,13 @@ def _play(run, model, trainings: Sequence[Training]) -> list[Played]:
 
     Args:
       run: the run folder.
-      model: the world model that encodes observations, or None if all controllers observe successor graphs.
+      model: the world model that encodes observations, or None if all controllers need none.
       trainings: the trainings of the controllers.
     """
     played, environments = [], {}
     is_measured = isinstance(run.spec.make_reward(), EpisodeReward)
     for training in trainings:
-        own, name = None if training.sees_candidates else model, training.environment
+        own, name = None if training.needs_no_world_model else model, training.environment
         if name not in environments:
             environments[name] = as_seen(training.run, controllers_environment(run), own)
         controller, options = training.controller(own), (environments[name], run.config.eval.samples, run.config.seed)
@@ -182,10 +182,10 @@ def _draw(run, model, played: Sequence[Played]) -> None:
     Args:
       run: the run folder.
       model: the world model that dreams, or None.
-      played: the controllers. A controller that observes successor graphs is left out, because it cannot dream.
+      played: the controllers. A controller without a world model is left out, because it cannot dream.
     """
     for training, controller, tried, _ in played:
-        if training.sees_candidates:
+        if training.needs_no_world_model:
             continue
         dream = DreamEnv(model, run.task.initial, **dream_options(training.run, training.temperature))
         dreamt = rollout(controller, dream, greedy=True, seed=run.config.seed)
@@ -204,10 +204,11 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
       started: the value of time.monotonic() from which the candidate's seconds count.
     """
     best, interactions, measured, acting = _best(played).tried, 0, 0.0, {}
-    if not all(one.training.sees_candidates for one in played):
+    if not all(one.training.needs_no_world_model for one in played):
         interactions = run.require("train-wm")["interactions"]
         measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # none if the training is online
-    for training, _, tried, _ in played:
+    for training, player, tried, _ in played:
+        interactions += player.acting_steps
         if training.is_on_real_graph:
             interactions += training.results["env_steps"]
             measured += training.results["measurement_seconds"]
@@ -285,7 +286,7 @@ def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[st
       candidates: the candidates, among them the controls.
     """
     reward = run.spec.make_reward()
-    if best.training.sees_candidates or isinstance(reward, EpisodeReward):
+    if best.training.needs_no_world_model or isinstance(reward, EpisodeReward):
         return {}
     returns = {"untrained": float(sum(best.controls["untrained"].trajectories[0].rewards))}
     for candidate in candidates:
@@ -315,7 +316,7 @@ def evaluate_world_model(run, only: Sequence[str] = ()) -> dict:
     training, held_out = _random_episodes(run)
     result = {"held-out random": fidelity(model, held_out, training, **options)}
     for one in trainings:
-        if one.sees_candidates:
+        if one.needs_no_world_model:
             continue
         playing = recorded(one.controller(model), controllers_environment(run), model, config.seed)
         episodes = list(islice(playing, 1 + config.eval.samples))

@@ -16,7 +16,13 @@ from typing import NamedTuple
 from omegaconf import OmegaConf
 
 from controllers.base import other_options
-from controllers.stages.parts import controller_seed, experiment_name, make_controller, sees_candidates, world_model_of
+from controllers.stages.parts import (
+    controller_seed,
+    experiment_name,
+    make_controller,
+    needs_no_world_model,
+    world_model_of,
+)
 from rlflow.common.errors import RLFlowError, nearest
 from rlflow.common.files import read_json, write_json
 from rlflow.common.messages import command, say
@@ -54,13 +60,13 @@ class Training(NamedTuple):
         return self.results["temperature"]
 
     @property
-    def sees_candidates(self) -> bool:
-        return sees_candidates(self.run)
+    def needs_no_world_model(self) -> bool:
+        return needs_no_world_model(self.run)
 
     @property
     def environment(self) -> str:
         """A name of the environment in which the controller acts. Successor graphs are seen with its own options."""
-        return self.name if self.sees_candidates else ""
+        return self.name if self.needs_no_world_model else ""
 
     @property
     def is_on_real_graph(self) -> bool:
@@ -70,7 +76,7 @@ class Training(NamedTuple):
         """Load the trained controller.
 
         Args:
-          model: the world model of the run, or None for a controller that observes successor graphs.
+          model: the world model of the run, or None for a controller that needs none.
         """
         controller = make_controller(self.run, model)
         controller.load(self.folder)
@@ -169,7 +175,7 @@ def playable_trainings(run, only: Sequence[str] = ()) -> tuple[list[Training], o
       RLFlowError: there is no finished training, or an experiment in `only` is unknown or outdated.
     """
     trainings = finished_trainings(run, only)
-    latent = [training for training in trainings if not training.sees_candidates]
+    latent = [training for training in trainings if not training.needs_no_world_model]
     if not latent:
         return trainings, None
     model = world_model_of(latent[0].run)

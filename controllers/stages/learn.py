@@ -30,7 +30,7 @@ from controllers.stages.parts import (
     experiment_name,
     load_world_model,
     make_controller,
-    sees_candidates,
+    needs_no_world_model,
     world_model_of,
 )
 from rlflow.collect import rollouts
@@ -41,7 +41,6 @@ from rlflow.common.messages import bar_updater, counted, progress_bar, say
 from rlflow.common.task import ONE_SHOT
 from rlflow.env.step import MultiModelEnv
 from rlflow.runs.folder import stages_of
-from rlflow.zoo import zoo_or_path
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.fidelity import model_key
@@ -143,7 +142,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
 
     Args:
       run: the run folder.
-      model: the world model, or None for a controller that observes successor graphs.
+      model: the world model, or None for a controller that needs none.
       temperature: the temperature τ of the dreams.
       folder: the folder of the checkpoint.
       name: the name of the TensorBoard log.
@@ -171,8 +170,8 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         say(f"the world model has changed since the training of {folder.name}; the controller is trained anew")
         (folder / "measurements.json").unlink(missing_ok=True)
     measurements = Measurements(folder / "measurements.json", options.measurement_seconds)
-    also = controller.config.also if sees_candidates(run) else ()
-    other_tasks = [run.spec.open(zoo_or_path(name)) for name in also]
+    also = controller.config.also if needs_no_world_model(run) else ()
+    other_tasks = [run.spec.other_task(name) for name in also]
     with (
         progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar,
         events(run, name, "train-controller", anew=is_outdated) as writer,
@@ -325,7 +324,7 @@ def train_controller(run) -> dict:
     if run.spec.shape == ONE_SHOT:
         return one_shot.train_controller(run)
     check_temperatures(run.config)
-    if not run.config.controller.xrlflow.also:  # the other models may have rewrites
+    if not run.config.controller[run.config.controller.name].get("also"):  # the other problems may have rewrites
         check_has_rewrites(run)
     config, model = run.config, world_model_of(run)
 

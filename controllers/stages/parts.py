@@ -141,23 +141,23 @@ def controllers_environment(run):
     return run.spec.make_env(run.task, run.config.controller.max_steps)
 
 
-def sees_candidates(run) -> bool:
-    """Return True if the run's controller observes the graph and its successor graphs, and thus needs no world model.
+def needs_no_world_model(run) -> bool:
+    """Return True if the run's controller observes real states or successor graphs, and thus needs no world model.
 
     Raises:
-      RLFlowError: such a controller is configured to train in the dream, which has no successor graphs.
+      RLFlowError: such a controller is configured to train in the dream, which has neither.
     """
     from controllers.controller_options import CONFIGS
-    from rlflow.common.task import Observes
+    from rlflow.common.task import WITHOUT_WORLD_MODEL
 
     options = run.config.controller
-    sees = CONFIGS.get(options.name).observes == Observes.CANDIDATES
-    if sees and options.train_on != "real":
+    observes = CONFIGS.get(options.name).observes
+    if observes in WITHOUT_WORLD_MODEL and options.train_on != "real":
         raise RLFlowError(
-            f"the controller '{options.name}' observes candidates, which only the real graph has: "
+            f"the controller '{options.name}' observes {observes}, which only the real graph has: "
             "controller.train_on=real"
         )
-    return sees
+    return observes in WITHOUT_WORLD_MODEL
 
 
 def as_seen(run, env, model):
@@ -166,20 +166,29 @@ def as_seen(run, env, model):
     Args:
       run: the run folder.
       env: the real environment.
-      model: the world model that encodes observations, or None for a controller that observes successor graphs.
+      model: the world model that encodes observations, or None for a controller that needs none.
     """
     from controllers.controller_options import controller_config
     from worldmodel.latent_env import LatentEnv
 
     if model is not None:
         return LatentEnv(env, model)
-    return with_candidates(env, controller_config(run.config))
+    return with_real_observations(env, controller_config(run.config))
 
 
-def with_candidates(env, config):
-    """Wrap a real environment in the `CandidateEnv` that X-RLflow with these options (an `XRLflowConfig`) needs."""
+def with_real_observations(env, config):
+    """Wrap a real environment in the `StateEnv` or `CandidateEnv` that a controller with these options needs.
+
+    Args:
+      env: the real environment.
+      config: the options of a controller that needs no world model.
+    """
+    from rlflow.common.task import Observes
     from rlflow.env.candidates import CandidateEnv
+    from rlflow.env.states import StateEnv
 
+    if config.observes == Observes.STATES:
+        return StateEnv(env)
     return CandidateEnv(env, config.layers if config.encoding == "local" else None, config.gains)
 
 
@@ -212,15 +221,17 @@ def make_controller(run, model):
 
     Args:
       run: the run folder.
-      model: the world model that defines the latent spaces, or None for a controller that observes successor graphs.
+      model: the world model that defines the latent spaces, or None for a controller that needs none.
     """
+    from controllers.controller_options import CONFIGS
     from rlflow.common.task import Observes
     from worldmodel import spaces
 
-    kind, config = controller_and_config(run, Observes.CANDIDATES if model is None else Observes.LATENT, "step by step")
+    observes = Observes.LATENT if model is not None else CONFIGS.get(run.config.controller.name).observes
+    kind, config = controller_and_config(run, observes, "step by step")
     seed = controller_seed(run.config)
     if model is None:
-        return kind(config, seed)
+        return without_world_model(kind, config, run.task.encoding_spec, seed)
     controller = kind(config, spaces.observation_space(model), spaces.action_space(model.spec), seed)
     controller.world_model = model.digest
     return controller
@@ -251,27 +262,42 @@ def controller_folder(run, temperature: float) -> Path:
     return run.path / "controller" / f"{experiment_name(run.config)}-{where}"
 
 
-def controller_from(folder: Path | str, seed: int):
-    """Load a trained controller that observes successor graphs and therefore acts on any model.
+def without_world_model(kind, config, spec, seed: int):
+    """Return a new controller that needs no world model.
+
+    Args:
+      kind: the class of the controller.
+      config: its options.
+      spec: the `EncodingSpec` of the task; candidates have an encoding of their own.
+      seed: the seed of the controller.
+    """
+    from rlflow.common.task import Observes
+
+    return kind(config, spec, seed) if config.observes == Observes.STATES else kind(config, seed)
+
+
+def controller_from(folder: Path | str, spec, seed: int):
+    """Load a trained controller that needs no world model and therefore acts on any problem of its task.
 
     Args:
       folder: the folder of the controller.
+      spec: the `EncodingSpec` of the task.
       seed: the seed with which the controller samples actions.
 
     Raises:
-      RLFlowError: the controller does not observe successor graphs, or the folder is damaged.
+      RLFlowError: the controller needs a world model, or the folder is damaged.
     """
     from controllers import CONTROLLERS
     from controllers.base import read_description
-    from rlflow.common.task import Observes
+    from rlflow.common.task import WITHOUT_WORLD_MODEL
 
     description = read_description(folder)
     kind = CONTROLLERS.get(description["controller"])
-    if kind.Config.observes != Observes.CANDIDATES:
+    if kind.Config.observes not in WITHOUT_WORLD_MODEL:
         raise RLFlowError(f"the controller in {folder} observes {kind.Config.observes}, which is of one model alone")
     check_installed(f"the controller '{kind.name}'", kind.Config.needs)
     try:
-        controller = kind(kind.Config(**description["config"]), seed)
+        controller = without_world_model(kind, kind.Config(**description["config"]), spec, seed)
     except TypeError as error:
         raise RLFlowError(f"{folder}/controller.json is damaged: {error}") from error
     controller.load(folder)
@@ -279,8 +305,8 @@ def controller_from(folder: Path | str, seed: int):
 
 
 def world_model_of(run):
-    """Return the run's trained world model, or None if the run's controller observes successor graphs."""
-    if sees_candidates(run):
+    """Return the run's trained world model, or None if the run's controller needs none."""
+    if needs_no_world_model(run):
         return None
     learnt = run.require("train-wm").get("episodes")  # None if the world model plays its own episodes
     collected = (run.results("collect") or {}).get("episodes")

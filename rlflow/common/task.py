@@ -30,7 +30,11 @@ class Observes(StrEnum):
 
     LATENT = "latent"  # latent z and hidden h of a world model, in a dream or in the real environment
     GRAPH = "graph"  # the GraphArrays of a one-shot instance
+    STATES = "states"  # the `LocalState` itself, whose successors the controller computes (`rlflow.env.states`)
     CANDIDATES = "candidates"  # the graph after each valid action (`rlflow.env.step.StepEnv.candidates`)
+
+
+WITHOUT_WORLD_MODEL = (Observes.STATES, Observes.CANDIDATES)  # observations of a step-by-step task's real environment
 
 
 class GraphArrays(NamedTuple):
@@ -413,6 +417,13 @@ class TaskSpec(Protocol):
 
         Raises:
           RLFlowError: the problem is not valid.
+        """
+
+    def other_task(self, model: str) -> Task:
+        """Load another problem with the settings of this description, so that a controller can train on both.
+
+        Args:
+          model: the name or path of the problem, as in `fetch`.
         """
 
     def make_reward(self) -> Reward:

@@ -18,7 +18,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, remove_abandoned, write_bytes, write_json, write_text
 from rlflow.common.messages import ROOT, command, say
 from rlflow.common.system import lock, usable_cores
-from rlflow.common.task import ONE_SHOT, Observes, Task, TaskSpec
+from rlflow.common.task import ONE_SHOT, WITHOUT_WORLD_MODEL, Task, TaskSpec
 from rlflow.graph import custom_ops
 from rlflow.runs.config import kind_of, load_config, other_groups
 from rlflow.runs.effects import given_options, without_effect
@@ -279,11 +279,11 @@ def task_of(config: DictConfig) -> dict:
 def stages_of(config: DictConfig) -> tuple[str, ...]:
     """Return the names of the stages of a run, in order.
 
-    The stages `collect` and `train-wm` are missing for one-shot tasks and for controllers that observe successor
-    graphs, which need no world model. `collect` is missing for a world model that plays its own episodes online.
+    The stages `collect` and `train-wm` are missing for one-shot tasks and for controllers that need no world
+    model. `collect` is missing for a world model that plays its own episodes online.
     """
     seen = kind_of("controller", config.controller.name).observes
-    if seen == Observes.CANDIDATES or TASKS.get(config.task.name).shape == ONE_SHOT:
+    if seen in WITHOUT_WORLD_MODEL or TASKS.get(config.task.name).shape == ONE_SHOT:
         return STAGES[2:]
     return STAGES[1:] if config.world_model.mode == "online" else STAGES
 

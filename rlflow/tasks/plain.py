@@ -7,6 +7,7 @@ the best one. The delivery of an ONNX model also handles files, equality and lat
 """
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,6 +177,10 @@ class PlainSpec:
 
     def checked_task(self) -> Task:
         return self.make_task()
+
+    def other_task(self, model: str) -> Task:
+        with tempfile.TemporaryDirectory() as folder:
+            return replace(self, source=str(self.fetch(model, 0, Path(folder)))).make_task()
 
     def make_env(self, task: Task, max_steps: int) -> StepEnv:
         return StepEnv(task, self.make_reward(), max_steps)

@@ -34,7 +34,7 @@ from rlflow.optimisation.quantised import is_dequantisable
 from rlflow.reports.html import write_html
 from rlflow.reports.sentences import certainty_line, dequantised_text, session_text, summary_line
 from rlflow.rules.language import load_rules
-from rlflow.zoo import ZOO, load
+from rlflow.zoo import ZOO, load, zoo_or_path
 
 WIDEN_SECONDS = 0.5  # seconds of runs in each of the two measurements that decide on `env.widen=null`
 
@@ -140,6 +140,9 @@ class RewritingSpec(EnvSpec):
         rules = load_rules(chosen["env"]["rules"]).hash
         options = {key: chosen[key] for key in ("shapes", "fix", "env", "cost")}
         return options | {"rules": rules}
+
+    def other_task(self, model: str) -> Task:
+        return self.open(zoo_or_path(model))
 
     def make_env(self, task: Task, max_steps: int) -> GraphRewriteEnv:
         return GraphRewriteEnv(task, self.make_reward(), max_steps)

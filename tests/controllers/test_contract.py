@@ -32,7 +32,7 @@ SMALL = {
 
 LEARNT_IN_STEPS = ("cma-es", "ppo")
 ONE_SHOT = {"linear-scores", "topoformer", "egrl"}  # tests/tasks/test_stages.py, tests/controllers/topoformer and egrl
-REAL_ONLY = {"xrlflow"}  # tests/controllers/test_xrlflow.py
+REAL_ONLY = {"xrlflow": Observes.CANDIDATES, "astar": Observes.STATES}  # test_xrlflow.py, test_astar.py
 
 
 @pytest.fixture(scope="module", params=list(SMALL))
@@ -84,7 +84,7 @@ def test_the_registry_names_what_it_holds(name):
 
 def test_what_a_controller_observes_is_declared():
     observed = {name: CONTROLLERS.get(name).Config.observes for name in CONTROLLERS}
-    others = dict.fromkeys(ONE_SHOT, Observes.GRAPH) | dict.fromkeys(REAL_ONLY, Observes.CANDIDATES)
+    others = dict.fromkeys(ONE_SHOT, Observes.GRAPH) | REAL_ONLY
     assert observed == dict.fromkeys(SMALL, Observes.LATENT) | others
 
 

@@ -73,6 +73,13 @@ def test_a_spec_makes_the_same_task_in_any_process(specs, name):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
+def test_a_spec_loads_other_problems_by_their_names(specs, name):
+    assert specs[name].other_task(PROBLEMS[name]).initial.hash == specs[name].make_task().initial.hash
+    with pytest.raises(RLFlowError):
+        specs[name].other_task("no such problem")
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_what_is_no_problem_of_the_task_is_refused(specs, name, tmp_path):
     kind = type(specs[name])
     with pytest.raises(RLFlowError):

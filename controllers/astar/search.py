@@ -1,0 +1,251 @@
+"""A* and Monte Carlo tree search over real states, guided by a value, and the targets that a search leaves behind.
+
+Both searches run within a `rlflow.search.base.Search`, which holds their limits and the cheapest state:
+
+    search = Search(task.initial, Limits(interactions=300))
+    astar(search, Explored(search, value, horizon=10))  # ends by LimitReached
+
+A *value* is a function from graphs to float [B, horizon]: for each graph the gain per step that is expected within
+1, 2, … steps, in the unit of the objective. `Explored` holds all states of a search; a state is expanded only once.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from math import inf, log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.common.task import GraphArrays, LocalState
+from rlflow.search.base import Path, Search
+
+Value = Callable[[Sequence[GraphArrays]], np.ndarray]
+Action = tuple[int, int]  # (action type, index)
+IDLE = 100  # successive trajectories of MCTS without a new state after which it ends
+
+
+class Node:
+    """A state of a search.
+
+    Attributes:
+      state, path: the state, and the matches that first led to it.
+      graph: the encoding of the state.
+      values: float [horizon], the gains per step that are expected within 1, 2, … steps.
+      left: number of steps left on the shortest known path to the state.
+      before: (node, action) from which this path leads to the state; None at the start.
+      children: (action, node) of the different successors; None before the state is expanded.
+    """
+
+    __slots__ = ("before", "children", "graph", "left", "path", "state", "values")
+
+    def __init__(self, state: LocalState, path: Path | None, left: int, before: "tuple[Node, Action] | None"):
+        self.state, self.path, self.left, self.before = state, path, left, before
+        self.graph, self.children = state.arrays(), None
+
+    def reach(self, left: int, before: "tuple[Node, Action]") -> bool:
+        """Store a path with a number of steps left, if it is shorter than all before, and return whether it is."""
+        if left <= self.left:
+            return False
+        self.left, self.before = left, before
+        return True
+
+    def expected(self, left: int) -> float:
+        """Return the gain that is expected within a number of steps."""
+        return left * float(self.values[left - 1]) if left else 0.0
+
+
+class Example(NamedTuple):
+    """A graph with the gains per step that were found within 1, 2, … steps from it.
+
+    Attributes:
+      graph: the graph.
+      gains: float64 [horizon], largest decreases of the objective divided by the number of steps, at least 0.
+      left: the number of steps up to which `gains` count.
+    """
+
+    graph: GraphArrays
+    gains: np.ndarray
+    left: int
+
+
+def examples_along(states: Sequence[LocalState], horizon: int) -> list[Example]:
+    """Return an example for each state of a path but the last, as far as the path shows its gains.
+
+    Args:
+      states: the states of a path of at most `horizon` steps.
+      horizon: largest number of steps.
+    """
+    result = []
+    for place, state in enumerate(states[:-1]):
+        lowest, gains = state.objective, np.zeros(horizon)
+        for steps in range(1, horizon + 1):
+            if place + steps < len(states):
+                lowest = min(lowest, states[place + steps].objective)
+            gains[steps - 1] = (state.objective - lowest) / steps
+        result.append(Example(state.arrays(), gains, horizon - place))
+    return result
+
+
+class Explored:
+    """The states of one search, by their hash, with the values that a network gave them.
+
+    Args:
+      search: the search.
+      value: the value.
+      horizon: largest number of steps from the start.
+    """
+
+    def __init__(self, search: Search, value: Value, horizon: int):
+        self.search, self.value, self.horizon = search, value, horizon
+        self.root = Node(search.start, None, horizon, None)
+        self.nodes = {search.start.hash: self.root}
+        self._evaluate([self.root])
+
+    def _evaluate(self, nodes: list[Node]) -> None:
+        if nodes:
+            for node, values in zip(nodes, self.value([node.graph for node in nodes]), strict=True):
+                node.values = values
+
+    def expand(self, node: Node) -> list[tuple[Action, Node]]:
+        """Return (action, node) of the different successors; the first call applies all matches of the state.
+
+        Raises:
+          LimitReached: a limit of the search is reached.
+        """
+        if node.children is None:
+            children, new = {}, []
+            for match in node.state.matches:
+                after = self.search.follow(node.state, match)
+                path, action = (match, node.path), (match.xfer_id, node.state.index_of(match))
+                self.search.saw(after, path)
+                child = self.nodes.get(after.hash)
+                if child is None:
+                    child = self.nodes[after.hash] = Node(after, path, 0, (node, action))
+                    new.append(child)
+                children.setdefault(after.hash, (action, child))
+            self._evaluate(new)
+            node.children = list(children.values())
+        return node.children
+
+    def actions_to(self, state: LocalState) -> list[Action]:
+        """Return the actions of the shortest known path to an explored state, at most `horizon` of them."""
+        actions, node = [], self.nodes[state.hash]
+        while node.before is not None:
+            node, action = node.before
+            actions.append(action)
+        return actions[::-1]
+
+    def examples(self) -> list[Example]:
+        """Return an example for each expanded state, as far as the explored states show its gains."""
+        nodes = list(self.nodes.values())
+        number = {id(node): k for k, node in enumerate(nodes)}
+        pairs = [(k, number[id(child)]) for k, node in enumerate(nodes) for _, child in node.children or ()]
+        parents, children = np.array(pairs, np.int64).reshape(-1, 2).T
+        objectives = np.array([node.state.objective for node in nodes], np.float64)
+        lowest, columns = objectives.copy(), []
+        for steps in range(1, self.horizon + 1):
+            below = objectives.copy()
+            np.minimum.at(below, parents, lowest[children])
+            lowest = below
+            columns.append((objectives - lowest) / steps)
+        rows = np.stack(columns, axis=1)
+        return [
+            Example(node.graph, row, node.left)
+            for node, row in zip(nodes, rows, strict=True)
+            if node.children is not None
+        ]
+
+
+def astar(search: Search, explored: Explored, patience: float = inf) -> str:
+    """Expand the state with the largest gain so far plus the expected gain, again and again (algorithm 2).
+
+    Of equal states the last one is expanded. A state that is reached again with more steps left is queued again.
+
+    Args:
+      search: the search.
+      explored: an object without expanded states; it holds the states afterwards.
+      patience: number of rewrites after the last improvement at which the search ends; it has no effect before the
+        first improvement.
+
+    Returns:
+      the reason of the end.
+    """
+    root, queue, pushed = explored.root, [], 0
+    heappush(queue, (0.0, 0, root, root.left))
+    while queue:
+        *_, node, left = heappop(queue)
+        if left < node.left:
+            continue
+        if len(search.trace) > 1 and search.interactions - search.trace[-1][1] > patience:
+            return "patience"
+        for action, child in explored.expand(node):
+            if child.reach(left - 1, (node, action)):
+                gain, pushed = root.state.objective - child.state.objective, pushed + 1
+                heappush(queue, (-gain - child.expected(child.left), -pushed, child, child.left))
+    return "nothing left to try"
+
+
+def mcts(search: Search, explored: Explored, unit: float, exploration: float, alpha: float) -> str:
+    """Monte Carlo tree search with rollouts that follow the value (algorithm 3).
+
+    Args:
+      search: the search.
+      explored: see `astar`.
+      unit: the gain that counts as 1 in equations 8 and 9.
+      exploration: the constant c of equation 8.
+      alpha: the inverse temperature α of equation 9.
+
+    Returns:
+      the reason of the end.
+    """
+    visits: dict[Node, int] = {}
+    gains: dict[Node, float] = {}
+    idle = 0
+    while idle < IDLE:
+        known, tree, node, left = len(explored.nodes), [explored.root], explored.root, explored.horizon
+        while left and visits.get(node) and (children := explored.expand(node)):
+            bonus, best = log(visits[node]), []
+            for _, child in children:
+                n = visits.get(child, 0)
+                best.append(gains.get(child, 0.0) / max(n, 1) + exploration * sqrt(bonus / (n + 1)))
+            node, left = _followed(node, children[int(np.argmax(best))], left)
+            tree.append(node)
+        lowest = node.state.objective
+        while left and (children := explored.expand(node)):
+            node, left = _followed(node, children[drawn(node, children, left, unit, alpha, search.rng)], left)
+            lowest = min(lowest, node.state.objective)
+        for each in tree:
+            visits[each] = visits.get(each, 0) + 1
+            gains[each] = gains.get(each, 0.0) + (explored.root.state.objective - lowest) / unit
+        idle = idle + 1 if len(explored.nodes) == known else 0
+    return "nothing left to try"
+
+
+def _followed(node: Node, chosen: tuple[Action, Node], left: int) -> tuple[Node, int]:
+    """Return a chosen successor and the number of steps left there.
+
+    Args:
+      node: the present node.
+      chosen: the successor, with the action that leads to it.
+      left: number of steps left at the present node.
+    """
+    action, child = chosen
+    child.reach(left - 1, (node, action))
+    return child, left - 1
+
+
+def drawn(
+    node: Node, children: Sequence[tuple[Action, Node]], left: int, unit: float, alpha: float, rng: np.random.Generator
+) -> int:
+    """Draw a successor with the probabilities softmax(α (R + V)) (equation 9), and return its position.
+
+    Args:
+      node: the present node.
+      children: (action, node) of its successors.
+      left: number of steps left at the present node.
+      unit: the gain that counts as 1.
+      alpha: the inverse temperature α.
+      rng: the generator.
+    """
+    gains = [node.state.objective - child.state.objective + child.expected(left - 1) for _, child in children]
+    return int(np.argmax(alpha * np.array(gains) / unit + rng.gumbel(size=len(gains))))

@@ -1,0 +1,350 @@
+"""A* with a learned value: what its searches find, what they leave to learn from, and that a kill changes nothing."""
+
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from controllers.astar.agent import NO_ACTION, AStar, states_from
+from controllers.astar.network import ValueNetwork, joined
+from controllers.astar.search import Explored, astar, examples_along, mcts
+from controllers.base import StopReason
+from controllers.controller_options import AStarConfig
+from controllers.evaluation import rollout
+from controllers.real_env import train_for_real
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
+from rlflow.common.task import GraphArrays
+from rlflow.env.graph_rewrite import GraphRewriteEnv
+from rlflow.env.states import StateEnv
+from rlflow.env.step import MultiModelEnv, StepEnv
+from rlflow.search.base import LimitReached, Limits, Search, SearchResult
+from rlflow.tasks.expressions.state import ExpressionTask, rules_of
+from rlflow.tasks.expressions.syntax import parse_expression
+from tests.commands import TINY, in_process
+from tests.suite import slow
+from tests.toys.tiny import tiny_task
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+HORIZON = 5
+SMALL = AStarConfig(width=8, hidden=8, propagations=2, horizon=HORIZON, evaluations=70, epochs=2, problems=1, passes=1)
+SQUARE = "(mul (exp x) (exp x))"  # five steps lead to a lower cost; the cost rises first
+WIDE = "(add (mul (exp x) (exp x)) (div y (log y)))"  # the same beside rewrites without gain
+
+
+@cache
+def task(text: str = SQUARE, rules: str = "binding") -> ExpressionTask:
+    return ExpressionTask(parse_expression(text), rules_of(rules), 50)
+
+
+def agent(config: AStarConfig = SMALL, seed: int = 0, of=None) -> AStar:
+    return AStar(config, (of or task()).encoding_spec, seed)
+
+
+def environment() -> StateEnv:
+    return StateEnv(StepEnv(task(), max_steps=12))
+
+
+def nothing(graphs) -> np.ndarray:
+    return np.zeros((len(graphs), HORIZON))
+
+
+def explored(limit: int, value=nothing, kind=Explored, text: str = SQUARE) -> tuple[Search, Explored]:
+    search = Search(task(text).initial, Limits(interactions=limit))
+    result = kind(search, value, HORIZON)
+    try:
+        astar(search, result)
+    except LimitReached:
+        pass
+    return search, result
+
+
+def shaken(network: ValueNetwork) -> ValueNetwork:
+    """The network with a last layer that is not 0."""
+    network.last.w.assign(0.3 * np.random.default_rng(5).standard_normal(network.last.w.shape))
+    return network
+
+
+# -- the network -----------------------------------------------------------------------------------
+
+
+def graphs_of(some: ExpressionTask, number: int) -> list[GraphArrays]:
+    state = some.initial
+    return [state.arrays(), *(state.follow(match).arrays() for match in state.matches[: number - 1])]
+
+
+def permuted(graph: GraphArrays, order: np.ndarray) -> GraphArrays:
+    """The same graph with its nodes in another order."""
+    row = np.argsort(order).astype(np.int32)
+    return graph._replace(
+        ops=graph.ops[order], nodes=graph.nodes[order], senders=row[graph.senders], receivers=row[graph.receivers]
+    )
+
+
+def test_graphs_are_valued_alone_as_together_in_any_order_of_their_nodes():
+    network, graphs = shaken(agent().network), graphs_of(task(), 3)
+    together = network.values(joined(graphs)).numpy()
+    assert together.shape == (3, HORIZON) and len(np.unique(together[:, 0])) == 3
+    for graph, values in zip(graphs, together, strict=True):
+        mixed = permuted(graph, np.random.default_rng(1).permutation(len(graph.ops)))
+        for same in (graph, mixed):
+            np.testing.assert_allclose(network.values(joined([same])).numpy()[0], values, atol=1e-5)
+
+
+def test_only_messages_show_the_edges():
+    """The arguments of a subtraction change places: without messages both are the same set of nodes."""
+    first, second = (task(text, "simplify").initial.arrays() for text in ("(sub (exp x) x)", "(sub x (exp x))"))
+    for propagations, differ in ((0, False), (2, True)):
+        network = shaken(agent(replace(SMALL, propagations=propagations)).network)
+        difference = np.abs(np.subtract(*network.values(joined([first, second])).numpy())).max()
+        assert (difference > 1e-4) == differ
+
+
+def test_dropout_is_a_matter_of_its_seeds_and_of_training_alone():
+    network, graph = shaken(agent(replace(SMALL, dropout=0.5)).network), joined(graphs_of(task(), 3))
+    seeds = [np.array([[k, 0], [k, 1]], np.int32) for k in (0, 0, 1)]
+    dropped = [network._forward(graph, seed).numpy() for seed in seeds]
+    np.testing.assert_array_equal(dropped[0], dropped[1])
+    assert (dropped[0] != dropped[2]).any()
+    np.testing.assert_array_equal(network.values(graph), network._forward(graph))
+
+
+# -- the searches ----------------------------------------------------------------------------------
+
+
+def written(graph: GraphArrays) -> bytes:
+    return b"".join(array.tobytes() for array in graph)
+
+
+def lowest_within(state, steps: int) -> int:
+    """The lowest objective within a number of steps, by trying all of them."""
+    below = [lowest_within(state.follow(match), steps - 1) for match in state.matches] if steps else []
+    return min([state.objective, *below])
+
+
+def test_targets_are_the_largest_gains_within_each_number_of_steps():
+    _, whole = explored(100_000)
+    examples = whole.examples()
+    assert examples[0].graph is whole.root.graph and examples[0].left == HORIZON
+    for steps in range(1, HORIZON + 1):
+        gain = task().initial.objective - lowest_within(task().initial, steps)
+        assert examples[0].gains[steps - 1] * steps == gain
+    assert examples[0].gains.tolist() == [0, 0, 0, 0, 39_000 / HORIZON]
+    assert all((example.gains >= 0).all() for example in examples)
+    assert len(examples) == sum(node.children is not None for node in whole.nodes.values()) < len(whole.nodes)
+
+
+def test_a_path_shows_gains_that_the_whole_search_confirms():
+    search, whole = explored(100_000)
+    known = {written(example.graph): example for example in whole.examples()}
+    along = examples_along(states_from(task().initial, whole.actions_to(search.best)), HORIZON)
+    assert len(along) == HORIZON and along[0].gains[-1] * HORIZON == 39_000
+    for place, example in enumerate(along):
+        other = known[written(example.graph)]
+        assert example.left == HORIZON - place == other.left
+        assert (example.gains <= other.gains).all() and example.gains[example.left - 1] == other.gains[other.left - 1]
+
+
+def test_patience_ends_a_search_that_has_found_a_gain():
+    search, ended = Search(task(WIDE).initial), []
+    ended.append(astar(search, Explored(search, nothing, HORIZON), patience=30))
+    _, steps, objective = search.trace[-1]
+    assert ended == ["patience"] and objective < task(WIDE).initial.objective
+    assert 30 < search.interactions - steps < 30 + 2 * len(task(WIDE).initial.matches)
+
+
+def test_with_the_true_value_only_states_of_a_best_path_are_expanded():
+    """An exhaustive search gives the values. A* then needs one expansion for each step."""
+    everything, whole = explored(100_000, text=WIDE)
+    known = {written(example.graph): example.gains for example in whole.examples()}
+
+    def value(graphs) -> np.ndarray:
+        return np.array([known.get(written(graph), np.zeros(HORIZON)) for graph in graphs])
+
+    guided, seen = explored(100_000, value, text=WIDE)
+    tried, state = 0, task(WIDE).initial
+    for sort, index in seen.actions_to(guided.best):
+        tried += len(state.matches)
+        state = state.apply(sort, index)
+    assert guided.trace[-1][1] <= tried < 0.2 * everything.trace[-1][1]
+    assert state.objective == everything.best.objective == task(WIDE).initial.objective - 39_000
+
+
+def test_without_a_value_the_cheapest_state_is_expanded_next():
+    class Watched(Explored):
+        def expand(self, node):
+            waiting = [other for other in self.nodes.values() if other.children is None and other.left]
+            assert node.children is not None or node.state.objective == min(w.state.objective for w in waiting)
+            return super().expand(node)
+
+    search, _ = explored(300, kind=Watched, text=WIDE)
+    assert search.interactions == 300
+    np.testing.assert_array_equal(agent().value(graphs_of(task(), 3)), 0)
+
+
+def test_a_state_reached_with_more_steps_left_is_searched_again():
+    """All states within the horizon are found with a shortest path, by whatever path each was first reached."""
+    _, whole = explored(100_000)
+    for node in whole.nodes.values():
+        actions = whole.actions_to(node.state)
+        assert states_from(task().initial, actions)[-1].hash == node.state.hash
+        assert len(actions) == HORIZON - node.left
+    reached, frontier = {task().initial.hash}, [task().initial]
+    for _ in range(HORIZON):
+        frontier = [state.follow(match) for state in frontier for match in state.matches]
+        frontier = [state for state in {state.hash: state for state in frontier}.values() if state.hash not in reached]
+        reached |= {state.hash for state in frontier}
+    assert whole.nodes.keys() == reached
+
+
+def test_mcts_keeps_its_limit_and_ends_where_nothing_is_new():
+    search = Search(task(WIDE).initial, Limits(interactions=100), seed=3)
+    with pytest.raises(LimitReached):
+        mcts(search, Explored(search, nothing, HORIZON), 10_000.0, 0.5, 5.0)
+    assert search.interactions == 100
+    search = Search(task().initial, seed=3)
+    assert mcts(search, Explored(search, nothing, HORIZON), 10_000.0, 0.5, 5.0) == "nothing left to try"
+    assert search.best.objective == task().initial.objective - 39_000
+
+
+# -- learning --------------------------------------------------------------------------------------
+
+
+def saved(folder) -> tuple[bytes, bytes]:
+    return (folder / "controller.npz").read_bytes(), (folder / "controller.json").read_bytes()
+
+
+@pytest.mark.parametrize("search", ["astar", *slow("mcts")])
+def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path, search):
+    def kill(done, total):
+        if done == 1:
+            raise KeyboardInterrupt
+
+    config = replace(SMALL, search=search)
+    logged = []
+    whole = agent(config).train(environment, 0, tmp_path / "whole", lambda *entry: logged.append(entry))
+    with pytest.raises(KeyboardInterrupt):
+        agent(config).train(environment, 0, tmp_path / "killed", progress=kill)
+    assert saved(tmp_path / "killed") != saved(tmp_path / "whole")
+    assert agent(config).train(environment, 0, tmp_path / "killed") == whole
+    assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
+    agent(config, 1).train(environment, 1, tmp_path / "other")
+    assert saved(tmp_path / "other")[0] != saved(tmp_path / "whole")[0]
+    assert whole["stop_reason"] == StopReason.BUDGET and whole["iterations"] == 2 == len(logged)
+    assert 0 < whole["env_steps"] <= 2 * SMALL.evaluations and logged[-1][0] == whole["env_steps"]
+    loaded = agent(config, 5)
+    loaded.load(tmp_path / "whole")
+    assert loaded.scale > 0 and loaded.best_return == whole["best_return"] > 0
+
+
+@pytest.mark.nightly
+def test_the_value_comes_to_fit_its_targets():
+    learner = agent(replace(SMALL, width=16, hidden=32, passes=40, batch=200, learning_rate=0.01, dropout=0.0))
+    examples, rng = explored(100_000)[1].examples(), np.random.default_rng(0)
+    first = learner.learn(examples, rng)["loss"]
+    last = learner.learn(examples, rng)["loss"]
+    values, gains = learner.value([one.graph for one in examples]), np.array([one.gains for one in examples])
+    counts = np.arange(1, HORIZON + 1) <= np.array([one.left for one in examples])[:, None]
+    assert last < 0.5 * first
+    assert np.corrcoef(values[counts], gains[counts])[0, 1] > 0.8
+
+
+def test_the_curriculum_prefers_problems_that_are_sometimes_solved():
+    learner = agent(replace(SMALL, problems=3))
+    learner.lowest, learner.success = np.full(6, 100), np.array([0.0, 0.5, 0.9, 0.2, 0.1, 1.0])
+    learner.paths = np.full((6, HORIZON, 2), NO_ACTION)
+    for seed in range(5):
+        chosen = learner.chosen(np.random.default_rng(seed))
+        assert set(chosen[:2]) == {1, 3} and len(set(chosen)) == 3
+    for objective, rate, lowest in ((100, 0.75, 100), (101, 0.375, 100), (90, 0.5, 90), (90, 0.75, 90)):
+        learner.record(1, SearchResult(SimpleNamespace(objective=objective), [(0, 2), (3, 1)], 0, "", 0.0, []))
+        assert (learner.success[1], learner.lowest[1]) == (rate, lowest)
+    assert learner.paths[1].tolist() == [[0, 2], [3, 1], *[[NO_ACTION] * 2] * 3]
+    assert (learner.paths[0] == NO_ACTION).all()
+
+
+@pytest.mark.parametrize("band", [(0.8, 0.2), (0.5,), (0.2, 1.5)])
+def test_a_band_is_two_shares(band):
+    with pytest.raises(RLFlowError, match="band"):
+        replace(SMALL, band=band)
+
+
+def test_several_problems_are_trained_on_and_interactions_are_limited(tmp_path):
+    def both():
+        return MultiModelEnv([environment(), StateEnv(StepEnv(task(WIDE)))])
+
+    config = replace(SMALL, problems=2, epochs=3)
+    learner = agent(config)
+    results = train_for_real(learner, both, 200, 0, tmp_path)
+    assert results["detail"] == "200 interactions" and results["iterations"] == 1 and len(learner.lowest) == 2
+    with pytest.raises(RLFlowError, match="100 interactions do not last until the first checkpoint of astar"):
+        train_for_real(agent(config), both, 100, 0, tmp_path / "other")
+
+
+# -- acting ----------------------------------------------------------------------------------------
+
+
+def test_it_follows_the_path_of_its_search_and_searches_again_at_its_end():
+    learner = agent()
+    episode = rollout(learner, environment(), greedy=True, seed=0)
+    result, _ = learner.searched(task().initial, SMALL.evaluations)
+    assert min(episode.costs) * task().per_unit <= result.state.objective < task().initial.objective
+    assert episode.terminated and episode.costs[-1] == min(episode.costs)
+    assert all(info["valid"] for info in episode.infos)
+    assert learner.acting_steps > result.interactions  # the first search, and those after it
+    assert rollout(agent(), environment(), greedy=True, seed=0) == episode
+
+
+def test_drawn_actions_are_valid_and_end_at_the_horizon():
+    learner = agent(replace(SMALL, alpha=0.1))
+    episodes = [rollout(learner, environment(), greedy=False, seed=seed) for seed in (1, 1, 2, 3)]
+    assert episodes[0] == episodes[1] and len({tuple(episode.actions) for episode in episodes}) == 3
+    for episode in episodes:
+        assert len(episode.actions) <= SMALL.horizon + 1 and all(info["valid"] for info in episode.infos)
+
+
+PROGRAM = ("--model", SQUARE, "task.name=expressions", "task.rules=binding", f"controller.astar.also=['{WIDE}']")
+
+
+@pytest.mark.parametrize("options", [PROGRAM, *slow((("--model", "tiny_squeezenet1_1"),))])
+def test_it_learns_and_acts_by_the_commands_of_every_task(tmp_path, capsys, options):
+    options = (*options, *TINY, "controller.name=astar", "controller.train_on=real", "eval.samples=1")
+    for stage in ("train-controller", "eval"):
+        done = in_process(capsys, stage, "--run", tmp_path, *options)
+        assert done.code == 0, (stage, done.err)
+    (training,) = read_json(tmp_path / "train-controller.json")["trainings"]
+    outcome = read_json(tmp_path / "eval.json")
+    acted = outcome["candidates"]["controller"]
+    assert all(one["equal"] for one in outcome["candidates"].values())
+    assert acted["objective"] < outcome["original"]["objective"]
+    assert acted["interactions"] > training["env_steps"] + 20  # the rewrites of its searches count
+
+
+@pytest.mark.nightly
+def test_it_rewrites_models_as_well(tmp_path):
+    """The same controller, with the encoding of another task."""
+    of = tiny_task("tiny_squeezenet1_1")
+
+    def make() -> StateEnv:
+        return StateEnv(GraphRewriteEnv(of, max_steps=8))
+
+    learner = agent(SMALL, of=of)
+    results = learner.train(make, 0, tmp_path)
+    assert results["best_return"] > 0
+    episode = rollout(learner, make(), greedy=True, seed=0)
+    assert min(episode.costs) < episode.costs[0] and all(info["valid"] for info in episode.infos)
+
+
+def test_states_are_shown_to_searches_alone():
+    observation, _ = environment().reset()
+    assert observation["state"].item() is task().initial and environment().observation_space.contains(observation)
+
+    class Bare(gymnasium.Env):
+        initial = object()
+
+    with pytest.raises(RLFlowError, match="needs a task with local states"):
+        StateEnv(Bare())
