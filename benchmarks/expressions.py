@@ -14,6 +14,8 @@ then, twice, from solutions of the search with the macros so far.
 *programs*: programs of the set blas_test without binding rules, from the raw program. Macros are learnt from smaller
 programs of blas_train, without GEMM; no sequence of a person is used. With the sketch `inlined`, they are led to a
 program without calls and without `let`s of vectors.
+
+*values*: A* with a learned value, see `benchmarks.expression_values`.
 """
 
 import sys
@@ -149,12 +151,16 @@ def program(model: str) -> dict:
 
 
 def main() -> int:
+    from benchmarks import expression_values  # imports this module
+
     parsed = parser(__doc__, seeds=5).parse_args()
     record = Record("expressions", parsed)
     calls = {"replays": (replays,), "yardstick": (yardstick,)}
     calls |= {f"arithmetic-{method}": (arithmetic, method, parsed.seeds) for method in (*SEARCHES, "macros")}
     calls |= {model.replace("/", "-"): (program, model) for model in PROGRAMS}
-    record.publish(tables(record.all_parts(calls)))
+    calls |= expression_values.calls(record.folder, parsed.seeds)
+    parts = record.all_parts(calls)
+    record.publish(tables(parts) | expression_values.tables(parts))
     return record.status
 
 

@@ -1,0 +1,109 @@
+"""The learned value of A* on the expressions of the paper: parts and tables of `benchmarks.expressions`.
+
+*generalisation*: the value learns from the 36 training expressions with the binding rules, and guides searches of the
+twelve test expressions. *bootstrap*: the value learns from eight expressions with the rules `both`, and guides searches
+of the same expressions.
+
+Each training has a folder, so that an interrupted training continues from its last epoch. The variants are the value of
+the paper, the same network without messages (the paper's "without GNN"), and no training, where the value is 0 and A* a
+best-first search by the cost. Each value guides A* and Monte Carlo tree search with equal numbers of evaluations.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.expressions import EVALUATIONS, binding_expressions, task_of
+from benchmarks.record import Table
+from benchmarks.shared import number
+from rlflow.tasks.expressions.state import ExpressionTask
+from rlflow.tasks.expressions.syntax import UNITS
+
+BOOTSTRAP = (
+    "(div (div 1.0 x) (add 1.0 (div 1.0 x)))", "(add (div (div 1.0 x) (add (div 1.0 x) 1.0)) (div 1.0 x))",
+    "(add (div (div 1.0 x) (add (div 1.0 x) 2.0)) (div 1.0 x))", "(mul (div x y) (div x y))",
+    "(div (mul (div x y) x) y)", "(add (div (mul x y) (add 1.0 (mul x y))) (mul x y))",
+    "(add (div 1.0 (add 1.0 (mul x y))) (mul x y))", "(div (mul x y) (add 1.0 (mul x y)))",
+)  # fmt: skip
+SETS = ("generalisation", "bootstrap")
+OPTIONS = {
+    "width": 32, "hidden": 64, "propagations": 4, "dropout": 0.0, "learning_rate": 0.003, "batch": 64, "passes": 10,
+    "epochs": 20, "problems": 12, "evaluations": 3000, "patience": 300, "examples": 100,
+}  # fmt: skip
+VARIANTS: dict[str, dict] = {
+    "learned value": {}, "without graph network": {"propagations": 0}, "untrained value": {"epochs": 0}
+}  # fmt: skip
+METHODS = {"astar": "A*", "mcts": "MCTS"}
+# total costs of the paper: initial, of its oracle, of A* with its value, without the graph network, greedy, random
+PAPER = {"generalisation": (161, 125.2, 125.4, 139.7, 132.1, 161), "bootstrap": (64, 40.6, 40.6, 40.8, 44.7, 56)}
+
+
+def problems(name: str) -> tuple[list[ExpressionTask], list[ExpressionTask]]:
+    """Return the test and the training problems of a set."""
+    if name == "bootstrap":
+        both = [task_of(text, "both") for text in BOOTSTRAP]
+        return both, both
+    test, train = ([task_of(one.model, "binding") for one in part] for part in binding_expressions())
+    return test, train
+
+
+def values(name: str, variant: str, seed: int, folder: Path) -> dict:
+    """Train a value and return the total costs of the test problems that searches with the value reach.
+
+    Args:
+      name: the set of problems.
+      variant: a key of VARIANTS.
+      seed: the seed of the training and of MCTS.
+      folder: the folder of the checkpoint.
+
+    Returns:
+      {"evaluations": number of rewrites of the training, "costs": {method: {limit: total cost}}}.
+    """
+    from controllers.astar.agent import AStar
+    from controllers.controller_options import AStarConfig
+    from rlflow.env.states import StateEnv
+    from rlflow.env.step import MultiModelEnv, StepEnv
+    from worldmodel.train_and_load import prepare_tensorflow
+
+    prepare_tensorflow(seed, threads=1)
+    test, train = problems(name)
+    agent = AStar(AStarConfig(**{**OPTIONS, **VARIANTS[variant]}), test[0].encoding_spec, seed)
+    agent.train(lambda: MultiModelEnv([StateEnv(StepEnv(task)) for task in train]), seed, folder)
+    costs = {
+        method: {
+            str(limit): sum(agent.searched(task.initial, limit, seed, method)[0].state.objective for task in test)
+            for limit in EVALUATIONS
+        }
+        for method in METHODS
+    }
+    return {"evaluations": agent.env_steps, "costs": costs}
+
+
+def calls(folder: Path, seeds: int) -> dict[str, Sequence]:
+    """Return name of a part → (function, *arguments)."""
+    result = {}
+    for name in SETS:
+        for variant in VARIANTS:
+            for seed in range(seeds):
+                part = f"{name}-{variant.replace(' ', '-')}-{seed}"
+                result[part] = values, name, variant, seed, folder / "training" / part
+    return result
+
+
+def tables(parts: Mapping[str, dict]) -> dict[str, Table]:
+    """Return one table for each set: the mean total costs, and the lowest and highest of all seeds."""
+    result = {}
+    for name in SETS:
+        rows = []
+        for variant in VARIANTS:
+            prefix = f"{name}-{variant.replace(' ', '-')}-"
+            found = [part["costs"] for key, part in parts.items() if key.startswith(prefix)]
+            for method, title in METHODS.items() if found else ():
+                cells = [[costs[method][str(limit)] / UNITS for costs in found] for limit in EVALUATIONS]
+                rows.append([f"{title}, {variant}", len(found), *map(_mean_and_range, cells)])
+        result[name] = Table(["search", "seeds", *(f"{limit:,} evaluations" for limit in EVALUATIONS)], rows)
+    return result
+
+
+def _mean_and_range(costs: Sequence[float]) -> str:
+    mean = number(sum(costs) / len(costs), 1)
+    return mean if min(costs) == max(costs) else f"{mean} ({number(min(costs), 1)} to {number(max(costs), 1)})"
