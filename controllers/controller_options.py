@@ -165,6 +165,9 @@ class PPOConfig(LearnerConfig):
     clip: float = option(0.2, "the probability ratio is clipped to 1 ± clip")
     entropy_weight: float = option(0.003, "weight of the entropy bonus (of both stages), per nat", at_least=0)
     value_weight: float = option(0.5, "weight of the squared error of the value head", at_least=0)
+    imitate: int = option(
+        8, "gradient steps of an update that imitate the best episode sampled so far; 0: none", at_least=0
+    )
     max_gradient_norm: float = option(0.5, "largest global norm of a gradient")
     hidden: int = option(128, "units of the two hidden layers; two-stage: also of the location head")
     embedding: int = option(

@@ -86,6 +86,11 @@ class Policy(snt.Module):
         """The specifications of the tensors that `remember` returns."""
         raise NotImplementedError("memory -> {name: TensorSpec}")
 
+    @property
+    def stopped(self) -> dict[str, np.ndarray]:
+        """The entries of "choice" and of the tensors of `remember` that differ if NO-OP is chosen in a state."""
+        raise NotImplementedError("stopped -> {name: array}")
+
     def remember(self, counts, choice) -> dict[str, tf.Tensor]:
         """Return the tensors from which `learning` rebuilds the distribution of a choice in a later gradient step.
 
@@ -176,6 +181,10 @@ class TwoStagePolicy(Policy):
         """The specifications of "rules", the mask of valid rules, and "count", the locations of the chosen rule."""
         return {"rules": tf.TensorSpec([None, self.counted], tf.bool), "count": tf.TensorSpec([None], tf.int32)}
 
+    @property
+    def stopped(self):
+        return {"choice": np.array([self.counted - 1, 0]), "count": np.array(1)}
+
     def remember(self, counts, choice):
         return {"rules": counts > 0, "count": count_of(counts, choice[:, 0])}
 
@@ -237,6 +246,10 @@ class MatchClassPolicy(Policy):
     def memory(self):
         """The specification of "valid", the mask of the match classes that have a match."""
         return {"valid": tf.TensorSpec([None, self.counted], tf.bool)}
+
+    @property
+    def stopped(self):
+        return {"choice": np.array(self.counted)}
 
     def remember(self, counts, choice):
         return {"valid": counts > 0}

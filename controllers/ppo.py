@@ -1,5 +1,7 @@
 """PPO (Schulman et al. 2017) in the dream or on the real graph. Its networks are in policies.py.
 
+After each update the policy also imitates the best episode that was sampled so far (best_episode.py).
+
 `ActorCritic` is the part of the algorithm that PPO and X-RLflow share.
 
 The random numbers of update k depend on (seed, k) alone. Checkpoints are written at evaluations, and the environments
@@ -16,6 +18,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from controllers.base import Controller, Learner, StopReason, derive_seed, same_shapes
+from controllers.best_episode import BestEpisode
 from controllers.controller_options import PPOConfig
 from controllers.evaluation import play
 from controllers.policies import MatchClassPolicy, TwoStagePolicy
@@ -253,21 +256,16 @@ class PPO(ActorCritic, Controller):
         self.scale = RewardScale(config.gamma)
 
         s = self.shapes
-        self.update = tf.function(
-            self._update,
-            autograph=False,
-            input_signature=[
-                {
-                    "z": tf.TensorSpec([None, s.z], tf.float32),
-                    "h": tf.TensorSpec([None, s.h], tf.float32),
-                    "choice": tf.TensorSpec([None] if config.policy == "match-classes" else [None, 2], tf.int32),
-                    **self.learner.memory,
-                    "log_probs": tf.TensorSpec([None], tf.float32),
-                    "values": tf.TensorSpec([None], tf.float32),
-                    "advantages": tf.TensorSpec([None], tf.float32),
-                }
-            ],
-        )
+        step = {
+            "z": tf.TensorSpec([None, s.z], tf.float32),
+            "h": tf.TensorSpec([None, s.h], tf.float32),
+            "choice": tf.TensorSpec([None] if config.policy == "match-classes" else [None, 2], tf.int32),
+            **self.learner.memory,
+        }
+        estimates = {name: tf.TensorSpec([None], tf.float32) for name in ("log_probs", "values", "advantages")}
+        self.update = tf.function(self._update, autograph=False, input_signature=[step | estimates])
+        self.imitate = tf.function(self._imitate, autograph=False, input_signature=[step])
+        self.best_episode = BestEpisode(tuple(step), self.learner.stopped if s.stop else {})
 
     def new_policy(self):
         """Return a new policy, whose initial weights depend on `seed` alone."""
@@ -292,6 +290,12 @@ class PPO(ActorCritic, Controller):
         seeds = (rng or self.rng).integers(2**31, size=(2, 2))
         return self.actor.sample(*batch, seeds)[0].numpy().astype(np.int64)
 
+    def arrays(self):
+        return super().arrays() | self.best_episode.arrays()
+
+    def restore(self, arrays):
+        super().restore(self.best_episode.restore(arrays))
+
     def first_checkpoint(self):
         return self.config.evaluate_every * self.config.envs * self.config.steps
 
@@ -305,7 +309,7 @@ class PPO(ActorCritic, Controller):
             if self.iterations % config.evaluate_every == 0:
                 self.start(env, derive_seed(seed, 1, self.iterations))
             batch, scalars = self.collect(env, rng)
-            scalars |= self.learn(batch, rng)
+            scalars |= self.learn(batch, rng) | self.imitate_best()
             self.count(scalars)
             if self.iterations % config.evaluate_every == 0:
                 scalars |= self.evaluate(evaluation_env, seed)
@@ -343,6 +347,7 @@ class PPO(ActorCritic, Controller):
         """Reset all copies of the vector environment, and the sums of rewards of their episodes."""
         self.observation, _ = env.reset(seed=seed)
         self.scale.start(env.num_envs)
+        self.best_episode.start(env.num_envs)
         self.episode_returns, self.episode_lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
 
     def collect(self, env, rng):
@@ -362,6 +367,8 @@ class PPO(ActorCritic, Controller):
             step = {key: value.numpy() for key, value in step.items()}
             self.observation, rewards, terminated, truncated, infos = env.step(actions.numpy().astype(np.int64))
             ended = terminated | truncated
+            if self.config.imitate:
+                self.best_episode.add(step, rewards, ended)
             step |= {"rewards": self.scale(rewards, ended), "terminated": terminated, "truncated": truncated}
             # With SAME_STEP autoreset, `observation` belongs to the next episode; the last state is in `final_obs`.
             z, h = (np.array(self.observation[key], np.float32) for key in ("z", "h"))
@@ -405,6 +412,25 @@ class PPO(ActorCritic, Controller):
             for index in np.split(rng.permutation(len(targets)), config.minibatches):
                 statistics.append(self.update({key: value[index] for key, value in flat.items()}))
         return self.scalars(statistics, flat["advantages"], targets) | {"learning_rate": float(self.learning_rate)}
+
+    def imitate_best(self) -> dict[str, float]:
+        """Make `config.imitate` gradient steps that raise the probability of the choices of the best episode.
+
+        Returns:
+          The scalars to log; {} if no episode has gained anything yet.
+        """
+        if not self.config.imitate or not self.best_episode.steps:
+            return {}
+        losses = [self.imitate(self.best_episode.steps) for _ in range(self.config.imitate)]
+        return {"imitation_loss": float(losses[-1]), "imitated_return": self.best_episode.returned}
+
+    def _imitate(self, steps):
+        """Make one gradient step on the steps of an episode; return the mean −log π(choice) before it."""
+        with tf.GradientTape() as tape:
+            features = self.learner.features(steps["z"], steps["h"])
+            loss = -tf.reduce_mean(self.learner.learning(features, steps).log_prob(steps["choice"]))
+        self.descend(tape, loss)
+        return loss
 
     def _update(self, batch):
         """Make one gradient step on a minibatch of M transitions; return the scalars to log."""

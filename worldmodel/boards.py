@@ -296,6 +296,8 @@ BOARDS = {
             "measurement_seconds": "of all measurements so far, each graph once, where rewards are measured",
             "candidates": "valid actions of a state in the mean, as a controller sees them that sees candidates",
             "sampled_return": "mean return of the episodes that ended, whose actions were sampled",
+            "imitated_return": "highest return of an episode whose actions were sampled; PPO imitates this episode",
+            "imitation_loss": "mean negative log-probability of its actions, in nats",
             "policy_loss": "PPO's clipped objective, negated; Topoformer's REINFORCE loss; EGRL's actor loss",
             "valid": "share of a generation's placements that needed no repair",
             "spread": "standard deviation of what sampled orders need, in percent of the baseline",

@@ -1,0 +1,100 @@
+"""The best sampled episode, which PPO imitates."""
+
+import numpy as np
+import pytest
+
+from controllers.best_episode import BestEpisode
+from controllers.ppo import PPO, PPOConfig
+from rlflow.common.errors import RLFlowError
+from tests.suite import eager
+from tests.toys.latent import Toy, make, vector
+
+NO_OP = 9
+
+
+def best_of(*episodes: list[float], before: BestEpisode | None = None) -> BestEpisode:
+    """Play episodes of one environment, given by their rewards; the choice of step t of episode k is 10 k + t."""
+    best = before or BestEpisode(("choice", "z"), {"choice": np.array(NO_OP)})
+    best.start(1)
+    for k, rewards in enumerate(episodes):
+        for t, reward in enumerate(rewards):
+            step = {"choice": np.array([10 * k + t]), "z": np.full((1, 2), t), "other": np.zeros(1)}
+            best.add(step, np.array([reward]), np.array([t == len(rewards) - 1]))
+    return best
+
+
+def test_an_episode_is_cut_where_its_sum_is_highest_and_stops_there():
+    best = best_of([0.0, 2.0, -1.0, 0.5], [1.0, 0.5])
+    assert best.returned == 2.0 and best.steps["choice"].tolist() == [0, 1, NO_OP]
+    assert best.steps["z"][:, 0].tolist() == [0, 1, 2] and set(best.steps) == {"choice", "z"}
+    best = best_of([0.0, 2.0, -1.0, 0.5], [1.0, 1.5])
+    assert best.returned == 2.5 and best.steps["choice"].tolist() == [10, 11]  # nothing follows that could be NO-OP
+
+
+def test_only_finished_episodes_that_gain_more_replace_it():
+    best = best_of([1.0], [0.0, -1.0, 1.0], [2.0], [0.5])
+    assert best.returned == 2.0 and best.steps["choice"].tolist() == [20]
+    best_of([2.0], before=best)
+    assert best.steps["choice"].tolist() == [20]
+    best.add({"choice": np.array([7]), "z": np.zeros((1, 2))}, np.array([9.0]), np.array([False]))
+    best_of([3.0], before=best)
+    assert best.returned == 3.0
+    assert not best_of([-1.0], [0.0]).steps
+
+
+def test_environments_do_not_mix():
+    best = BestEpisode(("choice",), {})
+    best.start(2)
+    for t, (rewards, ended) in enumerate([((1, 2), (0, 1)), ((1, 1), (0, 0)), ((1, 1.5), (1, 1))]):
+        best.add({"choice": np.array([t, 10 + t])}, np.array(rewards, float), np.array(ended, bool))
+    assert best.returned == 3.0 and best.steps["choice"].tolist() == [0, 1, 2]
+
+
+def test_a_checkpoint_holds_the_episode():
+    best, other = best_of([1.0, 1.0]), best_of()
+    rest = other.restore(best.arrays() | {"more": np.zeros(1)})
+    assert list(rest) == ["more"] and other.returned == 2.0
+    assert {name: of.tolist() for name, of in other.steps.items()} == {
+        name: of.tolist() for name, of in best.steps.items()
+    }
+    assert other.restore(best_of().arrays()) == {} and not other.steps
+    for name in best.arrays():
+        for damaged in ({}, {name: np.zeros(1)} if "return" not in name else {}):
+            arrays = best.arrays()
+            del arrays[name]
+            with pytest.raises(RLFlowError, match="damaged"):
+                other.restore(arrays | damaged)
+
+
+class Valley(Toy):
+    """Rule 0 pays 0.1 and ends; rule 1 costs 0.2; only three times rule 1 leads to rule 2, which pays 3 and ends."""
+
+    Z, N, L, STEPS = 4, 3, 1, 8
+
+    def begin(self):
+        self.depth = 0
+
+    def counts(self):
+        return np.array([self.depth < 3, self.depth < 3, self.depth == 3], int)
+
+    def latent(self):
+        return np.eye(4)[self.depth]
+
+    def play(self, xfer_id, location):
+        if xfer_id == 1:
+            self.depth += 1
+            return -0.2, False
+        return (0.1 if xfer_id == 0 else 3.0), True
+
+
+@eager()
+def test_what_was_found_once_is_learnt(tmp_path):
+    """Random play goes through the valley once in 54 episodes; the first update imitates that episode."""
+    returns = []
+    for imitate in (0, 12):
+        config = PPOConfig(
+            policy="two-stage", updates=1, envs=64, steps=6, hidden=16, embedding=4, evaluate_every=1,
+            evaluation_dreams=1, imitate=imitate, learning_rate=0.05, epochs=1, minibatches=1, max_steps=8,
+        )  # fmt: skip
+        returns.append(make(PPO, config, Valley).train(vector(Valley), 0, tmp_path / str(imitate))["best_return"])
+    assert returns == pytest.approx([0.1, 2.4])
