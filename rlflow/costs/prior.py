@@ -72,7 +72,7 @@ TREE_FIELDS = tuple(field.name for field in fields(Trees))
 
 # Correlation of the errors of kernels with equal descriptions. Most of them are one kernel that ONNX Runtime makes of
 # different operators. The timing of one is therefore nearly the prediction of the other, and no search prefers either.
-ALIKE = 0.99
+ALIKE = 0.97
 
 
 class Correlation(NamedTuple):

@@ -89,7 +89,11 @@ class Task:
         for name in ("initial", "original_cost", "initial_totals"):
             self.__dict__.pop(name, None)
         if before is not None and "table" in before.__dict__:
-            self.initial.__dict__["table"] = before.table
+            self.take_matches(before)
+
+    def take_matches(self, state: "RewriteState") -> None:
+        """Use the matches of a state with the same graph and rules for `initial`, because finding them takes long."""
+        self.initial.__dict__["table"] = state.table
 
     def with_current_cost(self, state: "RewriteState") -> "RewriteState":
         """Return a state with the same graph and matches, whose cost is computed with the current timings."""

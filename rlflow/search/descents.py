@@ -86,7 +86,9 @@ def start_by_analytic_cost(search: Search) -> Position:
     """
     if not isinstance(search.start, RewriteState | BatchedState):
         return Position(WithoutResult(search, compound=False), search.start)
-    task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
+    single = search.start.single if search.compound else search.start
+    task = replace(single.task, graph=single.graph, cost=AnalyticCost())
+    task.take_matches(single)  # on a graph of many nodes, finding them again would take most of a short search
     return Position(WithoutResult(search, search.compound), start_of(task, BATCHED if search.compound else SINGLE))
 
 

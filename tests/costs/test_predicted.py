@@ -103,7 +103,7 @@ def test_equal_kernels_share_prediction_and_timing(tmp_path):
     (known,) = {cost.node_cost(apart, only(apart, "Conv")).runtime_ps}
     cost.correct()
     assert cost.is_predicted(name_of(cost, folded, "Conv"))
-    assert cost.node_cost(folded, only(folded, "Conv")).runtime_ps == pytest.approx(known, rel=0.05)
+    assert cost.node_cost(folded, only(folded, "Conv")).runtime_ps == pytest.approx(known, rel=0.1)
     for g in (apart, folded):
         cost.time_again(name_of(cost, g, "Conv"))
         cost.node_cost(g, only(g, "Conv"))

@@ -2,9 +2,13 @@
 
 import pytest
 
+from rlflow.costs import graph_cost
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env import BATCHED, SINGLE
+from rlflow.env.batched import start_of
 from rlflow.optimisation.candidates import states_along
-from rlflow.search.base import run_search
-from rlflow.search.descents import greedy
+from rlflow.search.base import Search, run_search
+from rlflow.search.descents import greedy, start_by_analytic_cost
 from tests.suite import slow
 from tests.toys.chains import random_task, toy_task
 from tests.toys.timed import TimedCost, timed_task
@@ -102,3 +106,12 @@ def test_an_equal_cost_is_taken_if_the_analytic_cost_falls_and_the_operator_is_o
     assert [rule for rule, _ in descend(task.initial).actions] == steps
     turning = toy_task(["Relu", "Relu"], "Relu(x) => Neg(x)\nNeg(x) => Relu(x)", costs)
     assert descend(turning.initial).actions == []  # neither graph has fewer launches
+
+
+@pytest.mark.parametrize("moves", [SINGLE, BATCHED])
+def test_the_analytic_twin_of_the_start_has_the_very_matches_of_the_start(moves):
+    start = start_of(tiny_task("tiny_squeezenet1_1"), moves)
+    twin = start_by_analytic_cost(Search(start))
+    single, other = (state.single if moves == BATCHED else state for state in (start, twin.state))
+    assert other.table is single.table and other.task.cost is not single.task.cost
+    assert twin.objective == graph_cost(AnalyticCost(), start.graph).runtime_ps
