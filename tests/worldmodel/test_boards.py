@@ -67,7 +67,7 @@ def test_what_matters_stands_before_all_diagnostics_and_dream_against_reality_be
 def test_a_curve_that_is_not_declared_is_refused(tmp_path):
     with StageWriter(tmp_path, "train-controller") as writer:
         writer.scalars(3, {"return": 1.0, "entropy": 0.5})
-        for name in ("mean_return", "loss", "encoder/return", "held_out_loss"):
+        for name in ("mean_return", "losses", "encoder/return", "held_out_loss"):
             with pytest.raises(RLFlowError, match=rf"'{name}' is no curve of the stage 'train-controller': declare it"):
                 writer.scalars(4, {name: 1.0})
     assert tags_of(tmp_path) == {"3 controller/return", "diagnostics of train-controller/entropy"}
