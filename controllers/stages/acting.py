@@ -165,7 +165,7 @@ def _untrained(training: Training, model) -> dict[str, Learner]:
 
     Args:
       training: the training of the controller to compare with.
-      model: the world model that encodes observations, or None for a controller that observes successor graphs.
+      model: the world model that encodes observations, or None for a controller that needs none.
     """
     untrained = make_controller(training.run, model)
     blank = untrained.without_prior()
