@@ -57,8 +57,8 @@ class ControllerOptions:
     groups: ClassVar[Registry] = CONFIGS
 
     name: str = option(
-        "planner",
-        "planner, ppo, cma-es, random, xrlflow or astar; for one-shot tasks linear-scores, for orders topoformer, for "
+        "ppo",
+        "ppo, cma-es, planner, random, xrlflow or astar; for one-shot tasks linear-scores, for orders topoformer, for "
         "placements egrl",
     )
     seed: int | None = option(

@@ -138,10 +138,11 @@ def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
 @pytest.mark.parametrize(
     "arguments, needs",
     [
-        (("optimise", "tiny_resnet18", "--out", "x", "controller.name=ppo"), "the controller 'ppo' needs tensorflow"),
+        (("optimise", "tiny_resnet18", "--out", "x", "--learn"), "the world model 'graph-mdn' needs tensorflow"),
         *slow(
-            ((*COLLECT, "controller.name=linear-scores"), "the controller 'linear-scores' needs cma"),
-            ((*COLLECT, "world_model.name=mdn-rnn"), "the world model 'mdn-rnn' needs tensorflow"),
+            ((*COLLECT, "task.name=ordering", "controller.name=linear-scores"), "'linear-scores' needs cma"),
+            ((*COLLECT, "world_model.name=edits", "controller.name=ppo"), "the controller 'ppo' needs tensorflow"),
+            (COLLECT, "the world model 'graph-mdn' needs tensorflow"),
             (("sweep", "configs/sweeps/temperature.yaml", "--run", "s"), "needs tensorflow"),
         ),
     ],

@@ -33,9 +33,9 @@ class WorldModelConfig:
     modes: ClassVar[tuple[str, ...]] = ("offline", "online")  # values of `mode` that the world model supports
 
     name: str = option(
-        "edits",
-        "which world model: edits (predicts what each rewrite changes), graph-mdn (the same, by graph networks) or "
-        "mdn-rnn (the paper's)",
+        "graph-mdn",
+        "which world model: graph-mdn (predicts what each rewrite changes, by graph networks with a recurrent state), "
+        "edits (the same, by tables) or mdn-rnn (the paper's)",
     )
     mode: str = option(
         "offline",

@@ -40,7 +40,7 @@ from worldmodel.fidelity_report import write_fidelity
 from worldmodel.run_pages import draw_dream_and_reality
 from worldmodel.train_and_load import prepare_tensorflow, split_episodes
 
-CONTROLS = ("untrained", "no prior")  # names of the untrained controllers, see `Played.controls`
+CONTROLS = ("untrained", "no-prior")  # names of the untrained controllers, see `Played.controls`
 FRESH = 32  # number of new random episodes on which a world model is tested if its training held no episodes out
 
 
@@ -71,7 +71,7 @@ class Played(NamedTuple):
       controller: the trained controller.
       tried: its episodes.
       controls: the episodes of untrained controllers with the same options, seed and decoding: "untrained" starts from
-        the same prior, and "no prior" without any prior. An entry is missing if the controller has no prior, or if an
+        the same prior, and "no-prior" without any prior. An entry is missing if the controller has no prior, or if an
         episode needs measurements.
     """
 
@@ -83,6 +83,10 @@ class Played(NamedTuple):
 
 def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
     """Run the stage `eval`: compare the controllers with controls on the real graph and deliver the best candidate.
+
+    The candidates are greedy search and the untrained controllers, then the trained controllers and random play. If
+    two candidates have equal estimates, the earlier one is delivered, so the name "controller" means that training
+    found more than greedy search and the untrained controllers.
 
     Args:
       run: the run folder, with trained controllers. All of them act, and the best one is the candidate "controller".
@@ -106,15 +110,16 @@ def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
         started = time.monotonic()
         played[:] = _play(run, model, trainings)
         controller = _cheapest_reached(run, played, started)
-        candidates = [controller, *_fastest_measured(run, played, controller)]
-        if isinstance(run.task.initial, LocalState):
-            candidates.append(_greedy_control(run))
+        searched = [_greedy_control(run)] if isinstance(run.task.initial, LocalState) else []
+        candidates = [*searched, *_untrained_candidates(run, played)]
+        candidates += [controller, *_fastest_measured(run, played, controller)]
         candidates.append(_random_control(run, controller.interactions))
         if result is not None:
-            candidates = _merged(candidates, result.candidates())
+            candidates = _merged(result.candidates(), candidates)
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
-        outcome["experiments"] = [_row(one) for one in played]
+        greedy_cost = searched[0].state.objective / run.task.per_unit if searched else None
+        outcome["experiments"] = [_row(one) | {"greedy_cost": greedy_cost} for one in played]
         outcome["compared_returns"] = _compared_returns(run, _best(played), candidates)
         return outcome
 
@@ -169,7 +174,7 @@ def _untrained(training: Training, model) -> dict[str, Learner]:
     """
     untrained = make_controller(training.run, model)
     blank = untrained.without_prior()
-    return {"untrained": untrained} | ({} if blank is None else {"no prior": blank})
+    return {"untrained": untrained} | ({} if blank is None else {"no-prior": blank})
 
 
 def _best(played: Sequence[Played]) -> Played:
@@ -203,20 +208,39 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
       played: the controllers and their episodes.
       started: the value of time.monotonic() from which the candidate's seconds count.
     """
-    best, interactions, measured, acting = _best(played).tried, 0, 0.0, {}
-    if not all(one.training.needs_no_world_model for one in played):
-        interactions = run.require("train-wm")["interactions"]
+    best, interactions, measured, acting = _best(played).tried, _training_data(run, played), 0.0, {}
+    if interactions:
         measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # none if the training is online
     for training, player, tried, _ in played:
         interactions += player.acting_steps
         if training.is_on_real_graph:
             interactions += training.results["env_steps"]
             measured += training.results["measurement_seconds"]
-        interactions += sum(len(trajectory.actions) for trajectory in tried.trajectories)
+        interactions += _steps(tried)
         for info in tried.trajectories[-1].infos[-1:]:
             acting[training.environment] = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
     state, measured = follow(run.task, best.actions), measured + sum(acting.values())
     return Candidate("controller", state, best.actions, interactions, time.monotonic() - started, measured)
+
+
+def _training_data(run, played: Sequence[Played]) -> int:
+    """Return the number of real steps that the world model learned from; 0 if no controller needs a world model."""
+    return 0 if all(one.training.needs_no_world_model for one in played) else run.require("train-wm")["interactions"]
+
+
+def _steps(tried: BestOf) -> int:
+    return sum(len(trajectory.actions) for trajectory in tried.trajectories)
+
+
+def _untrained_candidates(run, played: Sequence[Played]) -> Iterator[Candidate]:
+    """Yield the cheapest state that untrained controllers of each kind in CONTROLS reached, as a candidate."""
+    for name in CONTROLS:
+        tried = [one.controls[name] for one in played if name in one.controls]
+        if tried:
+            actions = min(tried, key=lambda one: one.cost).actions
+            interactions = _training_data(run, played) + sum(map(_steps, tried))
+            seconds = sum(trajectory.seconds for one in tried for trajectory in one.trajectories)
+            yield Candidate(name, follow(run.task, actions), actions, interactions, seconds)
 
 
 def _fastest_measured(run, played: Sequence[Played], controller: Candidate) -> Iterator[Candidate]:
@@ -267,7 +291,7 @@ def _row(played: Played) -> dict:
         "trained_return": training.results["best_return"],
         "real_return": sum(episode.rewards[:steps]),
         "cost": tried.cost,
-        **{f"{name.replace(' ', '_')}_cost": controls[name].cost if name in controls else None for name in CONTROLS},
+        **{f"{name.replace('-', '_')}_cost": controls[name].cost if name in controls else None for name in CONTROLS},
         "acting_seconds": episode.seconds,
     }
 

@@ -12,8 +12,13 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import command, say
 
 
-def check_names(config) -> None:
+def check_names(config, learns: bool | None = None) -> None:
     """Check all registered names and option combinations of a config, without TensorFlow.
+
+    Args:
+      config: the resolved config.
+      learns: True if the command is a stage of learning, which needs the packages of the run's world model and
+        controller; None if `optimise.learn` decides this.
 
     Raises:
       RLFlowError: a name is unknown, a Python package is not installed, or two options contradict each other.
@@ -25,6 +30,7 @@ def check_names(config) -> None:
     from rlflow.costs import COSTS
     from rlflow.env.rewards import REWARDS
     from rlflow.rules.language import load_rules
+    from rlflow.runs.folder import stages_of
     from rlflow.tasks import TASKS
     from worldmodel import WORLD_MODELS
     from worldmodel.world_model_options import world_model_config
@@ -36,9 +42,12 @@ def check_names(config) -> None:
     EXECUTORS.check(config.collect.executor)
     WORLD_MODELS.check(config.world_model.name)
     load_rules(list(config.env.rules))
-    check_installed(f"the world model '{config.world_model.name}'", world_model_config(config.world_model).needs)
-    kind = CONTROLLER_CONFIGS.get(config.controller.name)
-    check_installed(f"the controller '{config.controller.name}'", kind.needs)
+    world_model = world_model_config(config.world_model)
+    if config.optimise.learn if learns is None else learns:
+        if "train-wm" in stages_of(config):
+            check_installed(f"the world model '{config.world_model.name}'", world_model.needs)
+        name = config.controller.name
+        check_installed(f"the controller '{name}'", CONTROLLER_CONFIGS.get(name).needs)
     tag = config.controller.tag or ""
     if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", tag):
         raise RLFlowError(f"controller.tag has at most 100 letters, digits, '-', '_' and '.', not '{tag}'")

@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
@@ -188,7 +189,7 @@ CHOICES = {  # name of an argument that all commands with options have → the o
 
 
 @contextmanager
-def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator:
+def open_run(parsed, folder: Path | str, chosen: Sequence[str] = (), learns: bool | None = True) -> Iterator:
     """Open the `RunFolder` of a command that has the arguments of `add_options`, for the work of a `with` block.
 
     If the block raises an error, the folder stays as it was (`RunFolder.working`).
@@ -197,6 +198,7 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator
       parsed: the parsed arguments.
       folder: the path of the run folder.
       chosen: options that other arguments of the command change, as KEY=VALUE; they override `parsed.overrides`.
+      learns: whether the command is a stage of learning; see `controllers.stages.parts.check_names`.
     """
     from controllers.stages.parts import check_names
     from rlflow.runs.config import parse_shapes
@@ -209,8 +211,9 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()) -> Iterator
         overrides.append(setting("custom_ops", [Path(path).absolute() for path in parsed.custom_ops]))
     is_new = not Path(folder).exists()
     run = RunFolder.open(
-        folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
-    )
+        folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed,
+        partial(check_names, learns=learns),
+    )  # fmt: skip
     with run.working(is_new):
         yield run
 

@@ -8,13 +8,15 @@ from rlflow.common.messages import markdown_table, say
 
 TEXT = "let the controller act on the real graph, with controls, checks and a report; or judge the world model"
 PAGE = """\
-Lets the trained controllers act on the real graph, and compares the best one with two controls: steepest descent, and
-random play of the same number of steps. The results are checked against the original and measured. The best result is
-delivered with a receipt and a report; the original is delivered if no result is measured faster (--accept).
+Lets the trained controllers act on the real graph, and compares the best one with controls: greedy search (steepest
+descent), the untrained controllers, and random play of the same number of steps. The results are checked against the
+original and measured. The best result is delivered with a receipt and a report; the original is delivered if no result
+is measured faster (--accept).
 
 All experiments of the run act (controller.name, controller.seed and controller.tag of train-controller), or those that
---only names. One table compares them, each beside the same controller before its training (untrained) and without its
-prior: what was learnt lies below both costs.
+--only names. One table compares them, each beside the same controller before its training (untrained), without its
+prior, and greedy search: what was learnt lies below these costs. If several candidates have the lowest estimate, the
+one that needs no training is named as the finder.
 
 The stage before is train-controller. Afterwards validate checks the delivered file again, and report compares runs.
 
@@ -53,7 +55,7 @@ def judge_controllers(run, only: Sequence[str]) -> dict:
 
     outcome = acting.evaluate(run, only=only)
     lines = write_up(run, outcome)
-    say(markdown_table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4, 5, 6)), sys.stdout)
+    say(markdown_table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=range(1, len(EXPERIMENTS_HEAD))), sys.stdout)
     if run.spec.shape != ONE_SHOT:
         lines |= {"picture": run.path / "eval" / RETURNS_PICTURE}
     ending(lines, *following(run, outcome, outcome.get("optimised")))

@@ -93,7 +93,7 @@ def run(parsed) -> dict:
     from worldmodel.run_pages import pages
 
     out, started = Path(parsed.out), time.monotonic()
-    with open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed)) as opened:
+    with open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed), learns=None) as opened:
         results, stopped = search_and_deliver(opened, out, started, acted, learn)
         outcome = results["eval"]
         lines = pages(opened, outcome)  # after the file is written, because the pages describe it

@@ -47,7 +47,7 @@ def run(parsed) -> dict:
     SEARCHES.check(parsed.method)
     out = Path(parsed.out)
     with TemporaryDirectory(prefix=".search-", dir=out.parent) as folder:
-        with open_run(parsed, folder, changed_options(parsed, {"seconds": "search.seconds"})) as opened:
+        with open_run(parsed, folder, changed_options(parsed, {"seconds": "search.seconds"}), learns=False) as opened:
             answer, outcome = search_once(opened, parsed.method, out, parsed.measure)
             end_with(opened, parsed.method, answer, outcome, out)
     trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in answer.trace]

@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from rlflow.cli.command import add_command, add_custom_ops, ending
@@ -52,7 +53,7 @@ def run(parsed) -> dict:
     from rlflow.runs.sweeps.tables import best, write_tables
     from rlflow.runs.sweeps.trials import run_sweep
 
-    options, folder = load_sweep(parsed.file, check_names), Path(parsed.run)
+    options, folder = load_sweep(parsed.file, partial(check_names, learns=True)), Path(parsed.run)
     if (folder / "model.json").exists():  # its curves would count as earlier ones of the sweep
         raise RLFlowError(f"{folder} is the folder of a run. Pass another --run: a sweep needs a folder of its own")
     check_writable(folder / "report.md")

@@ -5,8 +5,9 @@ from rlflow.common.options import setting
 
 TEXT = "train the controller in the dream"
 PAGE = """\
-Trains the controller in the dream: its environment is the world model. With controller.train_on=real it trains on the
-real graph, for comparison. For a one-shot task this is the first stage, and the controller trains on the instance or on
+Trains the controller in the dream: its environment is the world model. The default is PPO; controller.name=cma-es
+evolves a policy, and planner searches the dream. With controller.train_on=real the controller trains on the real graph,
+for comparison. For a one-shot task this is the first stage, and the controller trains on the instance or on
 others of its kind. A controller that observes candidates (controller.name=xrlflow) is independent of the model: with
 --models it trains on several, and can then act on new models by `optimise --controller DIR/controller/xrlflow-real`.
 

@@ -5,8 +5,9 @@ from rlflow.cli.command import ITERATIONS, add_iterations, add_stage, changed_op
 TEXT = "train the world model on the episodes (or online)"
 PAGE = (
     """\
-Trains the world model on the episodes of `collect`, and measures its errors on held-out episodes. With
-world_model.mode=online it plays its own random episodes and needs no `collect`.
+Trains the world model on the episodes of `collect`, and measures its errors on held-out episodes. The default is
+graph-mdn: graph networks with a recurrent mixture-density state. world_model.name=edits learns tables in seconds, and
+mdn-rnn is the paper's. With world_model.mode=online, mdn-rnn plays its own random episodes and needs no `collect`.
 
 The stage before is collect, the next stage is train-controller. `eval --what world-model` evaluates the world model in
 more detail"""

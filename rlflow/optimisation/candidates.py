@@ -13,9 +13,10 @@ class Candidate:
     """A result of a step-by-step task: a state (a rewritten graph) and the search or controller that found it.
 
     Attributes:
-      name: the name of a search, "controller", "transfer" (a controller trained on other models), "receipt" (rewrites
-        of an earlier result), "measured" (the fastest graph measured during training) or "random". A variant made by a
-        contest appends a suffix, such as "beam-without-fusion".
+      name: the name of a search, "controller", "untrained" or "no-prior" (controllers before any training, the second
+        one without its prior), "transfer" (a controller trained on other models), "receipt" (rewrites of an earlier
+        result), "measured" (the fastest graph measured during training) or "random". A variant made by a contest
+        appends a suffix, such as "beam-without-fusion".
       state: the state after the actions.
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
       interactions: the number of steps in the real environment that led to this result, data for training included.

@@ -349,8 +349,9 @@ def _training(curves: dict, outcome: dict) -> Safe | None:
     drawn = []
     for number, (title, of) in enumerate(named.items()):
         drawn.append(tag("figure", tag("h3", title), charts.svg(charts.curve(of, title), f"curve-{number}", title)))
-    experiments = table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=(1, 2, 3, 4, 5, 6)) if trained else None
+    experiments = None
     if trained:
+        experiments = table(EXPERIMENTS_HEAD, experiment_rows(outcome), numbers=range(1, len(EXPERIMENTS_HEAD)))
         about = "return of one episode: dreamt, real, and of the controls"
         picture = charts.svg(returns_figure(outcome), "returns", about)
         drawn.insert(0, tag("figure", tag("h3", "Dreamt and real returns"), picture))

@@ -74,6 +74,11 @@ def ratio_text(measured: Mapping) -> str:
 
 SAME = "it is the original: nothing to compare"
 RETURNS_PICTURE = "returns.png"  # file with the chart of dreamt and real returns, in the folder of the report
+UNTRAINED = {  # candidate → its name in a sentence
+    "untrained": "the untrained controller", "no-prior": "the untrained controller without its prior",
+}  # fmt: skip
+
+
 def summary_line(outcome: dict) -> str:
     """Return one sentence with the measured and the estimated gain of the delivered candidate.
 
@@ -82,7 +87,8 @@ def summary_line(outcome: dict) -> str:
     if outcome["delivered"] == "original":
         return f"No gain: {outcome['reason']}; the original is returned."
     result = outcome["candidates"][outcome["delivered"]]
-    estimated = f"stimated {result['estimated_improvement_percent']:.1f} % faster, found by {outcome['delivered']}"
+    finder = UNTRAINED.get(outcome["delivered"], outcome["delivered"])
+    estimated = f"stimated {result['estimated_improvement_percent']:.1f} % faster, found by {finder}"
     if outcome.get("target"):
         return f"E{estimated}, on {outcome['target']}; not yet measured there."
     if not result["measured"]:
@@ -234,16 +240,16 @@ def returns_figure(outcome: dict):
 
 EXPERIMENTS_HEAD = (
     "experiment", "temperature of the dream", "return in training", "real return of the greedy episode, over as many "
-    "steps", "lowest cost reached", "untrained", "no prior",
+    "steps", "lowest cost reached", "untrained", "no prior", "greedy search",
 )  # fmt: skip
-COSTS_OF_EXPERIMENT = ("cost", "untrained_cost", "no_prior_cost")
+COSTS_OF_EXPERIMENT = ("cost", "untrained_cost", "no_prior_cost", "greedy_cost")
 
 
 def experiment_rows(outcome: dict) -> list[tuple[str, ...]]:
     """Return the cells for EXPERIMENTS_HEAD as texts, one row for each trained controller; "–" marks a missing value.
 
-    The last three cells are the lowest costs of the trained controller, of the same controller before its training, and
-    of the same controller without training and without its prior.
+    The last four cells are the lowest costs of the trained controller, of the same controller before its training, of
+    the same controller without training and without its prior, and of greedy search.
     """
     return [
         (

@@ -11,12 +11,6 @@ from tests.suite import slow
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 
 
-def test_edits_is_the_default():
-    from rlflow.runs.config import load_config
-
-    assert load_config().world_model.name == "edits"
-
-
 @pytest.mark.nightly
 def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
     done = in_its_own(

@@ -34,9 +34,18 @@ def test_a_stage_leaves_what_it_returns_and_the_next_one_needs_it(tmp_path):
         stages.evaluate(run)
     assert stages.train_controller(run)["controller"] == "random"
     outcome = stages.evaluate(run)
-    assert set(outcome["candidates"]) == {"controller", "greedy", "random"}
+    assert list(outcome["candidates"]) == ["greedy", "untrained", "controller", "random"]
     assert all(candidate["equal"] for candidate in outcome["candidates"].values())
     assert set(acting.evaluate_world_model(run)) == {"held-out random", "random-1"}
+
+
+def test_what_needs_no_training_is_not_delivered_as_learnt(tmp_path):
+    """Training changes nothing of random play, so the untrained controller has found whatever the trained one has."""
+    outcome = stages.learn(opened(tmp_path / "run", "eval.greedy_steps=0"))["eval"]
+    candidates = outcome["candidates"]
+    assert candidates["controller"]["objective"] < outcome["original"]["objective"]
+    assert candidates["controller"]["same_as"] == "untrained" and outcome["delivered"] != "controller"
+    assert candidates[outcome["delivered"]]["objective"] == min(one["objective"] for one in candidates.values())
 
 
 def test_of_a_search_and_a_control_of_one_name_the_better_competes(tmp_path):
@@ -47,7 +56,7 @@ def test_of_a_search_and_a_control_of_one_name_the_better_competes(tmp_path):
     result.offer(Candidate("greedy", better.state, better.actions, 0, 0.0))
     result.offer(Candidate("random", run.task.initial, [], 0, 0.0))
     candidates = stages.learn(run, result)["eval"]["candidates"]
-    assert list(candidates) == ["controller", "greedy", "random"]
+    assert list(candidates) == ["greedy", "random", "untrained", "controller"]
     assert candidates["greedy"]["objective"] == better.state.objective < greedy(run.task.initial, 1).state.objective
     assert candidates["random"]["interactions"] > 0
 

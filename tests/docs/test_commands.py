@@ -76,7 +76,7 @@ def reader(tmp_path, monkeypatch):
     for name, model in models.items():
         save_model(model, tmp_path / name)
     short = yaml.safe_load(Path(TINY[1]).read_text(encoding="utf-8"))
-    short["world_model"]["name"], short["controller"]["name"] = "edits", "planner"  # the defaults: no TensorFlow
+    short["world_model"]["name"], short["controller"]["name"] = "edits", "planner"  # no TensorFlow
     short["controller"]["planner"]["steps"] = 500
     del short["env"]["max_locations"]  # which scripts must agree with
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(short))

@@ -359,14 +359,15 @@ def test_a_malformed_file_is_named(tmp_path, content):
 
 
 def test_the_planner_takes_its_searches_from_the_groups_of_the_searches():
-    changed = load_config(overrides=["search.beam.width=2", "search.annealing.focus=0"])
+    chosen = "controller.name=planner"
+    changed = load_config(overrides=[chosen, "search.beam.width=2", "search.annealing.focus=0"])
     planner = controller_config(changed)
     assert (planner.beam_search.width, planner.beam_search.depth, planner.annealing_search.focus) == (
         2,
         DEFAULT["search"]["beam"]["depth"],
         0,
     )
-    assert controller_config(load_config()) == CONTROLLER_CONFIGS.get("planner")()
+    assert controller_config(load_config(overrides=[chosen])) == CONTROLLER_CONFIGS.get("planner")()
 
 
 def test_what_a_controller_takes_from_other_groups_decides_its_iterations_and_no_other_controllers():
@@ -411,14 +412,14 @@ def test_shapes_that_are_refused(text):
 @pytest.mark.parametrize("text", [
     "controller.ppo.updates: 5", "controller: {ppo.updates: 5}", "controller: {ppo: {updates: 5}}",
     "controller.ppo: {updates: 5}", "controller.ppo: {updates: 4}\ncontroller: {ppo.updates: 5}",
-    "controller.name: ppo\ncontroller: {ppo: {updates: 5}}\nenv.max_steps: 7",
-    "controller: {name: ppo}\ncontroller.ppo.updates: 5",
+    "controller.name: cma-es\ncontroller: {ppo: {updates: 5}}\nenv.max_steps: 7",
+    "controller: {name: cma-es}\ncontroller.ppo.updates: 5",
 ])  # fmt: skip
 def test_a_file_may_name_an_option_by_its_dotted_name(tmp_path, text):
     (tmp_path / "x.yaml").write_text(text)
     config = load_config([tmp_path / "x.yaml"])
     assert config.controller.ppo.updates == 5
-    assert config.controller.name == ("ppo" if "name" in text else load_config().controller.name)
+    assert config.controller.name == ("cma-es" if "name" in text else load_config().controller.name)
     assert config.env.max_steps == (7 if "env" in text else load_config().env.max_steps)
 
 

@@ -8,16 +8,19 @@ from rlflow.runs.folder import RunFolder
 
 REAL = ["controller.name=xrlflow", "controller.train_on=real"]
 CASES = [  # options, cause, options without effect
-    (["controller.ppo.updates=5"], "controller.name=planner", "controller.ppo.updates"),
+    (["controller.name=planner", "controller.ppo.updates=5"], "controller.name=planner", "controller.ppo.updates"),
     (["controller.name=ppo", "controller.ppo.updates=5"], None, None),
     (["controller.ppo.updates=60"], None, None),  # the default
-    (["world_model.graph-mdn.width=8"], "world_model.name=edits", "world_model.graph-mdn.width"),
+    (
+        ["world_model.name=edits", "world_model.graph-mdn.width=8"],
+        "world_model.name=edits", "world_model.graph-mdn.width",
+    ),
     (["env.alpha=0.5", "env.beta=0.1"], "env.reward=relative", "env.alpha, env.beta"),
     (["env.alpha=0.5", "env.reward=combined"], None, None),
     (["env.measure_every=null"], "env.reward=relative", "env.measure_every"),
-    (["dream.temperatures=[0.5]"], "world_model.name=edits", "dream.temperatures"),
-    (["dream.temperatures=[0.5]", "world_model.name=mdn-rnn"], "controller.name=planner", "dream.temperatures"),
-    (["dream.temperatures=[0.5]", "world_model.name=mdn-rnn", "controller.name=ppo"], None, None),
+    (["dream.temperatures=[0.5]", "world_model.name=edits"], "world_model.name=edits", "dream.temperatures"),
+    (["dream.temperatures=[0.5]", "controller.name=planner"], "controller.name=planner", "dream.temperatures"),
+    (["dream.temperatures=[0.5]"], None, None),
     (["dream.max_steps=5", *REAL], "controller.train_on=real", "dream.max_steps"),
     (["controller.interactions=5"], "controller.train_on=dream", "controller.interactions"),
     (["controller.measurement_seconds=5", *REAL], "env.reward=relative", "controller.measurement_seconds"),

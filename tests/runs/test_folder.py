@@ -22,10 +22,10 @@ def test_refused_options_are_not_stored_and_accepted_ones_are(tmp_path):
     RunFolder.open(path, MODEL, overrides=["cost.name=analytic"]).stage("search", dict)
     before = (path / "config.yaml").read_bytes()
     with pytest.raises(RLFlowError, match="refused"):
-        RunFolder.open(path, overrides=["controller.name=ppo"]).stage("eval", refused)
+        RunFolder.open(path, overrides=["controller.name=planner"]).stage("eval", refused)
     assert (path / "config.yaml").read_bytes() == before and not (path / "eval.json").exists()
-    RunFolder.open(path, overrides=["controller.name=ppo"]).stage("eval", dict)
-    assert RunFolder.open(path).config.controller.name == "ppo"
+    RunFolder.open(path, overrides=["controller.name=planner"]).stage("eval", dict)
+    assert RunFolder.open(path).config.controller.name == "planner"
 
 
 def test_an_interrupted_command_keeps_its_options(tmp_path):
