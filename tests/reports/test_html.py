@@ -307,7 +307,7 @@ def test_the_page_states_the_results(page, task, result):
         assert all(rule in counts and str(count) in counts for rule, count in candidate["rules"].items())
     times = charts_of["seconds of each stage and search"]
     assert all(text in times for text in ("stage collect", "6.7", "stage eval", "8.9", "finding the graph: greedy"))
-    assert all(row in rows for row in ("ppo19.8765.4321––", "seed7", "onnx1.0", "numericsokall outputs agree"))
+    assert all(row in rows for row in ("ppo19.8765.4321–––", "seed7", "onnx1.0", "numericsokall outputs agree"))
 
 
 @pytest.mark.usefixtures("without_charts")
