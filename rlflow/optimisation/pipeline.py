@@ -24,6 +24,7 @@ from rlflow.common.task import TaskSpec
 from rlflow.costs import COSTS, timing_until
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measurements import Measurements
+from rlflow.costs.predicted import predicting
 from rlflow.costs.target import target_of
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
@@ -40,7 +41,7 @@ from rlflow.optimisation.contest import (
     pruned_candidates,
     pruned_winner,
 )
-from rlflow.optimisation.deciding import predicting, search_in_rounds
+from rlflow.optimisation.deciding import search_in_rounds
 from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.optimisation.session_options import best_session, put_session
