@@ -21,9 +21,9 @@ from rlflow.common.messages import markdown_table
 from rlflow.costs import Spread
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.kernel_features import baseline_ps
-from rlflow.costs.measurements import KnownTimings
 from rlflow.costs.prior import Posterior, Prior
 from rlflow.costs.prior_training import Sample, errors_of, samples, size_of, train
+from rlflow.costs.profiled import ProfiledCost
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, load_rules
@@ -36,7 +36,7 @@ HEAD = (
 )  # fmt: skip
 
 
-class Names(KnownTimings):
+class Names(ProfiledCost):
     """A cost model that counts the signatures of the kernels that it is asked for."""
 
     def __init__(self, database, threads: int):

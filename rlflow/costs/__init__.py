@@ -41,11 +41,9 @@ COSTS = Registry(
         "analytic": "rlflow.costs.analytic:AnalyticCost",
         "roofline": "rlflow.costs.analytic:RooflineCost",
         "profiled": "rlflow.costs.profiled:ProfiledCost",
-        "learned": "rlflow.costs.learned:LearnedCost",
         "predicted": "rlflow.costs.predicted:PredictedCost",
         "memory": "rlflow.memory.cost:MemoryCost",
     },
-    renamed={"corrected": "learned"},
 )
 
 
@@ -297,8 +295,7 @@ class CostOptions:
     name: str = option(
         "predicted",
         "predicted (operators cost their timing on this machine, or a prediction; `optimise` times the ones that "
-        "decide), profiled (every operator is timed when it is first needed), learned (profiled, with a factor for "
-        "each kind of operator that is fitted to all measured graphs: `costs learn`), analytic (a roofline, the same "
+        "decide), profiled (every operator is timed when it is first needed), analytic (a roofline, the same "
         "everywhere), roofline (with the constants of this machine: `costs calibrate`); "
         "memory (bytes at the peak, in the best order) is for searches and agents: `memory --rewrite` delivers by it",
     )

@@ -17,7 +17,6 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.kernel_features import Description, baseline_ps, described, features
-from rlflow.costs.learned import spearman
 from rlflow.costs.prior import WITHIN_80, Correlation, Points, Prior, Trees
 from rlflow.costs.profiled import FLOOR_PS, OVERHEAD
 from rlflow.costs.speeds import Speeds, stored_speeds
@@ -160,10 +159,14 @@ def errors_of(truth: np.ndarray, predicted: np.ndarray, deviations: np.ndarray) 
       deviations: float64 [n], the predicted standard deviations.
 
     Returns:
-      median_relative_error; rank_correlation; within_80, the share of the truths in their 80 % intervals.
+      median_relative_error; rank_correlation, 0 if one of the arrays is constant; within_80, the share of the truths in
+      their 80 % intervals.
     """
+    from scipy.stats import spearmanr
+
+    is_constant = min(np.ptp(truth), np.ptp(predicted)) == 0  # then spearmanr warns and returns NaN
     return {
-        "rank_correlation": spearman(predicted, truth),
+        "rank_correlation": 0.0 if is_constant else float(spearmanr(predicted, truth).statistic),
         "median_relative_error": float(np.median(np.abs(np.expm1(predicted - truth)))),
         "within_80": float(np.mean(np.abs(truth - predicted) <= WITHIN_80 * deviations)),
     }

@@ -23,7 +23,6 @@ from rlflow.common.spending import Account, keeping, spent_on, spent_so_far, spe
 from rlflow.common.task import TaskSpec
 from rlflow.costs import COSTS, timing_until
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.measurements import Measurements
 from rlflow.costs.predicted import predicting
 from rlflow.costs.target import target_of
 from rlflow.env.batched import start_of
@@ -210,9 +209,6 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     with spent_on(spending.CONTEST):
         entered = contenders(run.task, candidates, best.candidates(), known, end)
         contest = compete(run.source, entered, sizes, threads, run.config.seed, end, run.spec.feeds)
-    measurements = Measurements(database, threads)
-    for candidate, ratio in contest.measured:
-        measurements.keep(run.task.original, candidate.state.graph, run.task.sizes, ratio)
     winner, *others = contest.ranked or candidates
     tidying = min(TIDYING, budget.left)
     with spent_on(spending.SEARCH):
