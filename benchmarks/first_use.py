@@ -73,7 +73,7 @@ def latency(measured: dict | None) -> str:
 
 
 def tables(figures: dict[str, dict], clone: dict | None) -> dict[str, Table]:
-    """Return the tables of the page.
+    """Return the tables of the page, and the table of README.md ("short").
 
     Args:
         figures: "MODEL-COST" → result of `first_run`.
@@ -95,8 +95,9 @@ def tables(figures: dict[str, dict], clone: dict | None) -> dict[str, Table]:
     if rows:
         means = [f"{math.exp(sum(values) / len(values)):.3f}" for values in logs.values()]
         rows.append(["geometric mean", *means, *[NOTHING] * (len(heads) - 1 - len(means))])
+    short = [row[: 1 + len(COSTS)] for row in rows]
     steps = Table(["step", "seconds"], [[step, number(taken, 0)] for step, taken in (clone or {}).items()])
-    return {"found": Table(heads, rows), "clone": steps}
+    return {"found": Table(heads, rows), "short": Table(heads[: 1 + len(COSTS)], short), "clone": steps}
 
 
 def main() -> int:

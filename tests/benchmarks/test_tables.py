@@ -39,6 +39,7 @@ def test_a_kept_original_has_no_measurement():
     rows = rows_of(tables, "found")  # a model with one of the two runs has no row
     assert rows[0] == ["a", "0.900 (0.850 to 0.950)", "1", "99", "7", "2.0", "2.0", "120", "120"]
     assert rows[1:] == [["geometric mean", "0.900", "1.000", *[NOTHING] * 6]]
+    assert rows_of(tables, "short") == [row[:3] for row in rows]
     assert rows_of(tables, "clone") == [["`make demo`", "90"]]
 
 
