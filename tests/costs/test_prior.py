@@ -182,3 +182,14 @@ def test_the_speeds_are_those_of_the_database_without_rounding(tmp_path):
          "vector_bits": vector_bits(machine())}
     )  # fmt: skip
     assert stored_speeds(TimingDatabase(tmp_path / "costs.sqlite"), 2) is None
+
+
+def test_the_rank_correlation_gives_ties_their_mean_rank_and_is_0_for_what_is_constant():
+    def correlation(truth, predicted) -> float:
+        return errors_of(truth, predicted, np.ones(4))["rank_correlation"]
+
+    # Ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4.
+    a, b = np.array([1.0, 2, 2, 4]), np.array([10.0, 20, 30, 40])
+    assert correlation(a, b) == pytest.approx(0.9487, abs=1e-4)
+    assert correlation(a, -np.exp(a)) == pytest.approx(-1)
+    assert correlation(a, np.ones(4)) == correlation(np.ones(4), a) == 0
