@@ -84,6 +84,8 @@ class RewritingSpec(EnvSpec):
         """
         if begun is not None:
             widen = begun["env"]["widen"] if config.env.widen is None else config.env.widen
+            if config.env.widen == widen and begun["shapes"].keys() <= config.shapes.keys():
+                return config
             return OmegaConf.merge({"shapes": begun["shapes"]}, config, {"env": {"widen": widen}})
         if config.inputs:
             sizes = Feeds.of(source, config.inputs).named_sizes(OmegaConf.to_container(config.shapes))
