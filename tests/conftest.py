@@ -21,6 +21,7 @@ from worldmodel.world_model_options import MDNRNNConfig
 
 # Several tests run at the same time, so ONNX Runtime has one thread by default, also in processes that tests start.
 os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"
+os.environ["LANGUAGE"] = "C"  # argparse otherwise looks for translations in the file system, hundreds of times a parser
 
 gc.disable()  # until all tests are collected, since it would visit all imported modules again and again
 

@@ -19,7 +19,7 @@ from rlflow.rules.locations import PREPARING_FAMILY
 from tests.nightly.fuzzing import Original, fuzz, random_walk
 from tests.suite import at_night, slow
 
-GRAPHS, GROUP = at_night((300, 50), (6, 6))
+GRAPHS, GROUP = at_night((50, 50), (6, 6))  # tests.nightly.fuzz draws many more
 SKETCHES = 100  # of every motif, at most
 RULES = load_rules(families())
 

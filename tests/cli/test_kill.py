@@ -30,8 +30,10 @@ FROM_RUN_TO_RUN = {
 }  # keys of JSON that a restart may change
 SEED = int(os.environ.get("KILL_SEED", "0"))  # `make nightly` draws other moments
 LATER = 0.1  # seconds at most: not so long that what is to be killed next has ended by then
+MODEL = at_night("tiny_resnet18", "tiny_squeezenet1_1")
 OPTIONS = (
     *EDITS,
+    "eval.samples=1",
     "collect.episodes=10",
     f"controller.ppo.updates={at_night(4, 2)}",
     "controller.cma-es.generations=4",
@@ -173,7 +175,7 @@ def same(one: Path, other: Path) -> None:
 def optimise(folder: Path) -> tuple[str, ...]:
     return (
         "optimise",
-        "tiny_resnet18",
+        MODEL,
         "--learn",
         "--out",
         str(folder / "x.onnx"),

@@ -65,6 +65,6 @@ def test_greedy_dp_ends_where_no_single_operator_can_change():
 
 def test_best_placement_is_the_optimum_and_its_gap_is_proved():
     problem = instance(random_workload(5, 1), sram=70)
-    found, bound = best_placement(problem, 5, 0)
+    found, bound = best_placement(problem, 1, 0)
     best = problem.evaluate(every_map(problem)).objectives.min()
     assert min(one.objective for one in found.values()) == best >= bound >= best * (1 - 1e-4) - 1
