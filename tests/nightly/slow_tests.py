@@ -59,7 +59,7 @@ def outcome(lines: Iterable[str]) -> tuple[str, bool]:
     text = f"{results['PASSED']} of {total - results['SKIPPED']} tests pass with all of their cases, {failed} fail"
     if running:
         text += f"; stopped at {', '.join(running)}"
-    return text, bool(results["PASSED"]) and not failed
+    return text, bool(results["PASSED"]) and not failed and not running
 
 
 def main() -> int:
