@@ -121,11 +121,15 @@ def test_everything_says_the_same_pythons():
 
 
 def test_slow_tests_that_are_stopped_are_named(capsys):
-    ended = ["[gw0] [ 25%] PASSED tests/a.py::test_b[1 2] \n", "[gw1] [ 50%] PASSED tests/a.py::test_c \n"]
-    lines = ["2 workers [3 items]\n", "tests/a.py::test_b[1 2] \n", "tests/a.py::test_c \n", *ended]
-    assert outcome(lines) == ("2 of 3 tests pass with all of their cases, 0 fail", True)
-    assert capsys.readouterr().err == "".join(lines)
-    text, passed = outcome([*lines, "tests/d.py::test_e \n"])
-    assert text.endswith("; stopped at tests/d.py::test_e") and not passed
-    text, passed = outcome([*lines, "[gw0] [100%] FAILED tests/d.py::test_e \n"])
-    assert text == "2 of 3 tests pass with all of their cases, 1 fail" and not passed
+    lines = [
+        "=== test session starts ===", "2 workers [3 items]", "tests/a.py::test_b[1 2] ", "tests/a.py::test_c ",
+        "[gw0] [ 33%] PASSED tests/a.py::test_b[1 2] ", "[gw1] [ 66%] PASSED tests/a.py::test_c ",
+        "tests/d.py::test_e ",
+    ]  # fmt: skip
+    lines, summary = ([f"{line}\n" for line in part] for part in (lines, ["=== warnings ===", "tests/d.py::test_e"]))
+    passed, failed = (f"[gw0] [100%] {result} tests/d.py::test_e \n" for result in ("PASSED", "FAILED"))
+    assert outcome([*lines, passed, *summary]) == ("3 of 3 tests pass with all of their cases, 0 fail", True)
+    assert capsys.readouterr().err == "".join([*lines, passed, *summary])
+    assert outcome([*lines, failed, *summary]) == ("2 of 3 tests pass with all of their cases, 1 fail", False)
+    text = "2 of 3 tests pass with all of their cases, 0 fail; stopped at tests/d.py::test_e"
+    assert outcome([*lines, *summary]) == (text, False)

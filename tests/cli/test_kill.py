@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tests.commands import EDITS
-from tests.suite import at_night, eager
+from tests.suite import at_night, eager, few_dreams
 
 FROM_RUN_TO_RUN = {
     "seconds",
@@ -123,7 +123,7 @@ def command(arguments: tuple[str, ...], death: Death, errors: Path) -> None:
 
     os.replace = dying if death.n else replace
     sys.stderr = open(errors, "w", encoding="utf-8")
-    with eager():
+    with eager(), few_dreams():
         sys.exit(main(list(arguments)))
 
 

@@ -45,9 +45,12 @@ def outcome(lines: Iterable[str]) -> tuple[str, bool]:
     Returns:
         (counts of tests, with the names of tests that started and did not end; True if all tests passed).
     """
-    results, running, total = Counter(), {}, 0
+    results, running, total, is_summary = Counter(), {}, 0, False
     for line in lines:
         print(line, end="", file=sys.stderr, flush=True)
+        is_summary |= bool(total) and line.startswith("===")
+        if is_summary:
+            continue  # a line of the warnings looks like the start of a test
         if found := RESULT.match(line):
             results[found["result"]] += 1
             running.pop(found["name"], None)
