@@ -4,6 +4,8 @@ The random numbers of a generation depend on (seed, generation) alone, and a che
 learner and the replay buffer. A resumed training therefore gives the same result, bit for bit, as an uninterrupted one.
 """
 
+from pathlib import Path
+
 import numpy as np
 import tensorflow as tf
 
@@ -13,12 +15,15 @@ from controllers.egrl.evolution import Population, first_population, next_popula
 from controllers.egrl.gradients import Sac
 from controllers.egrl.networks import SEEN, Critic, Policy, Seen, initial, observe
 from rlflow.common.errors import RLFlowError
+from rlflow.reports.charts import save
+from rlflow.tasks.placement.delivery import embedding
 from rlflow.tasks.placement.searches import all_slowest
 from rlflow.tasks.placement.task import Placements
 from worldmodel.trainer import check_finite
 from worldmodel.weights import module_arrays, restore_arrays
 
 CHECKPOINT_EVERY = 10  # generations
+EMBEDDED = 4000  # last evaluations in the picture of the embedding
 BOTH, ONLY_EVOLUTION, ONLY_GRADIENTS = "egrl", "ea", "pg"  # values of the option `variant`
 
 
@@ -114,6 +119,7 @@ class EGRL(Learner):
             return scalars
 
         trainer.run(update, lambda: self.evaluations, budget)
+        save(embedding(self.actions[-EMBEDDED:], self.rewards[-EMBEDDED:]), Path(folder) / "embedding.png")
         detail = f"{self.evaluations} evaluations"
         return {
             "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.best_return,

@@ -233,6 +233,7 @@ def test_stages_train_and_deliver(tmp_path, capsys):
         done = in_process(capsys, stage, "--run", tmp_path / "run", *options)
         assert done.code == 0, done.err
     outcome = read_json(tmp_path / "run" / "eval.json")
+    assert [path.read_bytes()[:4] for path in (tmp_path / "run").rglob("embedding.png")] == [b"\x89PNG"]
     assert all(one["equal"] for one in outcome["candidates"].values())
     assert {"3 controller/return", "3 controller/best_return"} <= {
         tag for tag in tags_of(tmp_path / "run" / "tensorboard")
