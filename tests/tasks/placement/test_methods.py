@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks.placement import random_search
 from rlflow.tasks.placement.program import lower_bound, solve
-from rlflow.tasks.placement.searches import all_slowest, anneal, best_placement, greedy_dp, random_search
+from rlflow.tasks.placement.searches import all_slowest, anneal, best_placement, greedy_dp
 from rlflow.tasks.placement.simulators import SIMULATORS
 from tests.tasks.placement.models import chain, instance, random_workload
 
