@@ -16,6 +16,7 @@ setup(
     package_dir={"rlflow.configs": "configs"},
     package_data={
         "rlflow.rules": ["*.rules", "proofs.json"],
+        "rlflow.costs": ["*.prior.npz"],
         "rlflow.tasks.expressions": ["*.ks", "*.txt"], "rlflow.tasks.expressions.recorded": ["*"],
         "rlflow.configs": ["*.yaml", "sweeps/*.yaml", "memories/*.yaml"],
     },

@@ -1,9 +1,11 @@
 """Judge the prior of kernels on models of the zoo that its training did not see.
 
     python -m benchmarks.kernel_prior --database kernels.sqlite --threads 1
+    python -m benchmarks.kernel_prior --database kernels.sqlite --without-zoo prior.npz
 
 For each model, the prior is trained on all kernels of the database without the kernels of the model's sizes. Then it
 predicts the timed kernels of the model and of its random rewrites. The command prints a table and publishes nothing.
+With --without-zoo it trains one prior, without the kernels of the sizes of all these models, and writes it to a file.
 The database comes from `python -m benchmarks.kernel_timings`, which times these kernels.
 """
 
@@ -19,9 +21,9 @@ from rlflow.common.messages import markdown_table
 from rlflow.costs import Spread
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.kernel_features import baseline_ps
-from rlflow.costs.measurements import KnownTimings
-from rlflow.costs.prior import Posterior
+from rlflow.costs.prior import Posterior, Prior
 from rlflow.costs.prior_training import Sample, errors_of, samples, size_of, train
+from rlflow.costs.profiled import ProfiledCost
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, load_rules
@@ -34,7 +36,7 @@ HEAD = (
 )  # fmt: skip
 
 
-class Names(KnownTimings):
+class Names(ProfiledCost):
     """A cost model that counts the signatures of the kernels that it is asked for."""
 
     def __init__(self, database, threads: int):
@@ -61,6 +63,32 @@ def kernels_of(graph: Graph, database: TimingDatabase, threads: int) -> Counter[
     return names.counts
 
 
+def timed_kernels(
+    name: str, known: dict[str, Sample], database: TimingDatabase, threads: int, rules: RuleSet
+) -> tuple[Counter[str], list[str]]:
+    """Return the kernels of a model of the zoo (`kernels_of`), and the timed kernels of it and its random rewrites.
+
+    Args:
+      name, known, database, threads, rules: see `judge`.
+    """
+    original, *others = walk(load_graph(load(name)), rules, len(SOURCES) * ZOO.index(name))
+    counts = kernels_of(original, database, threads)
+    names = set(counts).union(*(kernels_of(graph, database, threads) for graph in others))
+    return counts, sorted(names & known.keys())
+
+
+def without_zoo(known: dict[str, Sample], database: TimingDatabase, threads: int, rules: RuleSet) -> Prior:
+    """Return a prior that is trained without the kernels of the sizes of all models of the zoo.
+
+    Args:
+      known, database, threads, rules: see `judge`.
+    """
+    sizes = set()
+    for name in ZOO:
+        sizes |= {size_of(known[one].what) for one in timed_kernels(name, known, database, threads, rules)[1]}
+    return train([one for one in known.values() if size_of(one.what) not in sizes], {"machines": [database.machine]})
+
+
 def judge(name: str, known: dict[str, Sample], database: TimingDatabase, threads: int, rules: RuleSet) -> dict | None:
     """Return the errors on one model of the zoo, by names of HEAD as numbers; None if none of its kernels is timed.
 
@@ -71,9 +99,7 @@ def judge(name: str, known: dict[str, Sample], database: TimingDatabase, threads
       threads: threads of ONNX Runtime.
       rules: the rules of the random rewrites.
     """
-    original, *others = walk(load_graph(load(name)), rules, len(SOURCES) * ZOO.index(name))
-    counts = kernels_of(original, database, threads)
-    names = sorted(set(counts).union(*(kernels_of(graph, database, threads) for graph in others)) & known.keys())
+    counts, names = timed_kernels(name, known, database, threads, rules)
     if not names:
         return None
     held = [known[one] for one in names]
@@ -123,9 +149,15 @@ def main() -> int:
     parser.add_argument("--database", required=True, metavar="FILE", help="SQLite file with timings")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of ONNX Runtime (default: 1)")
     parser.add_argument("--model", action="append", choices=ZOO, help="one model only; repeatable")
+    parser.add_argument("--without-zoo", metavar="FILE", help="write a prior without the zoo's sizes; judge nothing")
     parsed = parser.parse_args()
     database, rules = TimingDatabase(parsed.database), load_rules()
     known, rows = samples(database, parsed.threads), []
+    if parsed.without_zoo:
+        prior = without_zoo(known, database, parsed.threads, rules)
+        prior.save(parsed.without_zoo)
+        print(f"{prior.facts['kernels']} of {len(known)} kernels; on sizes left out: {prior.facts['left_out']}")
+        return 0
     for name in parsed.model or ZOO:
         errors = judge(name, known, database, parsed.threads, rules)
         if errors is not None:

@@ -37,7 +37,7 @@ ZOO = tuple(name for _, names in NAMES for name in names)
 REWRITES, EVERY = 24, 6  # random rewrites of a zoo model, and the rewrites between two graphs whose kernels are timed
 MOST_FLOPS = 2e9  # of an operator of random sizes, about 20 ms with one thread
 MOST_ELEMENTS = 2**24  # of a tensor of random sizes: 64 MB
-SOURCES = ("zoo", "motifs", "sizes", "sizes", "sizes")  # sources of the models in turn
+SOURCES = ("zoo", "motifs", "frequent", "frequent", "rare")  # sources of the models in turn
 
 
 # -- models of random sizes ------------------------------------------------------------------------
@@ -159,26 +159,89 @@ def reduction(draw: Sizes) -> tuple[list, dict, dict]:
     return [axes, helper.make_node(kind, ["x", "s"], ["y"])], {"x": shape}, {}
 
 
-FAMILIES: tuple[Callable, ...] = (
-    convolution,
-    convolution,
-    convolution,
-    product,
-    product,
-    elementwise,
-    movement,
-    reduction,
-)
+def other_convolution(draw: Sizes) -> tuple[list, dict, dict]:
+    """Return a transposed convolution, or one over one or three axes."""
+    batch, inner, channels, window = draw.one_of(1, 1, 2), draw.channels(256), draw.channels(256), draw.one_of(3, 3, 5)
+    axes = draw.one_of(1, 1, 2, 3)
+    side, pads = {1: 1024, 2: 96, 3: 24}[axes], [window // 2] * 2 * axes
+    image, weight = (batch, inner, *(draw.side(side),) * axes), (channels, inner, *(window,) * axes)
+    if axes == 2:
+        node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[draw.one_of(1, 2)] * 2, pads=pads)
+        return [node], {"x": image}, {"w": (inner, channels, window, window)}
+    group = draw.one_of(1, 1, inner) if axes == 1 else 1
+    weight = weight if group == 1 else (inner, 1, window)
+    return [helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, group=group)], {"x": image}, {"w": weight}
 
 
-def of_random_sizes(number: int) -> onnx.ModelProto | None:
+def recurrence(draw: Sizes) -> tuple[list, dict, dict]:
+    """Return an LSTM or a GRU in one or both directions."""
+    kind, gates = draw.one_of(("LSTM", 4), ("GRU", 3))
+    inner, hidden, directions = draw.channels(512), draw.channels(256), draw.one_of(1, 2)
+    direction = "forward" if directions == 1 else "bidirectional"
+    node = helper.make_node(kind, ["x", "w", "r"], ["y"], hidden_size=hidden, direction=direction)
+    weights = {"w": (directions, gates * hidden, inner), "r": (directions, gates * hidden, hidden)}
+    return [node], {"x": (draw.side(64), draw.one_of(1, 1, 4), inner)}, weights
+
+
+def other_normalisation(draw: Sizes) -> tuple[list, dict, dict]:
+    """Return a normalisation of an image, or an operation along an axis that few networks have."""
+    kind = draw.one_of("LRN", "InstanceNormalization", "GlobalMaxPool", "LogSoftmax", "ArgMax", "TopK", "Softmax")
+    image, shape = (draw.one_of(1, 1, 4), draw.channels(512), *(draw.side(),) * 2), shape_of(draw)
+    if kind == "LRN":
+        return [helper.make_node(kind, ["x"], ["y"], size=draw.one_of(3, 5))], {"x": image}, {}
+    if kind == "InstanceNormalization":
+        return [helper.make_node(kind, ["x", "w", "b"], ["y"])], {"x": image}, dict.fromkeys("wb", image[1:2])
+    if kind == "GlobalMaxPool":
+        return [helper.make_node(kind, ["x"], ["y"])], {"x": image}, {}
+    if kind == "TopK":
+        count = helper.make_node("Constant", [], ["s"], value_ints=[1])
+        return [count, helper.make_node(kind, ["x", "s"], ["y", "y2"])], {"x": shape}, {}
+    return [helper.make_node(kind, ["x"], ["y"], axis=draw.one_of(1, -1))], {"x": shape}, {}
+
+
+def other_movement(draw: Sizes) -> tuple[list, dict, dict]:
+    """Return a comparison, a choice, a repetition, an enlargement or an Einsum."""
+    kind = draw.one_of("Where", "Min", "Max", "PRelu", "Sin", "Tile", "Expand", "Resize", "Einsum")
+    shape = shape_of(draw)
+    if kind == "Where":
+        test = helper.make_node("Greater", ["x", "z"], ["a"])
+        return [test, helper.make_node(kind, ["a", "x", "z"], ["y"])], dict.fromkeys("xz", shape), {}
+    if kind in ("Min", "Max"):
+        return [helper.make_node(kind, ["x", "z"], ["y"])], dict.fromkeys("xz", shape), {}
+    if kind == "PRelu":
+        return [helper.make_node(kind, ["x", "w"], ["y"])], {"x": shape}, {"w": (shape[1], *(1,) * (len(shape) - 2))}
+    if kind == "Sin":
+        return [helper.make_node(kind, ["x"], ["y"])], {"x": shape}, {}
+    if kind == "Einsum":
+        first, second = (draw.one_of(1, 2), draw.side(256), draw.one_of(4, 8), 64), draw.side(256)
+        node = helper.make_node(kind, ["x", "z"], ["y"], equation="bihd,bjhd->bhij")
+        return [node], {"x": first, "z": (first[0], second, *first[2:])}, {}
+    if kind == "Resize":
+        scale = helper.make_node("Constant", [], ["s"], value_floats=[1.0, 1.0, *[draw.one_of(0.5, 2.0, 4.0)] * 2])
+        image = (1, draw.channels(256), *(2 * draw.side(64),) * 2)
+        return [scale, helper.make_node(kind, ["x", "", "s"], ["y"], mode="linear")], {"x": image}, {}
+    times = [draw.one_of(1, 2), *[1] * (len(shape) - 2), 2]
+    if kind == "Expand":
+        times, shape = list(shape), (*shape[:-1], 1)
+    constant = helper.make_node("Constant", [], ["s"], value_ints=times)
+    return [constant, helper.make_node(kind, ["x", "s"], ["y"])], {"x": shape}, {}
+
+
+FAMILIES: dict[str, tuple[Callable, ...]] = {
+    "frequent": (convolution, convolution, convolution, product, product, elementwise, movement, reduction),
+    "rare": (other_convolution, recurrence, *[other_normalisation, other_movement] * 2),
+}
+
+
+def of_random_sizes(number: int, source: str) -> onnx.ModelProto | None:
     """Return a model of one to three operators of random sizes; None if the draw is larger than MOST_ELEMENTS.
 
     Args:
       number: the number of the draw.
+      source: key of FAMILIES.
     """
     draw = Sizes(number)
-    nodes, inputs, weights = draw.one_of(*FAMILIES)(draw)
+    nodes, inputs, weights = draw.one_of(*FAMILIES[source])(draw)
     shapes = (*inputs.values(), *weights.values())
     if max(map(math.prod, shapes)) > MOST_ELEMENTS:
         return None
@@ -207,7 +270,7 @@ def graphs(number: int, rules) -> list[Graph]:
     if source == "zoo":
         place = number // len(SOURCES)
         return walk(load_graph(load(ZOO[place % len(ZOO)])), rules, number)
-    model = random_model(number) if source == "motifs" else of_random_sizes(number)
+    model = random_model(number) if source == "motifs" else of_random_sizes(number, source)
     return [] if model is None else [load_graph(model)]
 
 

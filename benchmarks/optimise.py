@@ -8,6 +8,7 @@ and the ONNX checker checks it. A replay of the receipt in another process must 
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from benchmarks.shared import MODELS, NOTHING, THREADS, number, ratio, run_rlflo
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.costs.measured import measure
+from rlflow.costs.predicted import prior_path
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.optimisation.validate import validate
 
@@ -26,16 +28,18 @@ MEASURE_SECONDS = 20.0
 SEEDS = (100, 101, 102)  # seeds of random inputs that the run has not used
 
 
-def optimise(model: str, seed: int, *options: str) -> dict:
+def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> dict:
     """Run `run.py optimise` on a model and check the delivered file.
 
     Args:
         model: name of a model of the zoo.
         seed: seed of the run.
         options: further options of the command.
+        prior: file of a prior of kernels, which replaces the shipped one; None for the shipped one.
 
     Returns:
-        "seconds": duration of the command. "delivered": name of the delivered candidate, or "original".
+        "seconds": duration of the command. "spent": part of the run → seconds (`rlflow.common.spending`). "rewrites":
+            rewrites that the searches carried out. "delivered": name of the delivered candidate, or "original".
             "estimated": estimated gain of this candidate in percent, or None. "measured": result of
             `rlflow.costs.measured.measure`, or None for the original. "replayed": True if the replay of the receipt
             writes the same bytes, or None for the original. "equal": True if the outputs are equal and the ONNX
@@ -43,17 +47,23 @@ def optimise(model: str, seed: int, *options: str) -> dict:
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
-        out, run_folder = folder / "out.onnx", folder / "run"
+        out, run_folder, database = folder / "out.onnx", folder / "run", folder / "costs.sqlite"
+        if prior is not None:
+            shutil.copy(prior, prior_path(database))
         seconds = run_rlflow(
             "optimise", model, "--out", out, "--run", run_folder, "--seed", seed, "--threads", THREADS,
-            f"cost.database={folder / 'costs.sqlite'}", *options,
+            f"cost.database={database}", *options,
         )  # fmt: skip
         original, result = run_folder / "model.onnx", read_json(run_folder / "eval.json")
+        searches = read_json(run_folder / "search.json")
+        carried_out = [one["rewrites"] for one in searches.get("rounds", [])]  # with the predicted cost
         best = result["candidates"].get(result["delivered"], {})
         is_original = out.read_bytes() == original.read_bytes()
         findings = validate(original, out, seeds=SEEDS)
         return {
             "seconds": seconds,
+            "spent": result["spent"],
+            "rewrites": sum(carried_out or [one["interactions"] for one in searches["methods"].values()]),
             "delivered": result["delivered"],
             "estimated": best.get("estimated_improvement_percent"),
             "measured": None if is_original else measure(original, out, THREADS, MEASURE_SECONDS, seed=1000 + seed),

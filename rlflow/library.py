@@ -267,8 +267,8 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
     Args:
       model: see `optimise`.
       shapes: see `optimise`.
-      cost: the name of a cost model: analytic (the same on every machine), roofline, profiled (operators timed on this
-        machine; the default), predicted, learned, or memory (bytes at the peak).
+      cost: the name of a cost model: predicted (operators timed or predicted for this machine; the default), profiled
+        (all timed), analytic (the same on every machine), roofline, or memory (bytes at the peak).
       **options: further attributes of `rlflow.env.graph_rewrite.EnvSpec`, such as rules=("fusion",), exact=True,
         threads=2, fix=True, custom_ops=("libmyops.so",).
 

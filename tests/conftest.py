@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which mu
 from rlflow.common.system import locked
 from rlflow.reports import charts
 from tests.commands import TINY, in_its_own, redirected
-from tests.suite import at_night, eager, keep_kernels
+from tests.suite import at_night, eager, few_dreams, keep_kernels
 from tests.toys import letters
 from worldmodel.boards import StageWriter
 from worldmodel.train_and_load import load, train
@@ -21,6 +22,7 @@ from worldmodel.world_model_options import MDNRNNConfig
 
 # Several tests run at the same time, so ONNX Runtime has one thread by default, also in processes that tests start.
 os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"
+os.environ["LANGUAGE"] = "C"  # argparse otherwise looks for translations in the file system, hundreds of times a parser
 
 gc.disable()  # until all tests are collected, since it would visit all imported modules again and again
 
@@ -51,6 +53,13 @@ def blank_charts(request):
     with pytest.MonkeyPatch.context() as patch:
         if at_night(False, "reports" not in request.path.parts):
             patch.setattr(charts, "rendered", lambda figure, format, **_: BLANK[format])
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_dreams(request):
+    """Let trainings dream little (`few_dreams`), except in the tests of the classes that appear in these dreams."""
+    with nullcontext() if request.path.name == "test_dreamt_classes.py" else few_dreams():
         yield
 
 

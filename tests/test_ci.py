@@ -1,4 +1,8 @@
-"""Tests of `.ci/run`, which keeps no state between runs, and of the Makefile's choice of the newest working Python."""
+"""Tests of what runs the tests.
+
+`.ci/run` keeps no state between runs, the Makefile chooses the newest working Python, and the slow tests of the night
+say how far they came.
+"""
 
 import os
 import re
@@ -7,6 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.nightly.slow_tests import outcome
 
 ROOT = Path(__file__).parent.parent
 FRESH = ("HOME", "TMPDIR", "XDG_CACHE_HOME")
@@ -112,3 +118,18 @@ def test_everything_says_the_same_pythons():
     assert f"(3, {low}) <= sys.version_info < (3, {high})" in makefile
     assert all(f"Python {', '.join(others)} or {newest}" in text for text in (makefile, readme))
     assert [f"python{version}" for version in (newest, *reversed(others))] == list(PYTHONS[:-1])
+
+
+def test_slow_tests_that_are_stopped_are_named(capsys):
+    lines = [
+        "=== test session starts ===", "2 workers [3 items]", "tests/a.py::test_b[1 2] ", "tests/a.py::test_c ",
+        "[gw0] [ 33%] PASSED tests/a.py::test_b[1 2] ", "[gw1] [ 66%] PASSED tests/a.py::test_c ",
+        "tests/d.py::test_e ",
+    ]  # fmt: skip
+    lines, summary = ([f"{line}\n" for line in part] for part in (lines, ["=== warnings ===", "tests/d.py::test_e"]))
+    passed, failed = (f"[gw0] [100%] {result} tests/d.py::test_e \n" for result in ("PASSED", "FAILED"))
+    assert outcome([*lines, passed, *summary]) == ("3 of 3 tests pass with all of their cases, 0 fail", True)
+    assert capsys.readouterr().err == "".join([*lines, passed, *summary])
+    assert outcome([*lines, failed, *summary]) == ("2 of 3 tests pass with all of their cases, 1 fail", False)
+    text = "2 of 3 tests pass with all of their cases, 0 fail; stopped at tests/d.py::test_e"
+    assert outcome([*lines, *summary]) == (text, False)

@@ -55,7 +55,7 @@ def squeezed(s: Sketch) -> None:
     sizes.insert(axis, 1)
     axes = {"axes": np.array([axis - 4 if s.opset >= 11 and s.chance(0.2) else axis])}
     x = s.op("Squeeze", s.input(sizes), late=axes)
-    match s.pick(["active", "active", "two", "number", "number", "normalised", "Concat", "Slice", "Split"]):
+    match s.pick([*["active"] * 6, "two", "number", "number", "normalised", "Concat", "Slice", "Split"]):
         case "active":
             y = active(s, x)
         case "two":

@@ -4,6 +4,8 @@ The random numbers of a generation depend on (seed, generation) alone, and a che
 learner and the replay buffer. A resumed training therefore gives the same result, bit for bit, as an uninterrupted one.
 """
 
+from pathlib import Path
+
 import numpy as np
 import tensorflow as tf
 
@@ -13,12 +15,15 @@ from controllers.egrl.evolution import Population, first_population, next_popula
 from controllers.egrl.gradients import Sac
 from controllers.egrl.networks import SEEN, Critic, Policy, Seen, initial, observe
 from rlflow.common.errors import RLFlowError
+from rlflow.reports.charts import save
+from rlflow.tasks.placement.delivery import embedding
 from rlflow.tasks.placement.searches import all_slowest
 from rlflow.tasks.placement.task import Placements
 from worldmodel.trainer import check_finite
 from worldmodel.weights import module_arrays, restore_arrays
 
 CHECKPOINT_EVERY = 10  # generations
+EMBEDDED = 4000  # last evaluations in the picture of the embedding
 BOTH, ONLY_EVOLUTION, ONLY_GRADIENTS = "egrl", "ea", "pg"  # values of the option `variant`
 
 
@@ -43,8 +48,11 @@ class EGRL(Learner):
             config.slowest,
         )  # fmt: skip
         self.sac = Sac(self.policy, Critic(features, self.memories, config.critic_width), config, rng)
-        # (flat vector, graph) → float32 [n, 2, M]
-        self.forward = tf.function(self.policy.logits, [tf.TensorSpec([None]), SEEN], autograph=False)
+        # (flat vectors [G, P], graph) → float32 [G, n, 2, M]
+        self.forward = tf.function(
+            lambda vectors, seen: tf.map_fn(lambda one: self.policy.logits(one, seen), vectors),
+            [tf.TensorSpec([None, None]), SEEN], autograph=False,
+        )  # fmt: skip
         individuals = 0 if config.variant == ONLY_GRADIENTS else config.population
         chromosomes = round(individuals * config.boltzmann)
         networks = [initial(self.policy.shapes, rng) for _ in range(individuals - chromosomes)]
@@ -80,7 +88,7 @@ class EGRL(Learner):
         if instance.memories != self.memories:
             raise RLFlowError(f"this agent places in {self.memories} memories; the device has {instance.memories}")
         rng = rng or self.rng
-        logits = self.forward(self.champion, observe(instance.arrays())).numpy()
+        logits = self.forward(self.champion[None], observe(instance.arrays())).numpy()[0]
         noise = rng.gumbel(size=(samples, *logits.shape))
         decisions = self.joined(np.concatenate([logits[None], logits + noise]).argmax(axis=-1))
         if len(self.best) and np.array_equal(self.trained_on, _digest(instance)):
@@ -111,6 +119,7 @@ class EGRL(Learner):
             return scalars
 
         trainer.run(update, lambda: self.evaluations, budget)
+        save(embedding(self.actions[-EMBEDDED:], self.rewards[-EMBEDDED:]), Path(folder) / "embedding.png")
         detail = f"{self.evaluations} evaluations"
         return {
             "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.best_return,
@@ -136,26 +145,26 @@ class EGRL(Learner):
         """
         config, population = self.config, self.population
         networks = len(population.networks)
-        logits = np.array([self.forward(one, seen).numpy() for one in population.networks])
-        logits = logits.reshape(networks, instance.workload.n, 2, self.memories)
-        maps = [logits.argmax(axis=-1), population.sampled(rng)]
-        if config.variant != ONLY_EVOLUTION:
-            own = self.forward(self.sac.actor, seen).numpy()
-            noise = rng.normal(0.0, config.exploration, (config.rollouts, *own.shape))
-            maps.append((own + noise).argmax(axis=-1))
+        learns = config.variant != ONLY_EVOLUTION
+        vectors = np.concatenate([population.networks, self.sac.actor.numpy()[None]])[: networks + learns]
+        logits = self.forward(vectors, seen).numpy()
+        maps = [logits[:networks].argmax(axis=-1), population.sampled(rng)]
+        if learns:
+            noise = rng.normal(0.0, config.exploration, (config.rollouts, *logits[-1].shape))
+            maps.append((logits[-1] + noise).argmax(axis=-1))
         decisions = self.joined(np.concatenate(maps))[: config.evaluations - self.evaluations]
         rewards, scalars = self.record(instance, decisions, control)
         fitness = np.concatenate([rewards, np.full(population.size, -np.inf)])[: population.size]
         if networks and fitness[:networks].max() > self.champion_fitness:
             self.champion = population.networks[fitness[:networks].argmax()].copy()
             self.champion_fitness = float(fitness[:networks].max())
-        if config.variant != ONLY_EVOLUTION:
+        if learns:
             scalars |= self.learn(seen, len(decisions), rng)
             if not networks:
                 self.champion = self.sac.actor.numpy()
         if population.size:
             actor = self.sac.actor.numpy() if config.variant == BOTH else None
-            self.population = next_population(population, fitness, logits, actor, config, rng)
+            self.population = next_population(population, fitness, logits[:networks], actor, config, rng)
         return scalars
 
     def record(self, instance: Placements, decisions: np.ndarray, control: int) -> tuple[np.ndarray, dict[str, float]]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from rlflow.common.task import GraphArrays
 
-NEVER = -1e9  # attention logit of two nodes without an edge
+NEVER = -1e9  # added to the attention logit of two nodes without an edge
 FEATURE_SCALE = 0.1  # logarithms of sizes in bytes are below 25
 CRITIC_STEPS = 2  # exchanges of messages
 
@@ -44,13 +44,8 @@ def observe(graph: GraphArrays) -> Seen:
     return Seen(FEATURE_SCALE * graph.nodes, links)
 
 
-def size_of(shapes: Shapes) -> int:
-    """Return the length of the flat vector of parameters with these shapes."""
-    return sum(int(np.prod(shape)) for shape in shapes.values())
-
-
 def split(vector: tf.Tensor, shapes: Shapes) -> dict[str, tf.Tensor]:
-    """Return name → parameter of a flat vector, float32 [size_of(shapes)]."""
+    """Return name → parameter of a flat vector, float32 [P]."""
     parts = tf.split(vector, [int(np.prod(shape)) for shape in shapes.values()])
     return {name: tf.reshape(part, shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
@@ -111,8 +106,8 @@ class Policy(NamedTuple):
             values, places = tf.math.top_k(scores, tf.cast(kept, tf.int32))
             levels.append((x, links, places))
             x = tf.gather(x, places) * values[:, None]
-            near = tf.cast(links @ links > 0, tf.float32)
-            links = tf.gather(tf.gather(near, places), places, axis=1)
+            rows = tf.gather(links, places)
+            links = tf.cast(tf.matmul(rows, rows, transpose_b=True) > 0, tf.float32)
         x = self.attention(p, "bottom", x, links)
         for level in reversed(range(self.depth)):
             skipped, links, places = levels[level]
@@ -132,11 +127,12 @@ class Policy(NamedTuple):
           links: float32 [n, n].
         """
         h = tf.reshape(x @ p[f"{name}/w"], [-1, self.hidden // self.heads, self.heads])
-        sent, received = (tf.reduce_sum(h * p[f"{name}/{way}"], axis=1) for way in ("send", "receive"))
-        logits = tf.nn.leaky_relu(received[:, None] + sent[None], 0.2)  # [n, n, heads]
-        shares = tf.nn.softmax(tf.where(links[:, :, None] > 0, logits, NEVER), axis=1)
-        mixed = tf.einsum("ijk,jdk->idk", shares, h)
-        return tf.nn.elu(tf.reshape(mixed, [-1, self.hidden]) + x @ p[f"{name}/skip"] + p[f"{name}/b"])
+        h = tf.transpose(h, [2, 0, 1])  # heads first, so that neighbours are the last axis of the softmax
+        sent, received = (h @ tf.transpose(p[f"{name}/{way}"])[:, :, None] for way in ("send", "receive"))
+        logits = tf.nn.leaky_relu(received + tf.transpose(sent, [0, 2, 1]), 0.2) + NEVER * (1 - links)
+        mixed = tf.nn.softmax(logits) @ h  # [heads, n, hidden / heads]
+        mixed = tf.reshape(tf.transpose(mixed, [1, 2, 0]), [-1, self.hidden])
+        return tf.nn.elu(mixed + x @ p[f"{name}/skip"] + p[f"{name}/b"])
 
 
 class Critic(NamedTuple):
@@ -156,12 +152,15 @@ class Critic(NamedTuple):
 
     def values(self, vector: tf.Tensor, seen: Seen, actions: tf.Tensor) -> tf.Tensor:
         """Return the values, float32 [B], of actions, float32 [B, n, 2 M], one-hot with or without noise."""
-        p, n = split(vector, self.shapes), tf.shape(actions)[1]
+        p, shape = split(vector, self.shapes), tf.shape(actions)
         near = tf.sparse.from_dense(seen.links / tf.reduce_sum(seen.links, axis=1, keepdims=True))
-        x = (seen.features @ p["features"])[:, None] + tf.transpose(actions, [1, 0, 2]) @ p["actions"]
-        x = tf.nn.elu(x + p["b"])  # [n, B, width]: neighbours are then summed for the whole batch at once
+        # Rows are (operator, action): one matrix product serves the whole batch, and so does one sum over neighbours.
+        rows = tf.reshape(tf.transpose(actions, [1, 0, 2]), [-1, 2 * self.memories])
+        x = tf.repeat(seen.features @ p["features"], shape[0], axis=0) + rows @ p["actions"]
+        x = tf.nn.elu(x + p["b"])
         for step in range(CRITIC_STEPS):
-            around = tf.reshape(tf.sparse.sparse_dense_matmul(near, tf.reshape(x, [n, -1])), tf.shape(x))
+            around = tf.sparse.sparse_dense_matmul(near, tf.reshape(x, [shape[1], -1]))
+            around = tf.reshape(around, [-1, self.width])
             x += tf.nn.elu(x @ p[f"own{step}"] + around @ p[f"near{step}"] + p[f"b{step}"])
-        x = tf.nn.elu(tf.reduce_mean(x, axis=0) @ p["hidden/w"] + p["hidden/b"])
-        return (x @ p["value/w"] + p["value/b"])[:, 0]
+        mean = tf.reduce_mean(tf.reshape(x, [shape[1], shape[0], self.width]), axis=0)
+        return (tf.nn.elu(mean @ p["hidden/w"] + p["hidden/b"]) @ p["value/w"] + p["value/b"])[:, 0]

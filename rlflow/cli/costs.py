@@ -1,13 +1,13 @@
-"""The commands `costs`: manage the stored timings of kernels, fit the learned cost, and train the prior of kernels."""
+"""The commands `costs`: manage the stored timings of kernels, and train the prior of kernels."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rlflow.cli.command import EXAMPLE, add_command, add_custom_ops, add_sizes, add_threads, ending, threads_of
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import counted, say
+from rlflow.common.messages import counted
 
-TEXT = "manage the timings of kernels, calibrate the machine, fit the learned cost and train the prior of kernels"
+TEXT = "manage the timings of kernels, calibrate the machine and train the prior of kernels"
 SHOW = "show the number and the duration of the timed kernels of each operator"
 CALIBRATE = "measure the time of a FLOP, a byte and a launch on this machine (for cost.name=roofline and predicted)"
 RECORD = "time all kernels on this machine that an optimisation of a model needs"
@@ -23,15 +23,6 @@ With these timings the model can be optimised on another machine for this one:
     here:       measure MODEL.onnx FASTER.onnx --threads 4"""
 EXPORT = "write the timings to a file: for another machine, or as a table"
 IMPORT = "read timings from a file that `costs export NAME.json` wrote on any machine"
-LEARN = "fit the profiled cost to all graphs measured on this machine (for cost.name=learned)"
-LEARN_PAGE = """\
-Fits one factor for each kind of operator, so that the profiled cost is as near as possible to all measured graphs in
-the database. Graphs are measured by `measure`, by `optimise` and by env.reward=measured. The errors are determined by
-cross-validation: each model and its variants are estimated with factors fitted to the other models.
-
-    measure MODEL.onnx FASTER.onnx
-    costs learn
-    optimise MODEL.onnx --out FASTER.onnx cost.name=learned"""
 TRAIN = "train the prior of kernels on timings (for cost.name=predicted)"
 TRAIN_PAGE = """\
 Trains regression trees that predict the latency of a kernel from its operators, sizes and the speeds of the machine.
@@ -48,7 +39,7 @@ The printed errors are those on sizes that no training saw. --also FILE.sqlite a
 
 
 def add(commands) -> None:
-    """Add `costs show`, `record`, `export`, `import`, `clear`, `calibrate`, `learn` and `train`."""
+    """Add `costs show`, `record`, `export`, `import`, `clear`, `calibrate` and `train`."""
     commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     show = add_database_command(commands, "show", run_show, SHOW)
     add_choice(show)
@@ -70,7 +61,6 @@ def add(commands) -> None:
     clear.add_argument("--yes", action="store_true", help="delete all timings, without --threads or --machine")
     calibrate = add_database_command(commands, "calibrate", run_calibrate, CALIBRATE)
     add_threads(calibrate)
-    add_threads(add_database_command(commands, "learn", run_learn, LEARN, LEARN_PAGE))
     train = add_database_command(commands, "train", run_train, TRAIN, TRAIN_PAGE)
     also = "another database whose timings are learned from, too; repeatable"
     train.add_argument("--also", action="append", default=[], metavar="FILE", help=also)
@@ -176,7 +166,9 @@ def _search(parsed, threads: int, database: Path) -> str | None:
     from rlflow.zoo import zoo_or_path
 
     sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in parse_shapes(parsed.shape).items()}
-    spec = EnvSpec("", tuple(sizes.items()), fix=parsed.fix, threads=threads, database=str(database))
+    spec = EnvSpec(
+        "", tuple(sizes.items()), fix=parsed.fix, cost="profiled", threads=threads, database=str(database)
+    )
     config = load_config()
     with TemporaryDirectory() as folder:
         best = BestSoFar(spec.open(zoo_or_path(parsed.model)), Path(folder) / BEST_SO_FAR_FILE)
@@ -210,34 +202,6 @@ def run_calibrate(parsed) -> dict:
     lines = {"result": f"{text}, with {counted(threads, 'thread')}", "file": database.path}
     ending(lines, *optimise_with(parsed, "roofline", threads))
     return {"threads": threads, **result._asdict()}
-
-
-def run_learn(parsed) -> dict:
-    from rlflow.costs.database import TimingDatabase
-    from rlflow.costs.learned import correction_path, learn, leave_out, left_out_summary, left_out_table
-    from rlflow.costs.measurements import Known
-
-    threads = threads_of(parsed)
-    database = TimingDatabase(parsed.database)
-    database.check_here()
-    known = Known.of(database, threads)
-    if known.damaged:
-        say(f"{counted(known.damaged, 'damaged graph')} left out")
-    correction, path = learn(known, threads), correction_path(threads, parsed.database)
-    judged = leave_out(known, threads)
-    correction.save(path)
-    result = {"graphs": correction.graphs, "models": correction.models, "unseen": known.unseen}
-    text = f"learned from {counted(correction.graphs, 'graph')} of {counted(correction.models, 'model')}"
-    lines = {"result": f"{text}, with {counted(threads, 'thread')}"}
-    if judged:
-        result["left_out"] = left_out_summary(judged)
-        print(left_out_table(judged))
-        learned, profiled = (100 * result["left_out"][cost]["error"] for cost in ("learned", "profiled"))
-        lines["sure"] = f"mean error on models left out: {learned:.1f} %; of the profiled cost: {profiled:.1f} %"
-    else:
-        lines["sure"] = "the error on other models is unknown, because all measured graphs are of one model"
-    ending(lines | {"file": path}, *optimise_with(parsed, "learned", threads))
-    return result
 
 
 def run_train(parsed) -> dict:

@@ -1,7 +1,6 @@
 """The command `measure`: compare the latencies of two models on this machine."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from rlflow.cli.command import (
     add_command,
@@ -73,7 +72,6 @@ def run(parsed) -> dict:
     error = largest_error(original, candidate, sets, threads, left.draws.others)
     say(f"measuring for at most {parsed.seconds:g} s")
     result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs, feeds=feeds)
-    _keep(original, candidate, sizes, threads, result)
     result["largest_relative_error"] = json_number(error)
     result["low_precision"] = is_low(left.proto)
     result["ok"] = not error > (LOW_TOLERANCE if result["low_precision"] else EvalOptions.tolerance)
@@ -81,17 +79,6 @@ def run(parsed) -> dict:
     words = [*shape_words(shapes, False), *input_words(parsed.inputs)]
     _end_with(parsed, result, error, len(sets), words)
     return result
-
-
-def _keep(original, candidate, sizes: Sequence[Mapping[str, int]], threads: int, result: Mapping) -> None:
-    """Store the measurement in the user's database for `costs learn`, unless one of the two graphs cannot be read."""
-    from rlflow.costs.database import TimingDatabase
-    from rlflow.costs.measurements import Measurements
-    from rlflow.graph.onnx_reader import load_graph
-
-    with suppress(RLFlowError):
-        graphs, ratio = (load_graph(original), load_graph(candidate)), (result["ratio"], *result["interval"])
-        Measurements(TimingDatabase(), threads).keep(*graphs, sizes, ratio, result["original_ms"])
 
 
 def _check_same_interface(left, right, sizes: Sequence[Mapping[str, int]]) -> None:

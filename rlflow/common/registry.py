@@ -14,11 +14,10 @@ class Registry:
     Args:
       kind: the kind of the objects, for error messages, such as "search".
       entries: name → "module:attribute".
-      renamed: former name → present name, for error messages.
     """
 
-    def __init__(self, kind: str, entries: dict[str, str], renamed: dict[str, str] | None = None):
-        self.kind, self.entries, self.renamed = kind, dict(entries), renamed or {}
+    def __init__(self, kind: str, entries: dict[str, str]):
+        self.kind, self.entries = kind, dict(entries)
 
     def __iter__(self):
         return iter(self.entries)
@@ -28,8 +27,6 @@ class Registry:
 
     def check(self, name: str) -> None:
         """Raise RLFlowError with the closest registered name if `name` is not registered. Import nothing."""
-        if name in self.renamed:
-            raise RLFlowError(f"the {self.kind} '{name}' is now called '{self.renamed[name]}'")
         if name not in self.entries:
             hint = nearest(str(name), self.entries) or f"; known: {', '.join(self.entries)}"
             raise RLFlowError(f"unknown {self.kind} '{name}'{hint}")

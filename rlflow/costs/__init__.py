@@ -41,11 +41,9 @@ COSTS = Registry(
         "analytic": "rlflow.costs.analytic:AnalyticCost",
         "roofline": "rlflow.costs.analytic:RooflineCost",
         "profiled": "rlflow.costs.profiled:ProfiledCost",
-        "learned": "rlflow.costs.learned:LearnedCost",
         "predicted": "rlflow.costs.predicted:PredictedCost",
         "memory": "rlflow.memory.cost:MemoryCost",
     },
-    renamed={"corrected": "learned"},
 )
 
 
@@ -290,16 +288,15 @@ class CostOptions:
 
     All stages of a run use the same number of threads, so that a controller learns from estimates for the number of
     threads with which its result is measured. Timings with several threads need an otherwise idle machine. Before
-    `collect` with several workers, time the kernels with `costs record` or by a search, as `optimise --learn` does. The
-    analytic cost does not depend on threads.
+    `collect` with several workers and the profiled cost, time the kernels with `costs record` or by a search, as
+    `optimise --learn` does. The analytic cost does not depend on threads.
     """
 
     name: str = option(
-        "profiled",
-        "analytic (a roofline, the same everywhere), roofline (with the constants of this machine: `costs calibrate`), "
-        "profiled (operators timed on this machine), learned (profiled, with a factor for each kind of operator that "
-        "is fitted to all measured graphs: `costs learn`), or predicted (profiled, but kernels without a timing are "
-        "predicted, and only those that decide are timed: `costs train`); "
+        "predicted",
+        "predicted (operators cost their timing on this machine, or a prediction; `optimise` times the ones that "
+        "decide), profiled (every operator is timed when it is first needed), analytic (a roofline, the same "
+        "everywhere), roofline (with the constants of this machine: `costs calibrate`); "
         "memory (bytes at the peak, in the best order) is for searches and agents: `memory --rewrite` delivers by it",
     )
     threads: int | None = option(

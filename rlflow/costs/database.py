@@ -1,10 +1,9 @@
 """The database of kernel timings and of end-to-end measurements, a SQLite file that several processes may share.
 
 The table of timings has one row for each signature, machine, number of threads and version of ONNX Runtime. Other
-tables hold end-to-end measurements: the effect of rule families on whole files (`rlflow.optimisation.contest`), the
-latencies of graphs, and the graphs themselves as the learned cost needs them (`rlflow.costs.measurements`). Timings are
-a cache. If the file has an older format, timings and stored graphs are deleted, because the estimates in the stored
-graphs come from timings. Other end-to-end measurements stay.
+tables hold end-to-end measurements: the effect of rule families on whole files (`rlflow.optimisation.contest`) and the
+latencies of graphs (`rlflow.costs.measurements`). Timings are a cache: they are deleted if the file has an older
+format. End-to-end measurements stay. Tables that only earlier versions used, `measurements` and `graphs`, are ignored.
 
 Look-ups return the timings of one machine. This is the present machine, or the machine whose timings were imported
 (`rlflow.costs.target`). After such an import the database belongs to that other machine, and the present machine adds
@@ -20,7 +19,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import onnxruntime
 
@@ -61,43 +59,11 @@ LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
     graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     ratio REAL, low REAL, high REAL, original_ms REAL, pairs INTEGER, seconds REAL,
     PRIMARY KEY (graph, original, sizes, threads, machine, onnxruntime))"""
-# All measurements of a graph beside its original, whatever their purpose.
-MEASUREMENTS = """CREATE TABLE IF NOT EXISTS measurements (
-    graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
-    ratio REAL, low REAL, high REAL, original_ms REAL)"""
-# Measured graphs, as `rlflow.costs.measurements.to_bytes` writes them.
-GRAPHS = """CREATE TABLE IF NOT EXISTS graphs (
-    graph TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernels BLOB,
-    PRIMARY KEY (graph, sizes, threads, machine, onnxruntime))"""
-BESIDE = ("kernels", "families", "latencies", "measurements", "graphs")  # tables that `clear` empties, too
+BESIDE = ("kernels", "families", "latencies")  # tables that `clear` empties, too
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row if the timings are of another machine
 OURS = {"signature", "median_ns"}  # columns that the table of timings has in all formats so far
 LEAST_WIDTH = 0.005  # smallest value used for the width log(high / low) of a 95 % interval of a ratio
 INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
-
-
-class Pair(NamedTuple):
-    """The hashes of a measured graph and its original, and the sizes of their symbols (`measurements.sizes_text`)."""
-
-    graph: str
-    original: str
-    sizes: str
-
-
-class MeasuredPair(NamedTuple):
-    """A measurement of a graph beside its original.
-
-    Attributes:
-      pair: the hashes of the two graphs and their sizes.
-      ratio, low, high: latency of the graph divided by the latency of the original, with its 95 % interval.
-      original_ms: latency of the original; None if it is not known.
-    """
-
-    pair: Pair
-    ratio: float
-    low: float
-    high: float
-    original_ms: float | None
 
 
 def default_path() -> Path:
@@ -132,7 +98,7 @@ class TimingDatabase:
             self._renew(tables > 0)
         with self.connected() as connection:
             connection.execute(TARGET)
-            for table in (KERNELS, KERNEL_INDEX, FAMILIES, LATENCIES, MEASUREMENTS, GRAPHS):
+            for table in (KERNELS, KERNEL_INDEX, FAMILIES, LATENCIES):
                 connection.execute(table)
             target = connection.execute("SELECT machine FROM target").fetchone()
         self.machine = target[0] if target else machine()
@@ -149,7 +115,6 @@ class TimingDatabase:
             if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
                 return  # Another process has renewed it meanwhile.
             connection.execute("DROP TABLE IF EXISTS timings")
-            connection.execute("DROP TABLE IF EXISTS graphs")
             connection.execute(TABLE)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         if used:
@@ -387,38 +352,6 @@ class TimingDatabase:
         """Return the latency that `keep_latency` stored with the same arguments; None if it stored nothing."""
         rows = self._select(Latency._fields, "latencies", threads, graph=graph, original=original, sizes=sizes)
         return Latency(*rows[0]) if rows else None
-
-    def keep_measurement(self, pair: "Pair", threads: int, ratio: Sequence[float], original_ms: float | None) -> None:
-        """Store a measurement of a graph beside its original.
-
-        Args:
-          pair: the hashes of the two graphs and their sizes.
-          threads: threads of ONNX Runtime.
-          ratio: (ratio, low, high): latency of the graph / latency of the original, and its 95 % interval.
-          original_ms: latency of the original; None if it is not known.
-        """
-        self._add("INSERT INTO measurements", pair, threads, *ratio, original_ms)
-
-    def measurements(self, threads: int) -> list["MeasuredPair"]:
-        """Return the measurements that `keep_measurement` stored for a number of threads, in the order of storing."""
-        rows = self._select((*Pair._fields, *MeasuredPair._fields[1:]), "measurements", threads)
-        return [MeasuredPair(Pair(*row[:3]), *row[3:]) for row in rows]
-
-    def keep_graph(self, graph: str, sizes: str, threads: int, kernels: bytes) -> None:
-        """Store the operators of a measured graph with their estimated costs; replace an earlier version.
-
-        Args:
-          graph: hash of the graph.
-          sizes: sizes of the symbols as text (`measurements.sizes_text`).
-          threads: threads of ONNX Runtime, on which the estimates of its operators depend.
-          kernels: the kernel graphs as `rlflow.costs.measurements.to_bytes` writes them.
-        """
-        self._add("INSERT OR REPLACE INTO graphs", (graph, sizes), threads, kernels)
-
-    def graphs(self, threads: int) -> dict[tuple[str, str], bytes]:
-        """Return the kernel graphs that `keep_graph` stored: (hash of the graph, sizes as text) → bytes."""
-        rows = self._select(("graph", "sizes", "kernels"), "graphs", threads)
-        return {(graph, sizes): kernels for graph, sizes, kernels in rows}
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rlflow.common.errors import RLFlowError
 from rlflow.common.spending import PREDICT, spent_on
-from rlflow.costs import Spread
-from rlflow.costs.database import default_path
+from rlflow.costs import CostModel, Spread
+from rlflow.costs.at_sizes import AtSizes
+from rlflow.costs.database import TimingDatabase, default_path
 from rlflow.costs.kernel_features import Description, described
 from rlflow.costs.kernel_layout import NoTimingOfItsOwn
 from rlflow.costs.prior import Posterior, Prediction, Prior
@@ -26,17 +26,37 @@ from rlflow.costs.profiled import FLOOR_PS, OVERHEAD, ProfiledCost
 from rlflow.costs.speeds import speeds_here
 from rlflow.costs.timing import Timed, Timing, Z, empty_model
 
+SHIPPED = Path(__file__).parent / "kernels.prior.npz"  # the prior of the package; docs/MODEL_CARD.md describes it
 MOST_TIMED = 600  # largest number of timings, the newest ones, that correct predictions; the time grows with its cube
 SESSIONS_SECONDS, RUNS = 0.04, 10  # expected seconds to time a kernel: its sessions, and this number of its runs
 
 
 def prior_path(database: Path | str | None = None) -> Path:
-    """Return the path of the prior of a database of timings, which lies beside the database.
+    """Return the path of the prior that `costs train` writes beside a database of timings.
 
     Args:
       database: path of the database; None for the user's default database.
     """
     return Path(database or default_path()).with_suffix(".prior.npz")
+
+
+def prior_of(database: Path | str | None = None) -> Prior:
+    """Return the prior beside a database of timings; the one of the package if there is none.
+
+    Args:
+      database: path of the database; None for the user's default database.
+
+    Raises:
+      RLFlowError: the file beside the database is damaged, or was made by another version.
+    """
+    path = prior_path(database)
+    return Prior.load(path if path.exists() else SHIPPED)
+
+
+def predicting(cost: CostModel) -> "PredictedCost | None":
+    """Return the model that predicts the kernels of a cost; None if the cost predicts none."""
+    model = cost.model if isinstance(cost, AtSizes) else cost
+    return model if isinstance(model, PredictedCost) else None
 
 
 class PredictedCost(ProfiledCost):
@@ -61,20 +81,21 @@ class PredictedCost(ProfiledCost):
         self._posterior = self._from_timings()
 
     @classmethod
-    def open(cls, threads: int = 1, database: Path | str | None = None) -> "PredictedCost":
-        """Return the cost model with the prior of the database (`prior_path`).
+    def open(cls, threads: int = 1, database: Path | str | None = None) -> ProfiledCost:
+        """Return the cost model with the prior of the database (`prior_of`).
+
+        For the database of another machine it is the profiled cost: no kernel could be timed to decide.
 
         Args:
           threads: threads of ONNX Runtime.
           database: path of the timing database; None for the user's default database.
 
         Raises:
-          RLFlowError: there is no prior.
+          RLFlowError: the prior beside the database is damaged, or was made by another version.
         """
-        path = prior_path(database)
-        if not path.exists():
-            raise RLFlowError(f"{path} is missing, so no kernel can be predicted. Make it from timings: costs train")
-        return cls(database, threads, Prior.load(path))
+        if TimingDatabase(database).is_foreign:
+            return ProfiledCost(database, threads)
+        return cls(database, threads, prior_of(database))
 
     def is_predicted(self, timing: str) -> bool:
         """Return True if a name in a `Spread` of this model stands for a prediction, not for a timing."""

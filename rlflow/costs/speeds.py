@@ -21,7 +21,7 @@ from rlflow.costs.timing import Timing, empty_model, float_model, time_model
 SETS = (3 * 4 * 2**13, 3 * 4 * 2**18, 3 * 4 * 2**22)  # bytes of three tensors in the near cache, far cache and memory
 ADDITIONS = {"near": (64, 2**13), "cached": (4, 2**18)}  # name → additions in a model, elements of each tensor
 CHANNELS, SIDE = 64, 28  # of the convolution, whose window is 3×3
-VECTOR_BITS = {"AVX-512": 512, "AVX2": 256, "AVX": 256}  # name in the text of a machine → bits; other machines: 128
+VECTOR_BITS = {"AMX": 512, "AVX-512": 512, "AVX": 256}  # start of its name in a machine → bits; else 128
 
 
 class Speeds(NamedTuple):
@@ -48,7 +48,7 @@ class Speeds(NamedTuple):
         return math.exp(float(np.interp(math.log(max(working_set, 1.0)), np.log(SETS), known)))
 
 
-MEASURED = ("convolution", *ADDITIONS)  # the constants that `calibrate` does not measure
+STORED = ("flop", "convolution", *ADDITIONS, "byte", "launch")  # names in the database, in the order of `Speeds`
 
 
 def speeds_here(database: TimingDatabase, threads: int) -> Speeds:
@@ -71,18 +71,16 @@ def speeds_here(database: TimingDatabase, threads: int) -> Speeds:
 
 def stored_speeds(database: TimingDatabase, threads: int) -> Speeds | None:
     """Return the speeds that the database holds for a number of threads; None if one of them is missing."""
-    base = calibrated(database, threads)
-    others = {name: database.look_up(f"roofline: {name}", threads) for name in MEASURED}
-    if base is None or not all(others.values()):
+    timings = [database.look_up(f"roofline: {name}", threads) for name in STORED]
+    if not all(timings):
         return None
-    convolution, near, cached = (max(1000 * others[name].median, 1e-3) for name in MEASURED)
-    return Speeds(base.flop, convolution, near, cached, base.byte, base.launch, vector_bits(database.machine))
+    return Speeds(*(max(1000 * timing.median, 1e-3) for timing in timings), vector_bits(database.machine))
 
 
 def vector_bits(machine: str) -> int:
-    """Return the width of the vectors of a processor from the text of a machine, such as "Xeon (AVX-512), 2 cores"."""
-    (name,) = re.findall(r"\((AVX[^)]*)\)", machine)[:1] or [""]
-    return VECTOR_BITS.get(name, 128)
+    """Return the bits of a vector from the text of a machine: 512 for "EPYC (AVX-512 VNNI), 2 cores"."""
+    (name,) = re.findall(r"\((A[VM]X[^)]*)\)", machine)[:1] or [""]
+    return next((bits for start, bits in VECTOR_BITS.items() if name.startswith(start)), 128)
 
 
 def _measure(database: TimingDatabase, threads: int) -> None:

@@ -23,7 +23,7 @@ from rlflow.graph.input_values import allowed_values
 from rlflow.graph.input_walk import Values, light
 from rlflow.graph.ir import Interface
 from rlflow.graph.onnx_runtime import run, session
-from rlflow.graph.repairs import subgraphs
+from rlflow.graph.repairs import names_read
 from rlflow.graph.symbols import Symbols, bind_shapes, with_ranks
 from rlflow.graph.typical import Shapes, input_shapes, typical_sizes
 
@@ -202,12 +202,12 @@ class Feeds:
         nodes = [node for node in self.model.graph.node if name and node.name == name[1]]
         nodes = nodes or [node for node in self.model.graph.node if op and node.op_type == op[1]]
         producers = {result: node for node in self.model.graph.node for result in node.output}
-        waiting, seen = [name for node in nodes for name in _reads(node)], set()
+        waiting, seen = [name for node in nodes for name in names_read(node)], set()
         while waiting:
             tensor = waiting.pop()
             if tensor not in seen:
                 seen.add(tensor)
-                waiting += _reads(producers[tensor]) if tensor in producers else []
+                waiting += names_read(producers[tensor]) if tensor in producers else []
         return seen
 
     def _bound(self, shapes: Mapping[str, object]) -> list[onnx.ValueInfoProto]:
@@ -253,10 +253,6 @@ def size_in_bytes(arrays: Mapping[str, object]) -> int:
     """Return the number of bytes of all arrays in a set of inputs."""
     values = [one for value in arrays.values() for one in (value if isinstance(value, list) else [value])]
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
-
-
-def _reads(node: onnx.NodeProto) -> list[str]:
-    return [*node.input, *(name for body in subgraphs(node.attribute) for inner in body.node for name in _reads(inner))]
 
 
 def _equal(arrays: Arrays, other: Arrays) -> bool:

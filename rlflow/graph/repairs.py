@@ -219,6 +219,12 @@ def subgraphs(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.GraphP
             yield attribute.g
 
 
+def names_read(node: onnx.NodeProto) -> list[str]:
+    """Return the names of the tensors that a node and the nodes in its subgraphs read."""
+    inner = (each for body in subgraphs(node.attribute) for each in body.node)
+    return [*node.input, *(name for each in inner for name in names_read(each))]
+
+
 def tensors_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
     """Yield the tensors in attributes of the nodes and of all nodes in their subgraphs, whose weights count, too."""
     for node in all_nodes(nodes):

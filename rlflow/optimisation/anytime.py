@@ -23,7 +23,7 @@ from rlflow.common.messages import progress_bar, say
 from rlflow.costs import CostModel, TimeIsUp, runtime_ms, timing_until
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes
-from rlflow.costs.predicted import PredictedCost
+from rlflow.costs.predicted import predicting
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
 from rlflow.optimisation.budget import Budget, Stop
@@ -166,11 +166,6 @@ class Watch:
         """Ignore the text that the search wants to show; `update` shows another text."""
 
 
-def predicts(cost: CostModel) -> bool:
-    """Return True if the cost predicts kernels that were not timed, instead of timing each when it is first needed."""
-    return isinstance(cost.model if isinstance(cost, AtSizes) else cost, PredictedCost)
-
-
 def methods(cost: CostModel) -> tuple[str, ...]:
     """Return the names of the searches to run with a cost model, in the order of METHODS.
 
@@ -218,7 +213,7 @@ def search_all(
                 asked["corrections"] = corrections
             if not best.ended(name, asked):
                 left = end - time.monotonic()
-                share = left if name == "descent" and not predicts(best.task.cost) else left / (len(names) - k)
+                share = left if name == "descent" and not predicting(best.task.cost) else left / (len(names) - k)
                 watch = Watch(best, name, bar, lambda: end - time.monotonic())
                 within = Limits(share, limits["interactions"], limits["memory_mb"] * 2**20)
                 stop = _search(best, name, asked, options[name], within, seed, watch)

@@ -31,7 +31,6 @@ from rlflow.costs import TimeIsUp, graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import at_sizes
 from rlflow.costs.measured import TOGETHER, Ratio, ratio_of, ratios_in_turns
-from rlflow.costs.measurements import Measurements
 from rlflow.costs.target import target_of
 from rlflow.env.state import Task
 from rlflow.graph.feeds import Feeds
@@ -39,7 +38,7 @@ from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation.ablation import Rewrites, pruned
 from rlflow.optimisation.anytime import BestSoFar
-from rlflow.optimisation.candidates import Candidate, follow
+from rlflow.optimisation.candidates import Candidate
 
 MAX_PRUNED = 2  # number of cheapest candidates that are pruned, to save time
 WHOLE, WITHOUT, STANDARD = "whole", "without", "standard"  # suffixes of contenders' names, as in "beam-without-fusion"
@@ -199,13 +198,11 @@ class Contest(NamedTuple):
     Attributes:
       ranked: all candidates, best first; the candidates without a measurement come last.
       families: rule family → the measured ratio latency with its rewrites / latency without its rewrites.
-      measured: (candidate, latency ratio candidate / original) for each candidate with two or more draws.
       table: one JSON-able row {"name", "draws" (number), "ratio" (median candidate / original)} per measured candidate.
     """
 
     ranked: list[Candidate]
     families: dict[str, Ratio]
-    measured: list[tuple[Candidate, Ratio]]
     table: list[dict]
 
 
@@ -225,7 +222,7 @@ def compete(
       feeds: the inputs of the original.
     """
     if len(contenders) < 2 or time.monotonic() >= end:
-        return Contest([contender.candidate for contender in contenders], {}, [], [])
+        return Contest([contender.candidate for contender in contenders], {}, [])
     inputs = list(feeds.at(sizes, seed).values())
     competing = list(contenders)[: affordable_contenders(source, inputs, threads, end)]
     order, ratios = list(range(len(competing))), [[] for _ in competing]
@@ -241,11 +238,7 @@ def compete(
         {"name": competing[k].candidate.name, "draws": len(ratios[k]), "ratio": float(np.median(ratios[k]))}
         for k in order if ratios[k]
     ]  # fmt: skip
-    measured = [
-        (one.candidate, ratio_of([[ratio] for ratio in draws], seed))
-        for one, draws in zip(competing, ratios, strict=True) if len(draws) > 1
-    ]  # fmt: skip
-    return Contest(ranked, _family_ratios(competing, ratios, seed), measured, table)
+    return Contest(ranked, _family_ratios(competing, ratios, seed), table)
 
 
 def affordable_contenders(source: Path, inputs: list, threads: int, end: float) -> int:
@@ -302,18 +295,3 @@ def _family_ratios(competing: Sequence[Contender], ratios: list[list[float]], se
         if contender.without is not None and len(pairs) > 1:
             result[contender.without] = ratio_of(pairs, seed)
     return result
-
-
-def keep_delivery(measurements: Measurements, task: Task, outcome: Mapping) -> None:
-    """Store in the database of measurements the latency ratios that a delivery measured.
-
-    Args:
-      measurements: the database.
-      task: the rewriting task.
-      outcome: the result of `rlflow.optimisation.delivery.deliver`.
-    """
-    for name, one in outcome["candidates"].items():
-        measured = one["measured"]
-        if measured is not None and one["same_as"] is None:
-            graph, ratio = follow(task, outcome["actions"][name]).graph, (measured["ratio"], *measured["interval"])
-            measurements.keep(task.original, graph, task.sizes, ratio, measured["original_ms"])

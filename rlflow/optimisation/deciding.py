@@ -20,21 +20,13 @@ from collections.abc import Mapping, Sequence
 
 from rlflow.common.messages import counted, say
 from rlflow.costs import CostModel, TimeIsUp, graph_cost, graph_spread, timing_until
-from rlflow.costs.at_sizes import AtSizes
-from rlflow.costs.predicted import PredictedCost
-from rlflow.costs.target import target_of
+from rlflow.costs.predicted import predicting
 from rlflow.costs.timing import Z
 from rlflow.graph.ir import Graph
 from rlflow.optimisation.anytime import BestSoFar, search_all
 
 LEAST_VALUE = 0.0005  # expected improvement that is worth no timing, as a share of the runtime of the best candidate
 AT_ONCE = 8  # number of kernels that are timed before the values are computed again
-
-
-def predicting(cost: CostModel) -> PredictedCost | None:
-    """Return the model that predicts the kernels of a cost; None if the cost predicts none or must time none here."""
-    model = cost.model if isinstance(cost, AtSizes) else cost
-    return model if isinstance(model, PredictedCost) and target_of(model) is None else None
 
 
 def expected_improvement(longer: float, deviation: float) -> float:

@@ -23,7 +23,7 @@ from rlflow.common.spending import Account, keeping, spent_on, spent_so_far, spe
 from rlflow.common.task import TaskSpec
 from rlflow.costs import COSTS, timing_until
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.measurements import Measurements
+from rlflow.costs.predicted import predicting
 from rlflow.costs.target import target_of
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
@@ -40,7 +40,7 @@ from rlflow.optimisation.contest import (
     pruned_candidates,
     pruned_winner,
 )
-from rlflow.optimisation.deciding import predicting, search_in_rounds
+from rlflow.optimisation.deciding import search_in_rounds
 from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.optimisation.session_options import best_session, put_session
@@ -209,9 +209,6 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     with spent_on(spending.CONTEST):
         entered = contenders(run.task, candidates, best.candidates(), known, end)
         contest = compete(run.source, entered, sizes, threads, run.config.seed, end, run.spec.feeds)
-    measurements = Measurements(database, threads)
-    for candidate, ratio in contest.measured:
-        measurements.keep(run.task.original, candidate.state.graph, run.task.sizes, ratio)
     winner, *others = contest.ranked or candidates
     tidying = min(TIDYING, budget.left)
     with spent_on(spending.SEARCH):

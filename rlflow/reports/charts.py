@@ -188,6 +188,24 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
     return figure
 
 
+@styled()
+def scatter(points: Sequence[tuple[float, float]], values: Sequence[float], labels: tuple[str, str, str]):
+    """Return a figure of points whose colour is a value.
+
+    Args:
+      points: (x, y) of each point.
+      values: the value of each point.
+      labels: of the x axis, of the y axis and of the values.
+    """
+    figure = new_figure(WIDTH, 0.75 * WIDTH)
+    axes = figure.subplots()
+    x, y = zip(*points, strict=True)
+    drawn = axes.scatter(x, y, c=values, s=4, cmap="viridis", linewidths=0)
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    figure.colorbar(drawn, label=labels[2])
+    return figure
+
+
 # -- files and pages ---------------------------------------------------------------------------------
 
 

@@ -14,9 +14,11 @@ import argparse
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
+from io import StringIO
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -237,22 +239,19 @@ def load_config(
       RLFlowError: a file is missing or malformed, an option is unknown (the message names the nearest known option), a
         value has a wrong type or range, or a value contains an interpolation of OmegaConf (`${…}`).
     """
-    layers = []
-    for path in [*([base] if base else []), *files]:
-        given = _expanded(OmegaConf.to_container(read_options(path)), tree())
-        layers.append((str(path), OmegaConf.create(given)))
+    layers = [(str(path), _expanded(read_options(path), tree())) for path in [*([base] if base else []), *files]]
     for text in overrides:
         key, equals, _ = text.partition("=")
         if not equals or not key:
             raise RLFlowError(f"'{text}' is not of the form key=value")
         try:
-            layers.append((text, OmegaConf.from_dotlist([text])))
+            layers.append((text, OmegaConf.to_container(OmegaConf.from_dotlist([text]))))
         except (OmegaConfBaseException, yaml.YAMLError) as error:
             raise RLFlowError(f"cannot read '{text}': {first_line(error)}") from error
-    layers.append(("command line", OmegaConf.create(dict(changes or {}))))
+    if changes:
+        layers.append(("command line", OmegaConf.to_container(OmegaConf.create(dict(changes)))))
     options = tree().defaults
-    for source, layer in layers:
-        values = OmegaConf.to_container(layer)
+    for source, values in layers:
         _check(values, tree(), source)
         options = _merged(options, values)  # OmegaConf.merge takes twice as long
     config = OmegaConf.create(options)
@@ -260,7 +259,7 @@ def load_config(
     return config
 
 
-def read_options(path: Path | str) -> DictConfig:
+def read_options(path: Path | str) -> dict:
     """Read a YAML file that contains a mapping, without checking its options.
 
     Args:
@@ -270,14 +269,26 @@ def read_options(path: Path | str) -> DictConfig:
       RLFlowError: the file cannot be read, or is not a YAML mapping.
     """
     try:
-        config = OmegaConf.load(shipped(path))
+        return deepcopy(_mapping_in(shipped(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
     except (OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
         raise RLFlowError(f"{path} is not a valid config: {first_line(error)}") from error
+    except TypeError:
+        raise RLFlowError(f"{path} is not a mapping of options") from None
+
+
+@lru_cache(maxsize=64)
+def _mapping_in(text: str) -> dict:
+    """Return the mapping in a YAML text, which is parsed once: a command reads its files several times.
+
+    Raises:
+      TypeError: the text contains something else.
+    """
+    config = OmegaConf.load(StringIO(text))
     if not isinstance(config, DictConfig):
-        raise RLFlowError(f"{path} is not a mapping of options")
-    return config
+        raise TypeError
+    return OmegaConf.to_container(config)
 
 
 def _expanded(values: Mapping, group: Group) -> dict:

@@ -23,7 +23,7 @@ def given_options(files: Iterable[Path | str], overrides: Iterable[str]) -> set[
     """
     names = {text.partition("=")[0] for text in overrides}
     for path in files:
-        leaves = _leaves(OmegaConf.to_container(read_options(path)))
+        leaves = _leaves(read_options(path))
         names.update(name for name in leaves if name in all_options() and _component(name) is None)
     return names
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -360,8 +360,12 @@ def _relative(source: Path, folder: Path) -> str:
     return source.name if source.parent == folder else str(source.resolve())
 
 
+@cache
 def versions() -> dict[str, str]:
-    """Return the version of Python and of each installed package in PACKAGES, and the git commit of a checkout."""
+    """Return the version of Python and of each installed package in PACKAGES, and the git commit of a checkout.
+
+    A process keeps the first answer, because it runs the code that it imported.
+    """
     result = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         try:

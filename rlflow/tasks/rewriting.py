@@ -16,9 +16,7 @@ from rlflow.common.messages import say
 from rlflow.common.options import read
 from rlflow.common.task import STEP_BY_STEP
 from rlflow.costs import COSTS, unit_of
-from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measured import MARGIN, ratios_in_turns
-from rlflow.costs.measurements import Measurements
 from rlflow.costs.target import target_of
 from rlflow.env import EnvOptions
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
@@ -28,7 +26,6 @@ from rlflow.graph.half_precision import is_half
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_graph, save_model
 from rlflow.optimisation.choice import DEQUANTISED
-from rlflow.optimisation.contest import keep_delivery
 from rlflow.optimisation.delivery import DeliveryOptions, check_is_of_time, deliver, sizes_to_measure
 from rlflow.optimisation.quantised import is_dequantisable
 from rlflow.reports.html import write_html
@@ -84,6 +81,8 @@ class RewritingSpec(EnvSpec):
         """
         if begun is not None:
             widen = begun["env"]["widen"] if config.env.widen is None else config.env.widen
+            if config.env.widen == widen and begun["shapes"].keys() <= config.shapes.keys():
+                return config
             return OmegaConf.merge({"shapes": begun["shapes"]}, config, {"env": {"widen": widen}})
         if config.inputs:
             sizes = Feeds.of(source, config.inputs).named_sizes(OmegaConf.to_container(config.shapes))
@@ -173,12 +172,9 @@ class RewritingSpec(EnvSpec):
             config.eval.sessions, self.threads, config.seed, self.exact, self.fix, config.eval.accept,
             self.feeds,
         )  # fmt: skip
-        outcome = deliver(
+        return deliver(
             task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options
         )
-        if any(one["measured"] is not None for one in outcome["candidates"].values()):
-            keep_delivery(Measurements(TimingDatabase(self.database), self.threads), task, outcome)
-        return outcome
 
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
         outcome = results["eval"]

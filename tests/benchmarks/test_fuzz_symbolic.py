@@ -13,7 +13,7 @@ from rlflow.rules.language import families, load_rules
 from tests.nightly.fuzzing import fuzz
 from tests.suite import at_night
 
-GRAPHS, GROUP = at_night((60, 20), (6, 6))
+GRAPHS, GROUP = at_night((20, 20), (6, 6))  # tests.nightly.fuzz draws many more
 RULES = load_rules(families())
 
 

@@ -17,13 +17,14 @@ from rlflow.zoo import load
 from tests.costs.priors import timing_of, with_speeds
 
 
-def test_models_of_random_sizes_are_valid_and_the_same_each_time():
-    models = [of_random_sizes(number) for number in range(60)]
+@pytest.mark.parametrize("source", FAMILIES)
+def test_models_of_random_sizes_are_valid_and_the_same_each_time(source):
+    models = [of_random_sizes(number, source) for number in range(60)]
     assert sum(model is None for model in models) < 20
     for number, model in enumerate(models):
         if model is None:
             continue
-        assert of_random_sizes(number) == model
+        assert of_random_sizes(number, source) == model
         graph = load_graph(model)
         kinds = [graph.types[tensor] for node in graph.nodes.values() for tensor in node.outputs]
         assert all(kind.shape is not None for kind in kinds)
@@ -32,7 +33,7 @@ def test_models_of_random_sizes_are_valid_and_the_same_each_time():
     for model in small:
         onnxruntime.InferenceSession(model.SerializeToString())
     operators = Counter(node.op_type for model in models if model is not None for node in model.graph.node)
-    assert len(operators) > 2 * len(set(FAMILIES))
+    assert len(operators) > 2 * len(set(FAMILIES[source]))
 
 
 def test_a_walk_is_the_same_each_time_and_leads_through_different_graphs():
@@ -44,7 +45,7 @@ def test_a_walk_is_the_same_each_time_and_leads_through_different_graphs():
 
 def test_a_stopped_command_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(profiled, "time_model", lambda *_: timing_of(5e6))
-    monkeypatch.setattr(kernel_timings, "SOURCES", ("sizes",))
+    monkeypatch.setattr(kernel_timings, "SOURCES", ("frequent",))
     path = with_speeds(tmp_path / "kernels.sqlite").path
     before = len(TimingDatabase(path).timings(1))
 
@@ -57,7 +58,7 @@ def test_a_stopped_command_goes_on_where_it_was(tmp_path, monkeypatch):
     first = run(4)
     drawn = []
     draws = kernel_timings.of_random_sizes
-    monkeypatch.setattr(kernel_timings, "of_random_sizes", lambda number: drawn.append(number) or draws(number))
+    monkeypatch.setattr(kernel_timings, "of_random_sizes", lambda *draw: drawn.append(draw[0]) or draws(*draw))
     second = run(8)
     assert first < second and len(second) >= before + 8 and drawn and min(drawn) > 0
 

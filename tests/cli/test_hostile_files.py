@@ -402,7 +402,7 @@ def loaded(folder: Path, kinds: dict) -> dict[str, dict]:
 
 
 def long_chain(_) -> onnx.ModelProto:
-    names = ["x", *(f"t{k}" for k in range(1, at_night(200_000, 10_000))), "y"]
+    names = ["x", *(f"t{k}" for k in range(1, at_night(200_000, 3_000))), "y"]
     return model([onnx.NodeProto(op_type="Relu", input=[a], output=[b]) for a, b in pairwise(names)])
 
 

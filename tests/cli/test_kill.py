@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tests.commands import EDITS
-from tests.suite import at_night, eager
+from tests.suite import at_night, eager, few_dreams
 
 FROM_RUN_TO_RUN = {
     "seconds",
@@ -30,8 +30,10 @@ FROM_RUN_TO_RUN = {
 }  # keys of JSON that a restart may change
 SEED = int(os.environ.get("KILL_SEED", "0"))  # `make nightly` draws other moments
 LATER = 0.1  # seconds at most: not so long that what is to be killed next has ended by then
+MODEL = at_night("tiny_resnet18", "tiny_squeezenet1_1")
 OPTIONS = (
     *EDITS,
+    "eval.samples=1",
     "collect.episodes=10",
     f"controller.ppo.updates={at_night(4, 2)}",
     "controller.cma-es.generations=4",
@@ -121,7 +123,7 @@ def command(arguments: tuple[str, ...], death: Death, errors: Path) -> None:
 
     os.replace = dying if death.n else replace
     sys.stderr = open(errors, "w", encoding="utf-8")
-    with eager():
+    with eager(), few_dreams():
         sys.exit(main(list(arguments)))
 
 
@@ -173,7 +175,7 @@ def same(one: Path, other: Path) -> None:
 def optimise(folder: Path) -> tuple[str, ...]:
     return (
         "optimise",
-        "tiny_resnet18",
+        MODEL,
         "--learn",
         "--out",
         str(folder / "x.onnx"),

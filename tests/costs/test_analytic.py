@@ -112,7 +112,7 @@ def test_peak_memory_counts_what_is_alive_at_once():
     assert peak_memory(g) == 48
 
 
-@pytest.mark.parametrize("name", [name for name in COSTS if name not in ("learned", "predicted")])  # they need data
+@pytest.mark.parametrize("name", COSTS)
 def test_every_registered_cost_opens_the_same_way(name, tmp_path):
     model = COSTS.get(name).open(threads=1, database=tmp_path / "costs.sqlite")
     assert isinstance(model.reach, int) and model.reach >= 0

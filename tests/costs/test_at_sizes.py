@@ -11,7 +11,6 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs import GraphCost, graph_cost, profiled, timing_until
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes, at_sizes
-from rlflow.costs.learned import Correction, LearnedCost
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import Timing, known_inputs, signature_text
 from rlflow.env.state import Task
@@ -130,13 +129,11 @@ def clockwork(monkeypatch) -> list[tuple]:
     return timed
 
 
-@pytest.mark.parametrize("learned", [False, True])
-def test_what_is_fused_is_looked_for_once_for_every_size(tmp_path, monkeypatch, clockwork, learned):
+def test_what_is_fused_is_looked_for_once_for_every_size(tmp_path, monkeypatch, clockwork):
     made, groups = [], profiled.Groups
     monkeypatch.setattr(profiled, "Groups", lambda *parts: made.append(parts) or groups(*parts))
     model, original = ProfiledCost(tmp_path / "costs.sqlite"), symbolic()
-    cost = LearnedCost(model, Correction(1.0, {}, 0.0)) if learned else model
-    graph_cost(AtSizes(cost, SIZES, original), original)
+    graph_cost(AtSizes(model, SIZES, original), original)
     assert len(made) == len(SIZES) and not model.fallbacks and clockwork
 
 

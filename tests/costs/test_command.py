@@ -8,15 +8,12 @@ import pytest
 
 from rlflow.costs import prior_training
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.learned import Correction, correction_path
-from rlflow.costs.measurements import to_bytes
 from rlflow.costs.predicted import prior_path
 from rlflow.costs.prior import Prior
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 from tests.commands import in_process
 from tests.costs.priors import timing_of, with_speeds
-from tests.toys.planted_latencies import MODELS, SIZES, measured
 
 
 @pytest.fixture
@@ -60,42 +57,6 @@ def test_clear_deletes_what_is_chosen_and_all_only_when_asked(capsys, database):
     assert [row["threads"] for row in TimingDatabase(database).rows()] == [1, 1]
     assert in_process(capsys, "costs", "clear", "--database", database, "--yes").code == 0
     assert TimingDatabase(database).rows() == []
-
-
-def test_learn_learns_from_what_was_measured_and_says_how_well(capsys, tmp_path):
-    path = tmp_path / "costs.sqlite"
-    kept_in(path, [measured(name, count=4) for name in MODELS[:2]])
-    done = in_process(capsys, "costs", "learn", "--database", path, "--threads", "1")
-    assert done.code == 0 and "learned from 10 graphs of 2 models" in done.ending["result"]
-    assert "on models left out: " in done.ending["sure"] and "cost.name=learned" in done.ending["next"]
-    assert [line.split("|")[3].strip() for line in done.out.splitlines()[2:4]] == ["4", "4"]
-    assert Correction.load(correction_path(1, path)).models == 2
-
-
-def test_learn_needs_measurements_and_leaves_damaged_graphs_out(capsys, tmp_path):
-    path = tmp_path / "costs.sqlite"
-    done = in_process(capsys, "costs", "learn", "--database", path, "--threads", "1")
-    assert done.code == 1 and "no measured graph whose kernels are timed" in done.error
-    known = measured(MODELS[0], count=3)
-    kept_in(path, [known])
-    TimingDatabase(path).keep_graph(known.pairs[-1].pair.graph, SIZES, 1, b"damaged")
-    done = in_process(capsys, "costs", "learn", "--database", path, "--threads", "1")
-    assert (
-        done.code == 0
-        and "1 damaged graph left out" in done.err
-        and "from 3 graphs of 1 model" in done.ending["result"]
-    )
-    assert "the error on other models is unknown" in done.ending["sure"]
-
-
-def kept_in(path, parts) -> None:
-    """Puts what would be known into a database."""
-    database = TimingDatabase(path)
-    for known in parts:
-        for (graph, sizes), views in known.graphs.items():
-            database.keep_graph(graph, sizes, 1, to_bytes(views))
-        for one in known.pairs:
-            database.keep_measurement(one.pair, 1, (one.ratio, one.low, one.high), one.original_ms)
 
 
 def test_train_makes_a_prior_beside_the_database_from_several_machines(capsys, tmp_path, monkeypatch):

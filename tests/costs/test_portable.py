@@ -94,7 +94,7 @@ def test_another_model_or_other_threads_must_be_recorded_first(recorded):
 
 def test_no_search_goes_where_nothing_was_recorded(at, capsys, tmp_path):
     at(THERE, 3.0)
-    task = EnvSpec(MODEL, database=str(tmp_path / "there.sqlite")).make_task()
+    task = EnvSpec(MODEL, cost="profiled", database=str(tmp_path / "there.sqlite")).make_task()
     known = task.initial.cost.runtime_ps  # times the model's own kernels alone
     target.export_timings(TimingDatabase(tmp_path / "there.sqlite"), tmp_path / "there.json", None, None)
     at(HERE, None)

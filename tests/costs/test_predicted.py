@@ -1,18 +1,22 @@
 """The predicted cost: a timed kernel costs its timing, any other a prediction, and only what is asked for is timed."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost, graph_spread, profiled
-from rlflow.costs.predicted import PredictedCost, prior_path
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.predicted import SHIPPED, PredictedCost, prior_path
+from rlflow.costs.prior import Prior
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.zoo import load
 from tests.costs.graphs import check_is_local, conv, graph, only
-from tests.costs.priors import predicted, roofline_prior, timing_of
+from tests.costs.priors import predicted, roofline_prior, timing_of, with_speeds
 
+ROOT = Path(__file__).parents[2]
 NODES = "a = Conv(x, w, b) s = Exp(a) t = Softmax(s) y = Tanh(t)"
 
 
@@ -133,9 +137,38 @@ def test_a_kernel_with_a_subgraph_is_not_predicted(tmp_path):
     assert graph_cost(cost, g).runtime_ps > 0 and len(cost.fallbacks) == 1
 
 
-def test_without_a_prior_one_line_says_how_to_make_one(tmp_path):
+@pytest.mark.usefixtures("never_timed")
+def test_without_a_prior_of_ones_own_the_shipped_one_predicts(tmp_path):
+    g, database = conv(NODES), with_speeds(tmp_path / "costs.sqlite").path
+    shipped = graph_cost(PredictedCost.open(1, database), g)
+    assert shipped == graph_cost(PredictedCost(database, 1, Prior.load(SHIPPED)), g)
+    assert shipped != graph_cost(predicted(tmp_path), g)
+
+
+def test_a_damaged_prior_is_not_replaced_by_the_shipped_one(tmp_path):
+    database = with_speeds(tmp_path / "costs.sqlite").path
+    prior_path(database).write_bytes(b"no prior")
     with pytest.raises(RLFlowError, match="costs train"):
-        PredictedCost.open(1, tmp_path / "costs.sqlite")
+        PredictedCost.open(1, database)
+
+
+def test_for_another_machine_no_kernel_is_predicted(tmp_path):
+    database = with_speeds(tmp_path / "costs.sqlite")
+    assert type(PredictedCost.open(1, database.path)) is PredictedCost
+    imported = TimingDatabase(tmp_path / "target.sqlite")
+    imported.import_rows("another machine", database.rows(1))
+    assert type(PredictedCost.open(1, imported.path)) is ProfiledCost
+
+
+def test_the_shipped_prior_is_small_and_the_model_card_states_its_facts():
+    facts, card = Prior.load(SHIPPED).facts, (ROOT / "docs" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert SHIPPED.stat().st_size <= 2_000_000
+    errors = facts["left_out"]
+    for text in (
+        f"{facts['kernels']:,} kernels", *facts["machines"], f"{100 * errors['median_relative_error']:.1f} %",
+        f"{errors['rank_correlation']:.3f}", f"{100 * errors['within_80']:.0f} %",
+    ):  # fmt: skip
+        assert text in card
 
 
 @pytest.mark.usefixtures("never_timed")

@@ -7,11 +7,13 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import prior_training
+from rlflow.costs.database import TimingDatabase
 from rlflow.costs.kernel_features import NUMBERS, Description, baseline_ps
 from rlflow.costs.prior import Correlation, Points, Posterior, Prediction, Prior
 from rlflow.costs.prior_training import Sample, errors_of, fold, train, trees_of
-from rlflow.costs.speeds import Speeds
-from tests.costs.priors import leaf, nearly, roofline_prior
+from rlflow.costs.speeds import Speeds, stored_speeds, vector_bits
+from rlflow.graph.onnx_runtime import machine
+from tests.costs.priors import leaf, nearly, roofline_prior, with_speeds
 
 SPEEDS = Speeds(10.0, 12.0, 20.0, 40.0, 60.0, 1e6, 256)
 
@@ -166,3 +168,28 @@ def test_two_kernels_are_conditioned_as_in_the_closed_form():
     result = known.corrected(KERNELS[1], guess(KERNELS[1]))
     assert nearly(result.log_ps - guess(KERNELS[1]).log_ps, gain * 0.3)
     assert nearly(result.deviation, 0.3 * math.sqrt(1 - gain * shared))
+
+
+@pytest.mark.parametrize("name, bits", [("AMX", 512), ("AVX-512 VNNI", 512), ("AVX2", 256), ("SSE4.2", 128)])
+def test_the_width_of_vectors_is_read_from_the_name_of_the_machine(name, bits):
+    assert vector_bits(f"AMD EPYC ({name}), 2 cores") == bits
+
+
+def test_the_speeds_are_those_of_the_database_without_rounding(tmp_path):
+    speeds = stored_speeds(with_speeds(tmp_path / "costs.sqlite"), 1)
+    assert speeds._asdict() == pytest.approx(
+        {"product": 10, "convolution": 20, "near": 10, "cached": 20, "far": 50, "launch": 1e6,
+         "vector_bits": vector_bits(machine())}
+    )  # fmt: skip
+    assert stored_speeds(TimingDatabase(tmp_path / "costs.sqlite"), 2) is None
+
+
+def test_the_rank_correlation_gives_ties_their_mean_rank_and_is_0_for_what_is_constant():
+    def correlation(truth, predicted) -> float:
+        return errors_of(truth, predicted, np.ones(4))["rank_correlation"]
+
+    # Ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4.
+    a, b = np.array([1.0, 2, 2, 4]), np.array([10.0, 20, 30, 40])
+    assert correlation(a, b) == pytest.approx(0.9487, abs=1e-4)
+    assert correlation(a, -np.exp(a)) == pytest.approx(-1)
+    assert correlation(a, np.ones(4)) == correlation(np.ones(4), a) == 0

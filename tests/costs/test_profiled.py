@@ -9,12 +9,14 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import FREE, GraphCost, TimeIsUp, graph_cost, profiled, timing, timing_until
 from rlflow.costs.analytic import AnalyticCost, RooflineCost
-from rlflow.costs.database import VERSION, Pair, TimingDatabase
+from rlflow.costs.database import VERSION, TimingDatabase
 from rlflow.costs.kernel_layout import block
-from rlflow.costs.learned import Correction, LearnedCost
+from rlflow.costs.measured import Latency
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import Timing
 from tests.costs.graphs import conv, graph, only, swap
+
+LATENCY = Latency(0.5, 0.4, 0.6, original_ms=2.0, pairs=9, seconds=1.5)
 
 
 @pytest.fixture
@@ -58,11 +60,10 @@ def test_equal_kernels_share_one_timing_also_when_it_is_repeated(model):
 def test_after_the_deadline_what_is_known_is_answered_and_nothing_is_timed(model):
     known, unknown = conv("y = Conv(x, w, b)"), conv("a = Conv(x, w, b) y = Exp(a)")
     cost = graph_cost(model, known)
-    for asked in (model, LearnedCost(model, Correction(1.0, {}, 0.0))):
-        with timing_until(asked, time.monotonic()):
-            assert graph_cost(asked, known) == cost
-            with pytest.raises(TimeIsUp):
-                graph_cost(asked, unknown)
+    with timing_until(model, time.monotonic()):
+        assert graph_cost(model, known) == cost
+        with pytest.raises(TimeIsUp):
+            graph_cost(model, unknown)
     before = len(rows(model.database.path))
     assert graph_cost(model, unknown).runtime_ps > 0 and len(rows(model.database.path)) > before
 
@@ -156,16 +157,37 @@ def test_timings_of_an_older_format_are_dropped_in_one_line(tmp_path, capfd):
     assert len(rows(path)) == 2 and capfd.readouterr().err == ""
 
 
-def test_what_was_measured_end_to_end_outlives_an_older_format_but_no_estimate_does(tmp_path):
-    database, pair = TimingDatabase(tmp_path / "costs.sqlite"), Pair("new", "old", "[]")
+@pytest.fixture
+def measured(tmp_path) -> TimingDatabase:
+    """A database with a timing and a measured latency."""
+    database = TimingDatabase(tmp_path / "costs.sqlite")
     database.store("Conv", 1, Timing(1.0, 1.0, 1.0, 1))
-    database.keep_graph("new", "[]", 1, b"estimates")
-    database.keep_measurement(pair, 1, (0.5, 0.4, 0.6), 2.0)
-    with database.connected() as connection:
+    database.keep_latency("new", "old", "[]", 1, LATENCY)
+    return database
+
+
+def test_what_was_measured_end_to_end_outlives_an_older_format_but_no_timing_does(measured):
+    with measured.connected() as connection:
         connection.execute("PRAGMA user_version = 1")
-    again = TimingDatabase(database.path)
-    assert (again.rows(), again.graphs(1)) == ([], {})
-    assert [measured.pair for measured in again.measurements(1)] == [pair]
+    again = TimingDatabase(measured.path)
+    assert again.rows() == [] and again.latency("new", "old", "[]", 1) == LATENCY
+
+
+def test_a_database_from_before_gets_what_it_lacks_and_keeps_its_timings(measured):
+    before = measured.rows()
+    with measured.connected() as connection:
+        connection.execute("DROP TABLE latencies")
+        connection.execute("CREATE TABLE graphs (graph TEXT, kernels BLOB)")  # of earlier versions; nothing reads it
+    again = TimingDatabase(measured.path)
+    assert again.rows() == before and again.latency("new", "old", "[]", 1) is None
+    assert again.clear() == 1
+
+
+def test_clear_forgets_the_latencies_of_the_chosen_threads(measured):
+    measured.clear(threads=2)
+    assert measured.latency("new", "old", "[]", 1) == LATENCY
+    measured.clear(threads=1)
+    assert measured.latency("new", "old", "[]", 1) is None
 
 
 @pytest.mark.parametrize("version", [0, VERSION])

@@ -8,7 +8,6 @@ import pytest
 from rlflow.costs import EXACT, graph_cost, graph_spread
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes
-from rlflow.costs.learned import Correction, LearnedCost
 from rlflow.costs.profiled import OVERHEAD, ProfiledCost
 from rlflow.costs.timing import BETWEEN_SESSIONS, Timing
 from tests.costs.graphs import graph
@@ -58,11 +57,9 @@ def test_a_kernel_is_off_by_its_own_timing_and_that_of_an_empty_run(profiled):
     assert alike[OVERHEAD] == pytest.approx(-3000 * planted(None, OVERHEAD, None).half_width, abs=2)
 
 
-@pytest.mark.parametrize("kind", ["profiled", "learned", "at sizes"])
+@pytest.mark.parametrize("kind", ["profiled", "at sizes"])
 def test_a_timing_that_is_off_by_what_it_may_be_moves_the_total_by_what_its_spread_says(profiled, kind, monkeypatch):
     g, cost = tiny_task("tiny_bert_base").graph, profiled
-    if kind == "learned":
-        cost = LearnedCost(profiled, Correction(1.3, {"MatMul": 2.0}, 7.0))
     if kind == "at sizes":
         g = symbolic()
         cost = AtSizes(profiled, SIZES, g)
@@ -77,9 +74,3 @@ def test_a_timing_that_is_off_by_what_it_may_be_moves_the_total_by_what_its_spre
 
 def test_what_is_not_timed_is_not_off():
     assert graph_spread(AnalyticCost(), tiny_task().graph) == EXACT
-
-
-def test_a_correction_scales_by_how_much_a_kernel_is_off(profiled):
-    g = graph("g (float[9] x) => (float[9] y) {y = Exp(x)}")
-    learned = LearnedCost(profiled, Correction(1.0, {"Exp": 2.0}, 0.0))
-    assert graph_spread(learned, g).ps == pytest.approx(2 * graph_spread(profiled, g).ps, abs=2)

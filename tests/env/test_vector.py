@@ -44,7 +44,7 @@ def played(seed: int, steps: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "n, processes, kind", [(2, True, AsyncVectorEnv), *slow((2, False, SyncVectorEnv), (1, True, SyncVectorEnv))]
+    "n, processes, kind", [(2, False, SyncVectorEnv), *slow((2, True, AsyncVectorEnv), (1, True, SyncVectorEnv))]
 )
 def test_a_vector_of_environments_is_as_many_single_ones(n, processes, kind):
     steps = at_night(12, 6)

@@ -9,12 +9,16 @@ repeated command continues where the first one was interrupted.
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+GRACE = 60  # seconds in which an interrupted check can state its outcome
 CHECKS = {  # name → (module in tests.nightly and its arguments, time limit in seconds)
     "onnx suite": (["onnx_suite"], 600),
     "proofs": (["proofs"], 2400),
@@ -48,6 +52,9 @@ def commit() -> str:
 def outcome(name: str, folder: Path) -> dict:
     """Run a check.
 
+    After its time limit, the check is interrupted, as by Ctrl-C, so that it can still state how far it came; the
+    processes that are left GRACE seconds later are killed.
+
     Args:
         name: key of CHECKS.
         folder: folder of the log file NAME.log.
@@ -57,16 +64,35 @@ def outcome(name: str, folder: Path) -> dict:
     """
     (module, *arguments), limit = CHECKS[name]
     command = [sys.executable, "-m", f"tests.nightly.{module}", *arguments]
-    started, lines = time.monotonic(), []
+    started, stopped = time.monotonic(), False
     with open(folder / f"{name}.log", "w", encoding="utf-8") as log:
-        try:
-            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, timeout=limit)
-            passed, lines = done.returncode == 0, done.stdout.strip().splitlines()
-            log.write(f"\n{done.stdout}")
-        except subprocess.TimeoutExpired:
-            passed, lines = False, [f"stopped after {limit} s"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
+        with subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes) as check:
+            try:
+                output, _ = check.communicate(timeout=limit)
+            except subprocess.TimeoutExpired:
+                stopped = True
+                output = interrupted(check)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(check.pid, signal.SIGKILL)
+        log.write(f"\n{output}")
+    lines = output.strip().splitlines()
     line = lines[-1] if lines else f"ended without an outcome; see {name}.log"
+    if stopped:
+        line = f"stopped after {limit} s: {line}"
+    passed = check.returncode == 0 and not stopped
     return {"passed": passed, "line": line, "seconds": round(time.monotonic() - started)}
+
+
+def interrupted(check: subprocess.Popen) -> str:
+    """Interrupt all processes of a check, kill them GRACE seconds later, and return the check's standard output."""
+    for number, limit in ((signal.SIGINT, GRACE), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError):
+            os.killpg(check.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            return check.communicate(timeout=limit)[0]
+    raise AssertionError("a process outlives SIGKILL")
 
 
 def main() -> int:

@@ -27,6 +27,7 @@ from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
+from rlflow.graph.repairs import names_read
 from rlflow.optimisation.validate.known_faults import known_faults
 from rlflow.rules.language import RuleSet
 from rlflow.rules.locations import prepared
@@ -444,7 +445,7 @@ def part(model: onnx.ModelProto, outputs: list[str], inputs: frozenset[str]) -> 
     for node in reversed(graph.node):
         if needed & set(node.output) and not inputs & set(node.output):
             nodes.insert(0, node)
-            needed.update(node.input)
+            needed.update(names_read(node))
     cut = onnx.ModelProto()
     cut.CopyFrom(model)
     cut.graph.Clear()

@@ -690,7 +690,7 @@ def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_
         with monkeypatch.context() as patch:
             patch.setattr(profiled, "time_model", clockwork)
             options = (
-                "eval.measure_seconds=0", "search.interactions=100", "--seconds", "300",
+                "eval.measure_seconds=0", "search.interactions=100", "--seconds", "300", "cost.name=profiled",
                 f"cost.database={tmp_path / name}.sqlite",
             )  # fmt: skip
             return optimise(capsys, model, *options, "--run", tmp_path / name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from rlflow.common.errors import RLFlowError, nearest
 from rlflow.runs.config import all_options, load_config, read_options
@@ -108,7 +108,7 @@ def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda co
     Raises:
       RLFlowError: a key or option is unknown, or a value is not allowed; the message names the file.
     """
-    result = OmegaConf.to_container(read_options(path))
+    result = read_options(path)
     try:
         sweep = _sweep(result)
         for parameter in sweep.parameters:

@@ -11,7 +11,7 @@ latencies are simulated, never measured. An integer program gives the optimum, o
 | `task.py` | the instance, the task and its specification |
 | `program.py` | the integer program: optimum of `additive`, lower bound of `compiler` |
 | `packing.py` | addresses of buffers in one memory |
-| `searches.py` | greedy-DP, annealing and random search |
+| `searches.py` | greedy-DP and annealing |
 | `delivery.py` | files and pictures of a placement |
 """
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from scipy.linalg import eigh
 
 from rlflow.common.files import write_json, write_text
 from rlflow.reports import charts
@@ -112,6 +113,20 @@ def timelines(instance, tensors: list[dict]):
     handles = [Rectangle((0, 0), 1, 1, color=colour, alpha=0.6) for colour in charts.COLOURS[:2]]
     figure.legend(handles, [WEIGHTS, ACTIVATION], loc="outside upper right", ncols=2, fontsize=8)
     return figure
+
+
+def embedding(maps: np.ndarray, rewards: np.ndarray):
+    """Return a figure of maps in the plane of their first two principal components (the paper's Figure 5 has UMAP).
+
+    Args:
+      maps: int [B, n, 2], the memories of weights and activations.
+      rewards: float [B], the colours.
+    """
+    hot = np.eye(maps.max() + 1, dtype=np.float32)[maps].reshape(len(maps), -1)
+    hot -= hot.mean(axis=0)
+    _, axes = eigh(hot.T @ hot, subset_by_index=[hot.shape[1] - 2, hot.shape[1] - 1])
+    labels = "first principal component", "second principal component", "reward"
+    return charts.scatter((hot @ axes[:, ::-1]).tolist(), rewards.tolist(), labels)
 
 
 def write_placement(instance, decision: np.ndarray, folder: Path, more: Mapping) -> Path:

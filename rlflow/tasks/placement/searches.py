@@ -1,4 +1,4 @@
-"""Searches for a placement without learning: greedy-DP, annealing and random search.
+"""Searches for a placement without learning: greedy-DP and annealing.
 
 Every search counts its evaluations, so that methods can be compared at equal evaluations. It returns the best valid
 decision, the numbers of evaluations at which it improved, and the objectives there.
@@ -159,21 +159,6 @@ def _anneal(problem, addresses, maps, objective, moved, other, shifts, logarithm
             maps[:] = trial
             objective = latency
     return lowest, objective, first, found
-
-
-def random_search(instance: Placements, limit: int, seed: int) -> Found:
-    """Evaluate random decisions after their repair.
-
-    Args:
-      instance: the instance.
-      limit: the number of evaluations.
-      seed: the seed of the random numbers.
-    """
-    rng = np.random.default_rng(seed)
-    best = Best(instance, all_slowest(instance), limit, math.inf)
-    while not best.is_over:
-        best.evaluate(rng.integers(instance.space.nvec, size=(min(256, limit - best.evaluations), instance.workload.n)))
-    return best.found()
 
 
 def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dict[str, Found], int]:

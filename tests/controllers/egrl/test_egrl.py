@@ -11,7 +11,7 @@ from controllers.egrl import agent as agent_module
 from controllers.egrl.agent import EGRL
 from controllers.egrl.evolution import Population, first_population, next_population
 from controllers.egrl.gradients import Sac
-from controllers.egrl.networks import Critic, Policy, Seen, initial, size_of, split
+from controllers.egrl.networks import Critic, Policy, Seen, initial, split
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.tasks.placement.searches import all_slowest
@@ -45,7 +45,7 @@ def test_renumbered_operators_have_the_same_logits(depth, pool):
     vector, order = initial(policy.shapes, np.random.default_rng(1)), np.random.default_rng(2).permutation(9)
     logits = policy.logits(vector, seen).numpy()
     other = policy.logits(vector, Seen(seen.features[order], seen.links[order][:, order])).numpy()
-    assert logits.shape == (9, 2, 3) and len(vector) == size_of(policy.shapes)
+    assert logits.shape == (9, 2, 3) and len(vector) == sum(np.prod(shape) for shape in policy.shapes.values())
     np.testing.assert_allclose(other, logits[order], atol=1e-4)
     flat = replace_slowest(policy, 0.0).logits(vector, seen).numpy()
     np.testing.assert_allclose(logits - flat, np.broadcast_to([0, 0, 1.0], logits.shape), atol=1e-5)
@@ -53,6 +53,22 @@ def test_renumbered_operators_have_the_same_logits(depth, pool):
 
 def replace_slowest(policy: Policy, slowest: float) -> Policy:
     return policy._replace(slowest=slowest)
+
+
+def test_attention_mixes_the_neighbours_by_their_softmax():
+    """The equations of a graph attention layer, written out for one operator and head after the other."""
+    policy, seen, rng = Policy(19, 3, 8, 8, 1, 2, 0.8, 0.0), seen_graph(), np.random.default_rng(0)
+    p = {name: part.numpy() for name, part in split(initial(policy.shapes, rng), policy.shapes).items()}
+    x = rng.standard_normal((9, 8)).astype(np.float32)
+    h, mixed = (x @ p["down0/w"]).reshape(9, 4, 2), np.zeros((9, 4, 2))
+    for i in range(9):
+        near = np.flatnonzero(seen.links[i])
+        for head in range(2):
+            logits = h[i, :, head] @ p["down0/receive"][:, head] + h[near, :, head] @ p["down0/send"][:, head]
+            shares = np.exp(np.where(logits > 0, logits, 0.2 * logits))
+            mixed[i, :, head] = shares / shares.sum() @ h[near, :, head]
+    expected = elu(mixed.reshape(9, 8) + x @ p["down0/skip"] + p["down0/b"])
+    np.testing.assert_allclose(policy.attention(p, "down0", x, seen.links), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_values_are_those_of_the_mean_over_neighbours():
@@ -217,6 +233,7 @@ def test_stages_train_and_deliver(tmp_path, capsys):
         done = in_process(capsys, stage, "--run", tmp_path / "run", *options)
         assert done.code == 0, done.err
     outcome = read_json(tmp_path / "run" / "eval.json")
+    assert [path.read_bytes()[:4] for path in (tmp_path / "run").rglob("embedding.png")] == [b"\x89PNG"]
     assert all(one["equal"] for one in outcome["candidates"].values())
     assert {"3 controller/return", "3 controller/best_return"} <= {
         tag for tag in tags_of(tmp_path / "run" / "tensorboard")

@@ -9,6 +9,7 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.graph.typical import load_at
+from rlflow.tasks.placement.delivery import embedding
 from rlflow.tasks.placement.memories import read_device
 from rlflow.tasks.placement.task import instance_of
 from rlflow.tasks.placement.workload import FEATURES, workload_of
@@ -131,6 +132,20 @@ def test_place_writes_a_placement_that_holds_together(tmp_path, capsys, simulato
         assert np.sum(placement["shifted_bytes"][tensor]) == total
     for name in ("timelines", "shift-weights", "shift-activation"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_embedding_keeps_all_distances_of_maps_that_lie_in_a_plane():
+    choices = np.array([[0, 0], [2, 0], [0, 1], [2, 1], [0, 0]])
+    maps = np.full((5, 4, 2), 1)
+    maps[:, 1, 0], maps[:, 3, 1] = choices.T
+    figure = embedding(maps, np.arange(5.0))
+    points = np.asarray(figure.axes[0].collections[0].get_offsets())
+    hot = np.eye(3)[maps].reshape(5, -1)
+    for k in range(5):
+        expected, drawn = (np.linalg.norm(rows - rows[k], axis=1) for rows in (hot, points))
+        np.testing.assert_allclose(drawn, expected, atol=1e-5)
+    assert np.ptp(points[:, 0]) >= np.ptp(points[:, 1])
+    assert figure.axes[0].collections[0].get_array().tolist() == [0, 1, 2, 3, 4]
 
 
 def test_what_cannot_be_placed_is_refused(tmp_path, capsys):
