@@ -115,7 +115,9 @@ def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
         candidates += [controller, *_fastest_measured(run, played, controller)]
         candidates.append(_random_control(run, controller.interactions))
         if result is not None:
-            candidates = _merged(result.candidates(), candidates)
+            # A killed run of this stage may have offered its controller already, which comes after the others.
+            earlier = [one for one in result.candidates() if one.name != controller.name]
+            candidates = _merged(earlier, candidates)
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
         greedy_cost = searched[0].state.objective / run.task.per_unit if searched else None
