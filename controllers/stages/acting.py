@@ -57,7 +57,7 @@ def acted(run, folder: str, seconds: float) -> Candidate:
     controller = controller_from(folder, run.task.encoding_spec, run.config.seed)
     env = with_real_observations(controllers_environment(run), controller.config)
     tried = best_of(controller.players(), env, run.config.eval.samples, run.config.seed, started + seconds)
-    interactions = controller.acting_steps + sum(len(trajectory.actions) for trajectory in tried.trajectories)
+    interactions = controller.acting_steps + _steps(tried)
     return Candidate(
         "transfer", follow(run.task, tried.actions), tried.actions, interactions, time.monotonic() - started
     )
