@@ -74,11 +74,43 @@ def supported(op: str, domain: str, opset: int) -> bool:
 def for_inference(node: onnx.NodeProto) -> onnx.NodeProto:
     """Return a node with the same inputs and result types, for which ONNX infers these types.
 
-    ONNX infers none for GroupNormalization. InstanceNormalization stands for it.
+    ONNX infers none for GroupNormalization. InstanceNormalization stands for it. Of pools with `ceil_mode`, ONNX counts
+    windows that begin behind the image, which no pool has; see `_with_floor`.
     """
-    if node.domain or node.op_type != "GroupNormalization":
+    if node.domain:
         return node
-    return onnx.helper.make_node("InstanceNormalization", node.input, node.output)
+    if node.op_type == "GroupNormalization":
+        return onnx.helper.make_node("InstanceNormalization", node.input, node.output)
+    return _with_floor(node) if node.op_type in ("AveragePool", "LpPool", "MaxPool") else node
+
+
+def _with_floor(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return a pool without `ceil_mode` whose results have the sizes of a pool's.
+
+    Let a window reach over K elements, let s be the stride, and p the padding behind the image. If s > K - p, a window
+    begins at every stride in the image. Windows of one element without this padding are as many. Otherwise, s - 1
+    more elements of padding round the number of windows up.
+    """
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    kernel, mode = list(attributes.get("kernel_shape", ())), attributes.get("auto_pad", b"NOTSET")
+    if not attributes.get("ceil_mode") or mode not in (b"NOTSET", b"VALID"):
+        return node
+    n = len(kernel)
+    pads = [0] * 2 * n if mode == b"VALID" else list(attributes.get("pads", [0] * 2 * n))
+    strides, dilations = (list(attributes.get(name, [1] * n)) for name in ("strides", "dilations"))
+    if not len(pads) // 2 == len(strides) == len(dilations) == n:
+        return node  # ONNX states what is wrong.
+    for k in range(n):
+        if strides[k] > dilations[k] * (kernel[k] - 1) + 1 - pads[n + k]:
+            kernel[k], dilations[k], pads[n + k] = 1, 1, 0
+        else:
+            pads[n + k] += strides[k] - 1
+    result = onnx.helper.make_node(
+        node.op_type, node.input, node.output, kernel_shape=kernel, pads=pads, strides=strides
+    )
+    if "dilations" in attributes:
+        result.attribute.append(onnx.helper.make_attribute("dilations", dilations))
+    return result
 
 
 @cache
