@@ -119,6 +119,23 @@ def test_other_ways_to_trigger_it_are_seen(name, text, other):
     assert known_faults(load_graph(onnx.parser.parse_model(MODELS[name].replace(text, other))))[name] > 0
 
 
+def test_a_declared_shape_triggers_it_that_does_not_follow_from_the_graph():
+    """A model with a symbolic size is read without the shapes that it declares for its results."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 15]>
+        g (float[1,1,1,4] x, int64[1,2] d, float[n] p) => (float[1,4] y, float[n] q) <int64[1] k = {-1}> {
+          r = Reshape (d, k)
+          y = Squeeze (x, r)
+          q = Relu (p)
+        }"""
+    )
+    graph = load_graph(model)
+    assert graph.types[graph.outputs[0]].shape is None and known_faults(graph) == {"ReshapeFusion-sizes": 1}
+    session(model, 1, optimise=False)
+    with pytest.raises(RLFlowError, match="_new_reshape"):
+        session(model, 1, optimise=True)
+
+
 def test_pads_in_a_chain_are_as_wide_as_all_of_them():
     chain = "s = Pad (x, p)\n  t = Pad (s, p)"
     for one, seen in ((1, 1), (0, 0)):

@@ -195,7 +195,8 @@ def reshape_of_sizes(graph: Graph) -> Iterator[int]:
         tensor = first.outputs[0]
         while len(readers := _readers(graph, tensor)) == 1 and tensor not in graph.outputs:
             node, kind = readers[0], graph.types.get(readers[0].outputs[0])
-            known = kind is not None and kind.shape is not None
+            # A file can declare the shape of an output that does not follow from the graph.
+            known = (kind is not None and kind.shape is not None) or node.outputs[0] in graph.outputs
             if node.op not in ("Reshape", "Squeeze", "Unsqueeze") or not known:
                 break
             if node.inputs[0] != tensor:
