@@ -1,15 +1,17 @@
-"""The learned value of A* on the expressions of the paper: parts and tables of `benchmarks.expressions`.
+"""The learned values of A* and Q* on the expressions of the paper: parts and tables of `benchmarks.expressions`.
 
 *generalisation*: the value learns from the 36 training expressions with the binding rules, and guides searches of the
 twelve test expressions. *bootstrap*: the value learns from eight expressions with the rules `both`, and guides searches
-of the same expressions.
+of the same expressions. The options were chosen on twelve other expressions, see `DEVELOPMENT`.
 
-Each training has a folder, so that an interrupted training continues from its last epoch. The variants are the value of
-the paper, the same network without messages (the paper's "without GNN"), and no training, where the value is 0 and A* a
-best-first search by the cost. Each value guides A* and Monte Carlo tree search with equal numbers of evaluations.
+Each training has a folder, so that an interrupted training continues from its last epoch. A value is one of choices,
+which guides Q*, or one of states as in the paper, which guides A* and Monte Carlo tree search. The variants are the
+whole network, the network without messages (the paper's "without GNN"), and no training, where the value is 0 and the
+searches follow the cost. All trainings may try equally many rewrites.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 from benchmarks.expressions import EVALUATIONS, binding_expressions, task_of
@@ -25,14 +27,18 @@ BOOTSTRAP = (
     "(add (div 1.0 (add 1.0 (mul x y))) (mul x y))", "(div (mul x y) (add 1.0 (mul x y)))",
 )  # fmt: skip
 SETS = ("generalisation", "bootstrap")
+DEVELOPMENT = slice(48, 60)  # of the recorded expressions with binding rules; those before are the paper's
 OPTIONS = {
-    "width": 32, "hidden": 64, "propagations": 4, "dropout": 0.0, "learning_rate": 0.003, "batch": 64, "passes": 10,
-    "epochs": 20, "problems": 12, "evaluations": 3000, "patience": 300, "examples": 100,
+    "width": 32, "hidden": 64, "propagations": 4, "dropout": 0.0, "learning_rate": 0.003, "batch": 32, "epochs": 20,
+    "problems": 12, "evaluations": 1000, "examples": 150,
 }  # fmt: skip
-VARIANTS: dict[str, dict] = {
-    "learned value": {}, "without graph network": {"propagations": 0}, "untrained value": {"epochs": 0}
+OF_SET = {"generalisation": {}, "bootstrap": {"evaluations": 3000}}  # further options of a set
+VARIANTS: dict[str, dict] = {  # {what differs: options}; each once with each kind of value
+    "learned": {}, "without graph network": {"propagations": 0}, "untrained": {"epochs": 0}
 }  # fmt: skip
-METHODS = {"astar": "A*", "mcts": "MCTS"}
+METHODS = {"qstar": "Q*", "astar": "A*", "mcts": "MCTS"}
+VALUES = {"choices": ("qstar",), "states": ("astar", "mcts")}  # kind of value → searches that it guides
+STATE_SEEDS = 2  # largest number of seeds of a value of states
 # total costs of the paper: initial, of its oracle, of A* with its value, without the graph network, greedy, random
 PAPER = {"generalisation": (161, 125.2, 125.4, 139.7, 132.1, 161), "bootstrap": (64, 40.6, 40.6, 40.8, 44.7, 56)}
 
@@ -46,11 +52,12 @@ def problems(name: str) -> tuple[list[ExpressionTask], list[ExpressionTask]]:
     return test, train
 
 
-def values(name: str, variant: str, seed: int, folder: Path) -> dict:
+def values(name: str, kind: str, variant: str, seed: int, folder: Path) -> dict:
     """Train a value and return the total costs of the test problems that searches with the value reach.
 
     Args:
       name: the set of problems.
+      kind: a key of VALUES.
       variant: a key of VARIANTS.
       seed: the seed of the training and of MCTS.
       folder: the folder of the checkpoint.
@@ -66,14 +73,15 @@ def values(name: str, variant: str, seed: int, folder: Path) -> dict:
 
     prepare_tensorflow(seed, threads=1)
     test, train = problems(name)
-    agent = AStar(AStarConfig(**{**OPTIONS, **VARIANTS[variant]}), test[0].encoding_spec, seed)
+    options = OPTIONS | OF_SET[name] | VARIANTS[variant] | {"search": VALUES[kind][0]}
+    agent = AStar(AStarConfig(**options), test[0].encoding_spec, seed)
     agent.train(lambda: MultiModelEnv([StateEnv(StepEnv(task)) for task in train]), seed, folder)
     costs = {
         method: {
             str(limit): sum(agent.searched(task.initial, limit, seed, method)[0].state.objective for task in test)
             for limit in EVALUATIONS
         }
-        for method in METHODS
+        for method in VALUES[kind]
     }
     return {"evaluations": agent.env_steps, "costs": costs}
 
@@ -81,12 +89,15 @@ def values(name: str, variant: str, seed: int, folder: Path) -> dict:
 def calls(folder: Path, seeds: int) -> dict[str, Sequence]:
     """Return name of a part → (function, *arguments)."""
     result = {}
-    for name in SETS:
-        for variant in VARIANTS:
-            for seed in range(seeds):
-                part = f"{name}-{variant.replace(' ', '-')}-{seed}"
-                result[part] = values, name, variant, seed, folder / "training" / part
+    for name, kind, variant in product(SETS, VALUES, VARIANTS):
+        for seed in range(seeds if kind == "choices" else min(seeds, STATE_SEEDS)):
+            part = f"{_prefix(name, kind, variant)}{seed}"
+            result[part] = values, name, kind, variant, seed, folder / "training" / part
     return result
+
+
+def _prefix(name: str, kind: str, variant: str) -> str:
+    return f"{name}-{kind}-{variant.replace(' ', '-')}-"
 
 
 def tables(parts: Mapping[str, dict]) -> dict[str, Table]:
@@ -94,13 +105,14 @@ def tables(parts: Mapping[str, dict]) -> dict[str, Table]:
     result = {}
     for name in SETS:
         rows = []
-        for variant in VARIANTS:
-            prefix = f"{name}-{variant.replace(' ', '-')}-"
-            found = [part["costs"] for key, part in parts.items() if key.startswith(prefix)]
-            for method, title in METHODS.items() if found else ():
-                cells = [[costs[method][str(limit)] / UNITS for costs in found] for limit in EVALUATIONS]
-                rows.append([f"{title}, {variant}", len(found), *map(_mean_and_range, cells)])
-        result[name] = Table(["search", "seeds", *(f"{limit:,} evaluations" for limit in EVALUATIONS)], rows)
+        for kind, variant in product(VALUES, VARIANTS):
+            found = [part for key, part in parts.items() if key.startswith(_prefix(name, kind, variant))]
+            for method in VALUES[kind] if found else ():
+                cells = [[one["costs"][method][str(limit)] / UNITS for one in found] for limit in EVALUATIONS]
+                trained = max(one["evaluations"] for one in found)
+                rows.append([f"{METHODS[method]}, {variant}", len(found), trained, *map(_mean_and_range, cells)])
+        heads = ["seeds", "evaluations of a training", *(f"{limit:,} evaluations" for limit in EVALUATIONS)]
+        result[name] = Table(["search", *heads], rows)
     return result
 
 

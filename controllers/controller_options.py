@@ -29,6 +29,7 @@ CONFIGS = Registry(
 )
 
 ON_REAL_GRAPH = {"controller.train_on": ("real",)}
+QSTAR = "qstar"  # the search that values choices instead of states
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ class XRLflowConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class AStarConfig(LearnerConfig):
-    """A* with a learned value of a state, on the real graph only (values of Knossos in brackets).
+    """A* with a learned value of choices or states, on the real graph only (values of Knossos in brackets).
 
     Options of the controller `astar` (controllers/astar/agent.py). The help of an option ends with the value of Knossos
     in brackets.
@@ -266,13 +267,14 @@ class AStarConfig(LearnerConfig):
 
     also: tuple[str, ...] = option((), "further problems of the training")
     search: str = option(
-        "astar", "search of training and acting: astar, or mcts (Monte Carlo tree search)", choices=("astar", "mcts")
-    )
+        QSTAR, "search of training and acting: qstar, which values choices; astar (astar) or mcts (Monte Carlo tree "
+        "search), which value states", choices=(QSTAR, "astar", "mcts"),
+    )  # fmt: skip
     horizon: int = option(10, "largest number of rewrites of a path that one search considers (10; programs 30, 40)")
     evaluations: int = option(5000, "largest number of rewrites that a search tries (5000; programs 30000)")
     patience: int = option(
-        1000, "number of rewrites without improvement after which A* ends, once it has found a gain",
-        used_if={"search": ("astar",)},
+        1000, "number of rewrites without improvement after which the search ends, once it has found a gain",
+        used_if={"search": (QSTAR, "astar")},
     )  # fmt: skip
     epochs: int = option(40, "number of epochs; 0: the value is 0, and A* a best-first search (40)", at_least=0)
     problems: int = option(6, "largest number of problems that an epoch searches (6)")
@@ -283,6 +285,7 @@ class AStarConfig(LearnerConfig):
     passes: int = option(4, "passes over the examples of an epoch")
     batch: int = option(16, "examples of a gradient step (16)")
     learning_rate: float = option(0.0001, "learning rate of Adam (0.0001)")
+    anneal: bool = option(True, "whether the learning rate decays linearly to 0 over the epochs (false)")
     width: int = option(200, "width of a node (200)")
     propagations: int = option(10, "rounds of messages; 0: without a graph network (10)", at_least=0)
     hidden: int = option(200, "units of the two hidden layers of the head (200)")

@@ -1,13 +1,16 @@
-"""A* with a learned value: a search of real states, guided by the best gain that a network expects (Knossos).
+"""A* and Q* with a learned value: searches of real states, guided by the best gain that a network expects.
 
-The value V(s, t) is the largest decrease of the objective within t steps from a state s, divided by t. A* expands the
-state with the highest f = t·V(s, t) + c(s₀) − c(s), where t is the number of steps left and c is the objective. A
-search leaves behind a graph of states, and the gains in this graph are the targets of the value.
+The value V(s, t) of Knossos is the largest decrease of the objective within t steps from a state s, divided by t. A*
+expands the state with the highest f = t·V(s, t) + c(s₀) − c(s), where t is the number of steps left and c is the
+objective. To expand a state, A* applies all its choices. Q* (Agostinelli et al. 2021, "A* Search Without Expansions")
+learns the value Q(s, a, t) of the steps that begin with a choice a. It makes the choice with the highest
+f = t·Q(s, a, t) + c(s₀) − c(s), so that it applies only promising choices. A search leaves behind a graph of states, and
+the gains in this graph are the targets of the value.
 
 | file | contents |
 | --- | --- |
 | `network.py` | batches of graphs, and the gated graph neural network with one output for each number of steps |
-| `search.py` | the explored graph of states and its targets, A*, Monte Carlo tree search |
+| `search.py` | the explored graph of states and its targets, A*, Monte Carlo tree search, Q* |
 | `agent.py` | training with a curriculum of problems, and acting |
 
 The paper is an unfinished draft, so this version states its own choices:
@@ -20,6 +23,9 @@ The paper is an unfinished draft, so this version states its own choices:
 - *A success* is a search that finds the lowest known objective of its problem. The paper counts rollouts, but A* makes
   none.
 - *The value begins at 0.* Before training, A* is a best-first search by the objective, the paper's baseline.
+- *Q* adds noise in training.* Each expected gain gets Gumbel noise with the scale of equation 9, or choices that the
+  network undervalues would never be tried. Searches of acting have no noise.
+- *The learning rate decays to 0* over the epochs, so that the last value does not depend on the last few examples.
 - *An evaluation is a rewrite that is applied*, as in every search of `rlflow.search`. The paper counts different
   states.
 - *Of states with an equal f the last one is expanded.* Without a value, A* then found 31.8 of the gain of 34.8 in

@@ -11,10 +11,21 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from controllers.astar.network import ValueNetwork, joined, signature
-from controllers.astar.search import Example, Explored, astar, drawn, examples_along, mcts
+from controllers.astar.network import Choices, ValueNetwork, joined, joined_choices
+from controllers.astar.search import (
+    Example,
+    Explored,
+    Trial,
+    Tried,
+    astar,
+    drawn,
+    examples_along,
+    expected_gains,
+    mcts,
+    qstar,
+)
 from controllers.base import Learner, StopReason, derive_seed, same_shapes
-from controllers.controller_options import AStarConfig
+from controllers.controller_options import QSTAR, AStarConfig
 from rlflow.common.task import EncodingSpec, GraphArrays, LocalState
 from rlflow.search.base import Limits, Search, SearchResult, run_search, uninterrupted
 from worldmodel.trainer import Diverged, check_finite
@@ -47,7 +58,8 @@ class AStar(Learner):
     def __init__(self, config: AStarConfig, spec: EncodingSpec, seed: int = 0):
         super().__init__(config, spec.to_dict(), seed)
         self.spec, self.network = spec, ValueNetwork(config, spec, np.random.default_rng(seed))
-        self.optimizer = with_slots(Adam(config.learning_rate), self.network.trainable_variables)
+        self.rate = tf.Variable(config.learning_rate, trainable=False)
+        self.optimizer = with_slots(Adam(self.rate), self.network.trainable_variables)
         self.scale, self.best_return, self.iterations, self.env_steps, self.acting_steps = 0.0, 0.0, 0, 0, 0
         self.lowest, self.success = np.zeros(0, np.int64), np.zeros(0)
         self.paths = np.zeros((0, config.horizon, 2), np.int64)
@@ -55,7 +67,7 @@ class AStar(Learner):
         targets = tf.TensorSpec([None, config.horizon])
         self.update = tf.function(
             self._update,
-            input_signature=[signature(spec), targets, targets, tf.TensorSpec([2, 2], tf.int32)],
+            input_signature=[self.network.signature, targets, targets, tf.TensorSpec([2, 2], tf.int32)],
             autograph=False,
         )
 
@@ -76,26 +88,37 @@ class AStar(Learner):
         values = [self.network.values(joined(part)).numpy() for part in parts]
         return np.concatenate(values).astype(np.float64) * self.scale
 
+    def choice_value(self, graph: GraphArrays, choices: Choices) -> np.ndarray:
+        """Return the expected gains per step, float64 [K, horizon], in the unit of the objective."""
+        if not self.scale or not len(choices.sorts):
+            return np.zeros((len(choices.sorts), self.config.horizon))
+        return self.network.values(joined([graph]), choices).numpy().astype(np.float64) * self.scale
+
     def searched(
-        self, state: LocalState, evaluations: int, seed: int = 0, method: str | None = None, patience: float = np.inf
-    ) -> tuple[SearchResult, Explored]:  # fmt: skip
+        self, state: LocalState, evaluations: int, seed: int = 0, method: str | None = None, patience: float = np.inf,
+        noise: float = 0.0,
+    ) -> tuple[SearchResult, Explored | Tried]:  # fmt: skip
         """Search from a state.
 
         Args:
           state: the state.
           evaluations: largest number of rewrites.
-          seed: seed of the random choices of MCTS.
-          method: astar or mcts; by default the option `search`.
+          seed: seed of the random choices.
+          method: by default the option `search`; with a value of states, astar or mcts.
           patience: see `astar`.
+          noise: see `qstar`, which alone uses it.
 
         Returns:
           (the result, the explored states).
         """
-        explored = []
+        explored, method, horizon = [], method or self.config.search, self.config.horizon
 
         def run(search) -> str:
-            explored.append(Explored(search, self.value, self.config.horizon))
-            if (method or self.config.search) == "astar":
+            if method == QSTAR:
+                explored.append(Tried(search, self.choice_value, horizon))
+                return qstar(search, explored[0], patience, noise)
+            explored.append(Explored(search, self.value, horizon))
+            if method == "astar":
                 return astar(search, explored[0], patience)
             return mcts(search, explored[0], self.unit(state), self.config.exploration, self.config.alpha)
 
@@ -103,7 +126,7 @@ class AStar(Learner):
         return result._replace(actions=explored[0].actions_to(result.state)), explored[0]
 
     def unit(self, state: LocalState) -> float:
-        """Return the gain that counts as 1 in MCTS: `scale`, or before the training 1 % of the objective."""
+        """Return the gain that counts as 1 in draws: `scale`, or before the training 1 % of the objective."""
         return self.scale or max(state.objective, 1) / 100
 
     # -- acting ------------------------------------------------------------------------------------
@@ -146,11 +169,16 @@ class AStar(Learner):
         left = self.config.horizon - step
         if left <= 0 or not state.matches:
             return None
-        explored = Explored(Search(state), self.value, self.config.horizon)
-        children = explored.expand(explored.root)
-        self.acting_steps += explored.search.interactions
-        action, _ = children[drawn(explored.root, children, left, self.unit(state), self.config.alpha, rng)]
-        return action
+        if self.config.search == QSTAR:
+            trial = Trial(state, None, self.choice_value)
+            matches, gains = trial.state.matches, left * trial.values[:, left - 1]
+            actions = [(match.xfer_id, state.index_of(match)) for match in matches]
+        else:
+            explored = Explored(Search(state), self.value, self.config.horizon)
+            children = explored.expand(explored.root)
+            self.acting_steps += explored.search.interactions
+            actions, gains = [action for action, _ in children], expected_gains(explored.root, children, left)
+        return actions[drawn(gains, self.unit(state), self.config.alpha, rng)]
 
     def _end(self, state: LocalState) -> tuple[int, int]:
         """Return the action that ends an episode: NO-OP, or the first valid action in a task without NO-OP."""
@@ -187,7 +215,10 @@ class AStar(Learner):
             rng, gains, examples = np.random.default_rng([seed, self.iterations]), [], []
             for problem in self.chosen(rng):
                 state, own = states[problem], derive_seed(seed, self.iterations, problem)
-                result, explored = self.searched(state, self.config.evaluations, own, patience=self.config.patience)
+                noise = self.unit(state) / self.config.alpha if self.config.alpha else np.inf
+                result, explored = self.searched(
+                    state, self.config.evaluations, own, patience=self.config.patience, noise=noise
+                )
                 spend(result.interactions)
                 self.env_steps += result.interactions
                 self.record(problem, result)
@@ -196,7 +227,10 @@ class AStar(Learner):
                 examples += [found[k] for k in rng.permutation(len(found))[: self.config.examples]]
             for state, path in zip(states, self.paths, strict=True):
                 actions = [action for action in path.tolist() if action[0] >= 0]
-                examples += examples_along(states_from(state, actions), self.config.horizon)
+                chosen = actions if self.config.search == QSTAR else None
+                examples += examples_along(states_from(state, actions), chosen, self.config.horizon)
+            if self.config.anneal:
+                self.rate.assign(self.config.learning_rate * (1 - self.iterations / self.config.epochs))
             scalars = self.learn(examples, rng)
             check_finite(scalars, self.iterations)
             self.iterations += 1
@@ -247,30 +281,33 @@ class AStar(Learner):
         Returns:
           The scalars to log, as means over all gradient steps.
         """
-        gains = np.array([example.gains for example in examples])
         if not self.scale:
+            gains = np.concatenate([example.gains for example in examples])
             self.scale = float(np.mean(gains[gains > 0])) if (gains > 0).any() else 1.0
-        counts = np.arange(1, self.config.horizon + 1) <= np.array([example.left for example in examples])[:, None]
-        targets, counts = (gains / self.scale).astype(np.float32), counts.astype(np.float32)
+        steps = np.arange(1, self.config.horizon + 1)
         losses, norms = [], []
         for _ in range(self.config.passes):
             order = rng.permutation(len(examples))
             for first in range(0, len(order), self.config.batch):
-                index = order[first : first + self.config.batch]
+                some = [examples[k] for k in order[first : first + self.config.batch]]
+                targets = np.concatenate([example.gains for example in some]) / self.scale
+                known = np.concatenate([np.tile(steps <= one.left, (len(one.gains), 1)) for one in some])
                 seeds = rng.integers(2**31, size=(2, 2)).astype(np.int32)
-                loss, norm = self.update(
-                    joined([examples[k].graph for k in index]), targets[index], counts[index], seeds
-                )
+                graphs = [example.graph for example in some]
+                inputs = [joined(graphs)]
+                if self.config.search == QSTAR:
+                    inputs.append(joined_choices(graphs, [example.choices for example in some]))
+                loss, norm = self.update(inputs, targets.astype(np.float32), known.astype(np.float32), seeds)
                 losses.append(float(loss))
                 norms.append(float(norm))
         self._planned.clear()
         return {"loss": np.mean(losses), "gradient_norm": np.mean(norms)}
 
-    def _update(self, graphs, targets, known, seeds) -> tuple[tf.Tensor, tf.Tensor]:
+    def _update(self, inputs, targets, known, seeds) -> tuple[tf.Tensor, tf.Tensor]:
         """Make one gradient step; return the loss and the norm of its gradient."""
         variables = self.network.trainable_variables
         with tf.GradientTape() as tape:
-            loss = self.network.loss(graphs, targets, known, seeds)
+            loss = self.network.loss(inputs, targets, known, seeds)
         gradients = tape.gradient(loss, variables)
         return loss, apply_clipped(gradients, variables, self.optimizer, LARGEST_GRADIENT)
 

@@ -1,10 +1,11 @@
-"""The value network of Knossos: a gated graph neural network (Li et al. 2016) with one output for each number of steps.
+"""The networks that value states and choices: a gated graph neural network (Li et al. 2016), and a head for each.
 
     nodes     x = LayerNorm(E[operator] + W f)      f: features of the node
     messages  m = Σ tanh(U e) ⊙ (A h)               over all edges of a node, in both directions; e: features
-    nodes     h' = GRU(h, m), h = x at first        equation 7, `propagations` times
+    nodes     h' = GRU(h, m), h = x at first        equation 7 of Knossos, `propagations` times
     readout   r = Σ σ(G [h, x]) ⊙ tanh(R [h, x])    over the nodes of a graph
-    values    V = MLP(r)                            equation 5, for 1 to `horizon` steps
+    states    V = MLP(r)                            equation 5 of Knossos, for 1 to `horizon` steps
+    choices   Q = MLP([n, n̄, T[sort], r])           n = [h, x] of the first node of a choice, n̄ the mean over its nodes
 
 Without propagations the network sees a set of nodes without edges. This is the control "without GNN" of the paper.
 """
@@ -16,9 +17,9 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controllers.controller_options import AStarConfig
+from controllers.controller_options import QSTAR, AStarConfig
 from controllers.policies import Orthogonal, linear
-from rlflow.common.task import EncodingSpec, GraphArrays
+from rlflow.common.task import EncodingSpec, GraphArrays, LocalState, Match
 
 
 class Graphs(NamedTuple):
@@ -57,8 +58,42 @@ def joined(graphs: Sequence[GraphArrays]) -> Graphs:
     )  # fmt: skip
 
 
+class Choices(NamedTuple):
+    """A choices in one graph or in several concatenated graphs.
+
+    Attributes:
+      sorts: int32 [A], action types.
+      firsts: int32 [A], the row of the first node of each choice.
+      rows, owners: int32 [P], the rows of all nodes of all choices, and the number of the choice of each.
+    """
+
+    sorts: np.ndarray
+    firsts: np.ndarray
+    rows: np.ndarray
+    owners: np.ndarray
+
+
+def choices_of(state: LocalState, matches: Sequence[Match]) -> Choices:
+    """Return matches of a state as choices in its graph."""
+    rows = [[state.rows[node] for node in match.nodes] for match in matches]
+    return Choices(
+        np.array([match.xfer_id for match in matches], np.int32), np.array([each[0] for each in rows], np.int32),
+        np.array([row for each in rows for row in each], np.int32),
+        np.repeat(np.arange(len(rows), dtype=np.int32), [len(each) for each in rows]),
+    )  # fmt: skip
+
+
+def joined_choices(graphs: Sequence[GraphArrays], choices: Sequence[Choices]) -> Choices:
+    """Return the choices of one or more graphs, with the rows and numbers that they have after `joined`."""
+    rows, numbers, result = 0, 0, []
+    for graph, one in zip(graphs, choices, strict=True):
+        result.append(Choices(one.sorts, one.firsts + rows, one.rows + rows, one.owners + numbers))
+        rows, numbers = rows + len(graph.ops), numbers + len(one.sorts)
+    return Choices(*(np.concatenate(parts).astype(np.int32) for parts in zip(*result, strict=True)))
+
+
 class ValueNetwork(snt.Module):
-    """The network V; see the docstring of the module.
+    """The network V, or Q if `config.search` is qstar; see the docstring of the module.
 
     Args:
       config: the options.
@@ -66,7 +101,8 @@ class ValueNetwork(snt.Module):
       rng: the generator of the initial weights.
 
     Attributes:
-      values: a function that is compiled once for all sizes, from `Graphs` to the values float32 [B, horizon].
+      values: a function that is compiled once for all sizes, from `Graphs` to the values float32 [B, horizon], or from
+        (`Graphs`, `Choices`) to the values float32 [A, horizon].
     """
 
     def __init__(self, config: AStarConfig, spec: EncodingSpec, rng: np.random.Generator):
@@ -84,17 +120,22 @@ class ValueNetwork(snt.Module):
             self.proposal = linear(rng, 2 * width, width, 1.0, "proposal")
         self.weight = linear(rng, 2 * width, width, 1.0, "weight")
         self.readout = linear(rng, 2 * width, width, 1.0, "readout")
+        if config.search == QSTAR:
+            self.sorts = snt.Embed(spec.n_rules, width, initializer=Orthogonal(rng, 1.0), name="sorts")
+        inputs = 6 * width if config.search == QSTAR else width
         self.hidden = [
-            linear(rng, *sizes, 1.0, f"hidden_{k}") for k, sizes in enumerate([(width, hidden), (hidden, hidden)])
+            linear(rng, *sizes, 1.0, f"hidden_{k}") for k, sizes in enumerate([(inputs, hidden), (hidden, hidden)])
         ]
         self.last = linear(rng, hidden, config.horizon, 0.0, "last")
-        self.values = tf.function(self._forward, input_signature=[signature(spec)], autograph=False)
+        self.signature = signature(spec, config.search)
+        self.values = tf.function(self._forward, input_signature=self.signature, autograph=False)
 
-    def _forward(self, graphs: Graphs, seeds: tf.Tensor | None = None) -> tf.Tensor:
-        """Return the values, float32 [B, horizon].
+    def _forward(self, graphs: Graphs, choices: Choices | None = None, seeds: tf.Tensor | None = None) -> tf.Tensor:
+        """Return the values, float32 [B, horizon], or [A, horizon] if there are choices.
 
         Args:
           graphs: the graphs.
+          choices: the choices; None for values of the graphs.
           seeds: int32 [2, 2], the seeds of dropout; None for no dropout.
         """
         x = self.normal(self.operators(graphs.ops) + self.features(graphs.nodes))
@@ -102,6 +143,12 @@ class ValueNetwork(snt.Module):
         both = tf.concat([h, x], axis=1)
         rows = tf.sigmoid(self.weight(both)) * tf.tanh(self.readout(both))
         result = tf.math.unsorted_segment_sum(rows, graphs.owners, graphs.number)
+        if choices is not None:
+            mean = tf.math.unsorted_segment_mean(
+                tf.gather(both, choices.rows), choices.owners, tf.shape(choices.sorts)[0]
+            )
+            around = tf.gather(result, tf.gather(graphs.owners, choices.firsts))
+            result = tf.concat([tf.gather(both, choices.firsts), mean, self.sorts(choices.sorts), around], axis=1)
         for number, layer in enumerate(self.hidden):
             result = tf.tanh(layer(result))
             if seeds is not None and self.dropout:
@@ -122,24 +169,25 @@ class ValueNetwork(snt.Module):
             h = tf.ensure_shape(h + update * (proposal - h), [None, width])
         return h
 
-    def loss(self, graphs: Graphs, targets: tf.Tensor, known: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
+    def loss(self, inputs: Sequence, targets: tf.Tensor, known: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
         """Return the mean Huber loss of the known targets, float32 [].
 
         Args:
-          graphs: B graphs.
-          targets: float32 [B, horizon].
-          known: float32 [B, horizon], 1 for each target that counts, otherwise 0.
+          inputs: the arguments of `values`, for n values.
+          targets: float32 [n, horizon].
+          known: float32 [n, horizon], 1 for each target that counts, otherwise 0.
           seeds: int32 [2, 2], the seeds of dropout.
         """
-        error = tf.abs(self._forward(graphs, seeds) - targets)
+        error = tf.abs(self._forward(*inputs, seeds=seeds) - targets)
         losses = tf.where(error < 1.0, 0.5 * tf.square(error), error - 0.5)
         return tf.reduce_sum(losses * known) / tf.maximum(tf.reduce_sum(known), 1.0)
 
 
-def signature(spec: EncodingSpec) -> Graphs:
-    """Return the specifications of the tensors of `Graphs` for a task."""
+def signature(spec: EncodingSpec, search: str) -> list:
+    """Return the specifications of the arguments of `ValueNetwork.values` for a task and a search."""
     numbers = tf.TensorSpec([None], tf.int32)
-    return Graphs(
+    graphs = Graphs(
         numbers, tf.TensorSpec([None, spec.node_features]), tf.TensorSpec([None, spec.edge_features]), numbers, numbers,
         numbers, tf.TensorSpec([], tf.int32),
     )  # fmt: skip
+    return [graphs, Choices(*[numbers] * 4)] if search == QSTAR else [graphs]

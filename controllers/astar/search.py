@@ -1,12 +1,14 @@
-"""A* and Monte Carlo tree search over real states, guided by a value, and the targets that a search leaves behind.
+"""A*, Monte Carlo tree search and Q* over real states, guided by a value, and the targets that a search leaves behind.
 
-Both searches run within a `rlflow.search.base.Search`, which holds their limits and the cheapest state:
+All searches run within a `rlflow.search.base.Search`, which holds their limits and the cheapest state:
 
     search = Search(task.initial, Limits(interactions=300))
     astar(search, Explored(search, value, horizon=10))  # ends by LimitReached
 
-A *value* is a function from graphs to float [B, horizon]: for each graph the gain per step that is expected within
-1, 2, … steps, in the unit of the objective. `Explored` holds all states of a search; a state is expanded only once.
+A *value of states* is a function from graphs to float [B, horizon]: for each graph the gain per step that is expected
+within 1, 2, … steps, in the unit of the objective. `Explored` holds all states of a search; a state is expanded only
+once. A *value of choices* is a function from a graph and its K choices to float [K, horizon], the same for the steps
+that begin with each choice. `Tried` holds the states of a search that makes one choice at a time.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from controllers.astar.network import Choices, choices_of
 from rlflow.common.task import GraphArrays, LocalState
 from rlflow.search.base import Path, Search
 
 Value = Callable[[Sequence[GraphArrays]], np.ndarray]
+ChoiceValue = Callable[[GraphArrays, Choices], np.ndarray]
 Action = tuple[int, int]  # (action type, index)
 IDLE = 100  # successive trajectories of MCTS without a new state after which it ends
 
@@ -59,30 +63,36 @@ class Example(NamedTuple):
 
     Attributes:
       graph: the graph.
-      gains: float64 [horizon], largest decreases of the objective divided by the number of steps, at least 0.
+      choices: the K choices that the steps begin with; None if the steps are any (K = 1).
+      gains: float64 [K, horizon], largest decreases of the objective divided by the number of steps. At least 0 for
+        any steps; a choice can also raise the objective.
       left: the number of steps up to which `gains` count.
     """
 
     graph: GraphArrays
+    choices: Choices | None
     gains: np.ndarray
     left: int
 
 
-def examples_along(states: Sequence[LocalState], horizon: int) -> list[Example]:
+def examples_along(states: Sequence[LocalState], actions: Sequence[Action] | None, horizon: int) -> list[Example]:
     """Return an example for each state of a path but the last, as far as the path shows its gains.
 
     Args:
       states: the states of a path of at most `horizon` steps.
+      actions: the actions of the path for examples with choices, otherwise None.
       horizon: largest number of steps.
     """
     result = []
     for place, state in enumerate(states[:-1]):
-        lowest, gains = state.objective, np.zeros(horizon)
+        choices, lowest, gains = None, state.objective, np.zeros((1, horizon))
+        if actions is not None:
+            choices, lowest = choices_of(state, [state.match(*actions[place])]), states[place + 1].objective
         for steps in range(1, horizon + 1):
             if place + steps < len(states):
                 lowest = min(lowest, states[place + steps].objective)
-            gains[steps - 1] = (state.objective - lowest) / steps
-        result.append(Example(state.arrays(), gains, horizon - place))
+            gains[0, steps - 1] = (state.objective - lowest) / steps
+        result.append(Example(state.arrays(), choices, gains, horizon - place))
     return result
 
 
@@ -141,19 +151,30 @@ class Explored:
         number = {id(node): k for k, node in enumerate(nodes)}
         pairs = [(k, number[id(child)]) for k, node in enumerate(nodes) for _, child in node.children or ()]
         parents, children = np.array(pairs, np.int64).reshape(-1, 2).T
-        objectives = np.array([node.state.objective for node in nodes], np.float64)
-        lowest, columns = objectives.copy(), []
-        for steps in range(1, self.horizon + 1):
-            below = objectives.copy()
-            np.minimum.at(below, parents, lowest[children])
-            lowest = below
-            columns.append((objectives - lowest) / steps)
-        rows = np.stack(columns, axis=1)
+        lowest = _lowest(nodes, parents, children, self.horizon)
+        rows = (lowest[:, :1] - lowest[:, 1:]) / np.arange(1, self.horizon + 1)
         return [
-            Example(node.graph, row, node.left)
+            Example(node.graph, None, row[None], node.left)
             for node, row in zip(nodes, rows, strict=True)
             if node.children is not None
         ]
+
+
+def _lowest(nodes: Sequence, parents: np.ndarray, children: np.ndarray, horizon: int) -> np.ndarray:
+    """Return the lowest objectives within 0, 1, … steps from each of n states, float64 [n, horizon + 1].
+
+    Args:
+      nodes: the nodes or trials.
+      parents, children: int64 [m], the numbers of the nodes at both ends of each known step.
+      horizon: largest number of steps.
+    """
+    objectives = np.array([node.state.objective for node in nodes], np.float64)
+    columns = [objectives]
+    for _ in range(horizon):
+        below = objectives.copy()
+        np.minimum.at(below, parents, columns[-1][children])
+        columns.append(below)
+    return np.stack(columns, axis=1)
 
 
 def astar(search: Search, explored: Explored, patience: float = inf) -> str:
@@ -185,6 +206,137 @@ def astar(search: Search, explored: Explored, patience: float = inf) -> str:
     return "nothing left to try"
 
 
+class Trial:
+    """A state of Q*.
+
+    Attributes:
+      state, path, left, before: see `Node`.
+      graph, choices: the encoding of the state and of all its choices.
+      values: float [K, horizon], the gains per step that are expected within 1, 2, … steps that begin with each choice.
+      children: number of a choice → the trial it leads to, for the choices that were made.
+      order: the choices that the present visit has still to make, and the gain expected of each, the largest last.
+    """
+
+    __slots__ = ("before", "children", "choices", "graph", "left", "order", "path", "state", "values")
+
+    def __init__(self, state: LocalState, path: Path | None, value: ChoiceValue):
+        self.state, self.path, self.left, self.before = state, path, -1, None
+        self.graph, self.choices, self.children = state.arrays(), choices_of(state, state.matches), {}
+        self.values = value(self.graph, self.choices)
+        self.order: list[tuple[float, int]] = []
+
+
+class Tried:
+    """The states of one Q* search, by their hash.
+
+    Args:
+      search: the search.
+      value: the value of choices.
+      horizon: largest number of steps from the start.
+    """
+
+    def __init__(self, search: Search, value: ChoiceValue, horizon: int):
+        self.search, self.value, self.horizon = search, value, horizon
+        self.root = Trial(search.start, None, value)
+        self.nodes = {search.start.hash: self.root}
+
+    def follow(self, node: Trial, choice: int) -> Trial:
+        """Return the trial that a choice leads to; the first call for a choice applies it.
+
+        Raises:
+          LimitReached: a limit of the search is reached.
+        """
+        if choice not in node.children:
+            match = node.state.matches[choice]
+            after, path = self.search.follow(node.state, match), (match, node.path)
+            self.search.saw(after, path)
+            if after.hash not in self.nodes:
+                self.nodes[after.hash] = Trial(after, path, self.value)
+            node.children[choice] = self.nodes[after.hash]
+        return node.children[choice]
+
+    def actions_to(self, state: LocalState) -> list[Action]:
+        """Return the actions of the shortest known path to an explored state, at most `horizon` of them."""
+        actions, node = [], self.nodes[state.hash]
+        while node.before is not None:
+            node, choice = node.before
+            match = node.state.matches[choice]
+            actions.append((match.xfer_id, node.state.index_of(match)))
+        return actions[::-1]
+
+    def examples(self) -> list[Example]:
+        """Return an example for each state of which a choice was made, as far as the explored states show its gains."""
+        nodes = list(self.nodes.values())
+        number = {id(node): k for k, node in enumerate(nodes)}
+        pairs = [(k, number[id(child)]) for k, node in enumerate(nodes) for child in node.children.values()]
+        parents, children = np.array(pairs, np.int64).reshape(-1, 2).T
+        lowest = _lowest(nodes, parents, children, self.horizon)
+        gains = (lowest[parents, :1] - lowest[children, :-1]) / np.arange(1, self.horizon + 1)
+        gains = np.split(gains, np.cumsum([len(node.children) for node in nodes])[:-1])
+        return [
+            Example(node.graph, _some(node.choices, list(node.children)), rows, node.left)
+            for node, rows in zip(nodes, gains, strict=True)
+            if node.children
+        ]
+
+
+def _some(choices: Choices, chosen: Sequence[int]) -> Choices:
+    """Return some of the choices of a graph, in a new order."""
+    places = [np.flatnonzero(choices.owners == k) for k in chosen]
+    return Choices(
+        choices.sorts[chosen], choices.firsts[chosen], choices.rows[np.concatenate(places)],
+        np.repeat(np.arange(len(chosen), dtype=np.int32), [len(each) for each in places]),
+    )  # fmt: skip
+
+
+def qstar(search: Search, tried: Tried, patience: float = inf, noise: float = 0.0) -> str:
+    """Make the choice with the largest gain so far plus the expected gain, again and again (Agostinelli et al. 2021).
+
+    A* applies all choices of a state to value the states after them. Q* values the choices, so that one evaluation of
+    the network ranks all choices of a state, and only the best of them are applied. A state that is reached again with
+    more steps left makes its choices again, without new rewrites.
+
+    Args:
+      search: the search.
+      tried: an object without tried choices; it holds the states afterwards.
+      patience: see `astar`.
+      noise: scale of the Gumbel noise that is added to each expected gain, in the unit of the objective.
+
+    Returns:
+      the reason of the end.
+    """
+    queue, pushed = [], 0
+
+    def push(node: Trial) -> None:
+        nonlocal pushed
+        if node.order:
+            expected, choice = node.order.pop()
+            gain, pushed = tried.root.state.objective - node.state.objective, pushed + 1
+            heappush(queue, (-gain - expected, -pushed, node, choice, node.left))
+
+    def reach(node: Trial, left: int, before: tuple[Trial, int] | None) -> None:
+        node.left, node.before = left, before
+        if left:
+            expected = left * node.values[:, left - 1]
+            if noise:
+                expected = expected + noise * search.rng.gumbel(size=len(expected))
+            node.order = [(float(expected[k]), int(k)) for k in np.argsort(expected, kind="stable")]
+            push(node)
+
+    reach(tried.root, tried.horizon, None)
+    while queue:
+        *_, node, choice, left = heappop(queue)
+        if left < node.left:
+            continue
+        if len(search.trace) > 1 and search.interactions - search.trace[-1][1] > patience:
+            return "patience"
+        push(node)
+        child = tried.follow(node, choice)
+        if left - 1 > child.left:
+            reach(child, left - 1, (node, choice))
+    return "nothing left to try"
+
+
 def mcts(search: Search, explored: Explored, unit: float, exploration: float, alpha: float) -> str:
     """Monte Carlo tree search with rollouts that follow the value (algorithm 3).
 
@@ -212,7 +364,8 @@ def mcts(search: Search, explored: Explored, unit: float, exploration: float, al
             tree.append(node)
         lowest = node.state.objective
         while left and (children := explored.expand(node)):
-            node, left = _followed(node, children[drawn(node, children, left, unit, alpha, search.rng)], left)
+            choice = drawn(expected_gains(node, children, left), unit, alpha, search.rng)
+            node, left = _followed(node, children[choice], left)
             lowest = min(lowest, node.state.objective)
         for each in tree:
             visits[each] = visits.get(each, 0) + 1
@@ -234,18 +387,19 @@ def _followed(node: Node, chosen: tuple[Action, Node], left: int) -> tuple[Node,
     return child, left - 1
 
 
-def drawn(
-    node: Node, children: Sequence[tuple[Action, Node]], left: int, unit: float, alpha: float, rng: np.random.Generator
-) -> int:
-    """Draw a successor with the probabilities softmax(α (R + V)) (equation 9), and return its position.
+def expected_gains(node: Node, children: Sequence[tuple[Action, Node]], left: int) -> np.ndarray:
+    """Return the gain that is expected with each successor within `left` steps from a node, float64 [K]."""
+    objective = node.state.objective
+    return np.array([objective - child.state.objective + child.expected(left - 1) for _, child in children], np.float64)
+
+
+def drawn(gains: np.ndarray, unit: float, alpha: float, rng: np.random.Generator) -> int:
+    """Draw a choice with the probabilities softmax(α (R + V)) (equation 9), and return its number.
 
     Args:
-      node: the present node.
-      children: (action, node) of its successors.
-      left: number of steps left at the present node.
+      gains: float64 [K], the gain R + V that is expected of each choice.
       unit: the gain that counts as 1.
       alpha: the inverse temperature α.
       rng: the generator.
     """
-    gains = [node.state.objective - child.state.objective + child.expected(left - 1) for _, child in children]
-    return int(np.argmax(alpha * np.array(gains) / unit + rng.gumbel(size=len(gains))))
+    return int(np.argmax(alpha * gains / unit + rng.gumbel(size=len(gains))))

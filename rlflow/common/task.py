@@ -137,11 +137,13 @@ class LocalState(State, Protocol):
 
     Attributes:
       matches: all valid choices, ordered by action type and index.
+      rows: id of each node → its row in `arrays`.
       touched: ids of the nodes that the last choice changed, added or removed, and of nodes around changed edges.
       reach: distance in edges within which a change can affect the contribution of one node to the objective.
     """
 
     matches: Sequence[Match]
+    rows: Mapping[int, int]
     touched: frozenset[int]
     reach: int
 

@@ -260,6 +260,11 @@ class RewriteState(LocalState):
         """The distance in edges within which a change can affect the cost of one node."""
         return self.task.cost.reach
 
+    @cached_property
+    def rows(self) -> dict[int, int]:
+        """Node id → the row of the node in `arrays`."""
+        return {node: row for row, node in enumerate(self.graph.order, start=len(self.graph.inputs))}
+
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
         """Return the ids of the given nodes and of all nodes within `reach` edges of them.
 

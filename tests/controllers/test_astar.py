@@ -1,4 +1,4 @@
-"""A* with a learned value: what its searches find, what they leave to learn from, and that a kill changes nothing."""
+"""A* and Q* with a learned value: what they find, what they leave to learn from, and that a kill changes nothing."""
 
 from dataclasses import replace
 from functools import cache
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from controllers.astar.agent import NO_ACTION, AStar, states_from
-from controllers.astar.network import ValueNetwork, joined
-from controllers.astar.search import Explored, astar, examples_along, mcts
+from controllers.astar.network import ValueNetwork, choices_of, joined, joined_choices
+from controllers.astar.search import Explored, Tried, astar, examples_along, mcts, qstar
 from controllers.base import StopReason
-from controllers.controller_options import AStarConfig
+from controllers.controller_options import QSTAR, AStarConfig
 from controllers.evaluation import rollout
 from controllers.real_env import train_for_real
 from rlflow.common.errors import RLFlowError
@@ -31,7 +31,10 @@ from tests.toys.tiny import tiny_task
 pytestmark = pytest.mark.usefixtures("eager")
 
 HORIZON = 5
-SMALL = AStarConfig(width=8, hidden=8, propagations=2, horizon=HORIZON, evaluations=70, epochs=2, problems=1, passes=1)
+SMALL = AStarConfig(
+    search="astar", width=8, hidden=8, propagations=2, horizon=HORIZON, evaluations=70, epochs=2, problems=1, passes=1
+)
+OF_CHOICES = replace(SMALL, search=QSTAR)
 SQUARE = "(mul (exp x) (exp x))"  # five steps lead to a lower cost; the cost rises first
 WIDE = "(add (mul (exp x) (exp x)) (div y (log y)))"  # the same beside rewrites without gain
 
@@ -58,6 +61,20 @@ def explored(limit: int, value=nothing, kind=Explored, text: str = SQUARE) -> tu
     result = kind(search, value, HORIZON)
     try:
         astar(search, result)
+    except LimitReached:
+        pass
+    return search, result
+
+
+def no_choice(graph, choices) -> np.ndarray:
+    return np.zeros((len(choices.sorts), HORIZON))
+
+
+def tried(limit: int, value=no_choice, text: str = SQUARE, noise: float = 0.0) -> tuple[Search, Tried]:
+    search = Search(task(text).initial, Limits(interactions=limit))
+    result = Tried(search, value, HORIZON)
+    try:
+        qstar(search, result, noise=noise)
     except LimitReached:
         pass
     return search, result
@@ -95,6 +112,16 @@ def test_graphs_are_valued_alone_as_together_in_any_order_of_their_nodes():
             np.testing.assert_allclose(network.values(joined([same])).numpy()[0], values, atol=1e-5)
 
 
+def test_choices_are_valued_alone_as_together():
+    network, state = shaken(agent(OF_CHOICES).network), task(WIDE).initial
+    states = [state, *(state.follow(match) for match in state.matches[:2])]
+    graphs, choices = [one.arrays() for one in states], [choices_of(one, one.matches) for one in states]
+    together = network.values(joined(graphs), joined_choices(graphs, choices)).numpy()
+    alone = [network.values(joined([graph]), one).numpy() for graph, one in zip(graphs, choices, strict=True)]
+    np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-5)
+    assert len(together) == sum(len(one.matches) for one in states) and len(np.unique(together[:, 0])) > 10
+
+
 def test_only_messages_show_the_edges():
     """The arguments of a subtraction change places: without messages both are the same set of nodes."""
     first, second = (task(text, "simplify").initial.arrays() for text in ("(sub (exp x) x)", "(sub x (exp x))"))
@@ -107,7 +134,7 @@ def test_only_messages_show_the_edges():
 def test_dropout_is_a_matter_of_its_seeds_and_of_training_alone():
     network, graph = shaken(agent(replace(SMALL, dropout=0.5)).network), joined(graphs_of(task(), 3))
     seeds = [np.array([[k, 0], [k, 1]], np.int32) for k in (0, 0, 1)]
-    dropped = [network._forward(graph, seed).numpy() for seed in seeds]
+    dropped = [network._forward(graph, seeds=seed).numpy() for seed in seeds]
     np.testing.assert_array_equal(dropped[0], dropped[1])
     assert (dropped[0] != dropped[2]).any()
     np.testing.assert_array_equal(network.values(graph), network._forward(graph))
@@ -132,21 +159,43 @@ def test_targets_are_the_largest_gains_within_each_number_of_steps():
     assert examples[0].graph is whole.root.graph and examples[0].left == HORIZON
     for steps in range(1, HORIZON + 1):
         gain = task().initial.objective - lowest_within(task().initial, steps)
-        assert examples[0].gains[steps - 1] * steps == gain
-    assert examples[0].gains.tolist() == [0, 0, 0, 0, 39_000 / HORIZON]
+        assert examples[0].gains[0, steps - 1] * steps == gain
+    assert examples[0].gains.tolist() == [[0, 0, 0, 0, 39_000 / HORIZON]]
     assert all((example.gains >= 0).all() for example in examples)
     assert len(examples) == sum(node.children is not None for node in whole.nodes.values()) < len(whole.nodes)
 
 
-def test_a_path_shows_gains_that_the_whole_search_confirms():
-    search, whole = explored(100_000)
+def test_targets_of_choices_are_the_largest_gains_of_steps_that_begin_with_them():
+    """Choices that raise the objective have negative targets."""
+    _, whole = tried(100_000)
+    state, examples = task().initial, whole.examples()
+    assert examples[0].graph is whole.root.graph and examples[0].left == HORIZON
+    order = list(whole.root.children)
+    assert sorted(order) == list(range(len(state.matches)))
+    of_root = choices_of(state, [state.matches[k] for k in order])
+    assert all((a == b).all() for a, b in zip(examples[0].choices, of_root, strict=True))
+    for row, k in enumerate(order):
+        for steps in range(1, HORIZON + 1):
+            gain = state.objective - lowest_within(state.follow(state.matches[k]), steps - 1)
+            assert examples[0].gains[row, steps - 1] * steps == pytest.approx(gain)
+    assert (examples[0].gains[:, -1] == 39_000 / HORIZON).any() and (examples[0].gains < 0).any()
+    assert all(len(one.gains) == len(one.choices.sorts) for one in examples)
+
+
+@pytest.mark.parametrize("of_choices", [False, True])
+def test_a_path_shows_gains_that_the_whole_search_confirms(of_choices):
+    search, whole = tried(100_000) if of_choices else explored(100_000)
     known = {written(example.graph): example for example in whole.examples()}
-    along = examples_along(states_from(task().initial, whole.actions_to(search.best)), HORIZON)
-    assert len(along) == HORIZON and along[0].gains[-1] * HORIZON == 39_000
+    actions = whole.actions_to(search.best)
+    along = examples_along(states_from(task().initial, actions), actions if of_choices else None, HORIZON)
+    assert len(along) == HORIZON and along[0].gains[0, -1] * HORIZON == 39_000
     for place, example in enumerate(along):
-        other = known[written(example.graph)]
+        other, row, last = known[written(example.graph)], 0, example.left - 1
+        if of_choices:
+            pairs = zip(other.choices.sorts, other.choices.firsts, strict=True)
+            (row,) = [k for k, pair in enumerate(pairs) if pair == (example.choices.sorts, example.choices.firsts)]
         assert example.left == HORIZON - place == other.left
-        assert (example.gains <= other.gains).all() and example.gains[example.left - 1] == other.gains[other.left - 1]
+        assert (example.gains[0] <= other.gains[row]).all() and example.gains[0, last] == other.gains[row, last]
 
 
 def test_patience_ends_a_search_that_has_found_a_gain():
@@ -160,7 +209,7 @@ def test_patience_ends_a_search_that_has_found_a_gain():
 def test_with_the_true_value_only_states_of_a_best_path_are_expanded():
     """An exhaustive search gives the values. A* then needs one expansion for each step."""
     everything, whole = explored(100_000, text=WIDE)
-    known = {written(example.graph): example.gains for example in whole.examples()}
+    known = {written(example.graph): example.gains[0] for example in whole.examples()}
 
     def value(graphs) -> np.ndarray:
         return np.array([known.get(written(graph), np.zeros(HORIZON)) for graph in graphs])
@@ -172,6 +221,41 @@ def test_with_the_true_value_only_states_of_a_best_path_are_expanded():
         state = state.apply(sort, index)
     assert guided.trace[-1][1] <= tried < 0.2 * everything.trace[-1][1]
     assert state.objective == everything.best.objective == task(WIDE).initial.objective - 39_000
+
+
+def test_with_the_true_value_of_choices_each_step_costs_one_rewrite():
+    _, whole = tried(100_000, text=WIDE)
+    known = {written(node.graph): np.zeros((len(node.state.matches), HORIZON)) for node in whole.nodes.values()}
+    for node, example in zip([one for one in whole.nodes.values() if one.children], whole.examples(), strict=True):
+        known[written(node.graph)][list(node.children)] = example.gains
+
+    search, seen = tried(100_000, lambda graph, choices: known[written(graph)], text=WIDE)
+    assert search.best.objective == task(WIDE).initial.objective - 39_000
+    assert search.trace[-1][1] == len(seen.actions_to(search.best)) == HORIZON
+
+
+def test_without_a_value_the_choice_of_the_cheapest_state_is_made_next():
+    class Watched(Tried):
+        def follow(self, node, choice):
+            waiting = [
+                one for one in self.nodes.values() if one.left > 0 and len(one.children) < len(one.state.matches)
+            ]
+            if choice not in node.children:
+                assert node.state.objective == min(one.state.objective for one in waiting)
+            return super().follow(node, choice)
+
+    search = Search(task(WIDE).initial, Limits(interactions=300))
+    with pytest.raises(LimitReached):
+        qstar(search, Watched(search, no_choice, HORIZON))
+    assert search.interactions == 300
+
+
+def test_noise_changes_what_is_tried_first_but_not_what_is_found():
+    found = [tried(100_000, text=WIDE, noise=noise) for noise in (0.0, 1e4, 1e4)]
+    assert len({search.best.objective for search, _ in found}) == 1
+    first = [list(whole.root.children) for _, whole in found]
+    assert first[0] != first[1] == first[2] and sorted(first[0]) == sorted(first[1])
+    assert found[0][1].nodes.keys() == found[1][1].nodes.keys()
 
 
 def test_without_a_value_the_cheapest_state_is_expanded_next():
@@ -186,9 +270,10 @@ def test_without_a_value_the_cheapest_state_is_expanded_next():
     np.testing.assert_array_equal(agent().value(graphs_of(task(), 3)), 0)
 
 
-def test_a_state_reached_with_more_steps_left_is_searched_again():
+@pytest.mark.parametrize("whole", [explored, tried])
+def test_a_state_reached_with_more_steps_left_is_searched_again(whole):
     """All states within the horizon are found with a shortest path, by whatever path each was first reached."""
-    _, whole = explored(100_000)
+    _, whole = whole(100_000)
     for node in whole.nodes.values():
         actions = whole.actions_to(node.state)
         assert states_from(task().initial, actions)[-1].hash == node.state.hash
@@ -218,7 +303,7 @@ def saved(folder) -> tuple[bytes, bytes]:
     return (folder / "controller.npz").read_bytes(), (folder / "controller.json").read_bytes()
 
 
-@pytest.mark.parametrize("search", ["astar", *slow("mcts")])
+@pytest.mark.parametrize("search", [QSTAR, "astar", *slow("mcts")])
 def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path, search):
     def kill(done, total):
         if done == 1:
@@ -247,7 +332,8 @@ def test_the_value_comes_to_fit_its_targets():
     examples, rng = explored(100_000)[1].examples(), np.random.default_rng(0)
     first = learner.learn(examples, rng)["loss"]
     last = learner.learn(examples, rng)["loss"]
-    values, gains = learner.value([one.graph for one in examples]), np.array([one.gains for one in examples])
+    values = learner.value([one.graph for one in examples])
+    gains = np.concatenate([one.gains for one in examples])
     counts = np.arange(1, HORIZON + 1) <= np.array([one.left for one in examples])[:, None]
     assert last < 0.5 * first
     assert np.corrcoef(values[counts], gains[counts])[0, 1] > 0.8
@@ -288,19 +374,21 @@ def test_several_problems_are_trained_on_and_interactions_are_limited(tmp_path):
 # -- acting ----------------------------------------------------------------------------------------
 
 
-def test_it_follows_the_path_of_its_search_and_searches_again_at_its_end():
-    learner = agent()
+@pytest.mark.parametrize("config", [SMALL, OF_CHOICES])
+def test_it_follows_the_path_of_its_search_and_searches_again_at_its_end(config):
+    learner = agent(config)
     episode = rollout(learner, environment(), greedy=True, seed=0)
     result, _ = learner.searched(task().initial, SMALL.evaluations)
     assert min(episode.costs) * task().per_unit <= result.state.objective < task().initial.objective
     assert episode.terminated and episode.costs[-1] == min(episode.costs)
     assert all(info["valid"] for info in episode.infos)
     assert learner.acting_steps > result.interactions  # the first search, and those after it
-    assert rollout(agent(), environment(), greedy=True, seed=0) == episode
+    assert rollout(agent(config), environment(), greedy=True, seed=0) == episode
 
 
-def test_drawn_actions_are_valid_and_end_at_the_horizon():
-    learner = agent(replace(SMALL, alpha=0.1))
+@pytest.mark.parametrize("search", [QSTAR, "astar"])
+def test_drawn_actions_are_valid_and_end_at_the_horizon(search):
+    learner = agent(replace(SMALL, alpha=0.1, search=search))
     episodes = [rollout(learner, environment(), greedy=False, seed=seed) for seed in (1, 1, 2, 3)]
     assert episodes[0] == episodes[1] and len({tuple(episode.actions) for episode in episodes}) == 3
     for episode in episodes:
@@ -332,7 +420,7 @@ def test_it_rewrites_models_as_well(tmp_path):
     def make() -> StateEnv:
         return StateEnv(GraphRewriteEnv(of, max_steps=8))
 
-    learner = agent(SMALL, of=of)
+    learner = agent(OF_CHOICES, of=of)
     results = learner.train(make, 0, tmp_path)
     assert results["best_return"] > 0
     episode = rollout(learner, make(), greedy=True, seed=0)

@@ -149,6 +149,19 @@ def test_matches_of_local_states_are_the_choices(spec):
             assert set(match.nodes) <= state.near(match.nodes, 0) <= state.near(match.nodes, 2)
 
 
+def test_nodes_of_local_states_have_rows_of_their_own(spec):
+    """Nodes that a choice leaves alone keep their operator from state to state, each in its row."""
+    states, actions = played(spec.make_task())
+    for before, after, action in zip(states, states[1:], actions, strict=False):
+        ops = [state.arrays().ops for state in (before, after)]
+        for state, each in zip((before, after), ops, strict=True):
+            assert {node for match in state.matches for node in match.nodes} <= state.rows.keys()
+            rows = sorted(state.rows.values())
+            assert len(set(rows)) == len(rows) and 0 <= rows[0] and rows[-1] < len(each)
+        same = (before.rows.keys() & after.rows.keys()) - set(before.match(*action).nodes)
+        assert all(ops[0][before.rows[node]] == ops[1][after.rows[node]] for node in same)
+
+
 def test_what_is_far_from_a_change_gains_what_it_gained(spec):
     """Of matches that two successive states share: what `touched`, `near` and `reach` promise to searches."""
     states, actions = played(spec.make_task(), steps=6)

@@ -169,7 +169,7 @@ class ExpressionState(LocalState):
         return self._numbering[2]
 
     @cached_property
-    def _row_of(self) -> dict[int, int]:
+    def rows(self) -> dict[int, int]:
         return {node: row for row, node in enumerate(self.ids)}
 
     @cached_property
@@ -187,10 +187,10 @@ class ExpressionState(LocalState):
             places.sort()
             for location, redex, key in places[: task.max_locations]:
                 index = number, ids[location], key
+                nodes = tuple(dict.fromkeys(ids[row] for row in (location, redex, *table.children(redex))))
                 known = before.get(index)
-                if known is None or known.redex != ids[redex]:
-                    nodes = dict.fromkeys(ids[row] for row in (location, redex, *table.children(redex)))
-                    known = Rewrite(number, ids[location], ids[redex], tuple(nodes), (task.rules[number], key))
+                if known is None or known.redex != ids[redex] or known.nodes != nodes:
+                    known = Rewrite(number, ids[location], ids[redex], nodes, (task.rules[number], key))
                 result[index] = known
         object.__setattr__(self, "_origin", None)  # computed from now on; earlier states need not stay in memory
         return result
@@ -223,7 +223,7 @@ class ExpressionState(LocalState):
         return self.follow(self.match(sort, index))
 
     def follow(self, match: Rewrite) -> "ExpressionState":
-        location, redex = self._row_of[match.location], self._row_of[match.redex]
+        location, redex = self.rows[match.location], self.rows[match.redex]
         name, table = self.task.rules[match.xfer_id], self.table
         path = table.path(redex)
         if name in (AT_VARIABLE, AT_CALL):
@@ -245,7 +245,7 @@ class ExpressionState(LocalState):
 
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
         result = set(nodes)
-        rows = [self._row_of[node] for node in result if node in self._row_of]
+        rows = [self.rows[node] for node in result if node in self.rows]
         seen = set(rows)
         for _ in range(reach):
             rows = [other for row in rows for other in self.table.neighbours[row] if other not in seen]
