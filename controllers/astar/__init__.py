@@ -4,8 +4,8 @@ The value V(s, t) of Knossos is the largest decrease of the objective within t s
 expands the state with the highest f = t·V(s, t) + c(s₀) − c(s), where t is the number of steps left and c is the
 objective. To expand a state, A* applies all its choices. Q* (Agostinelli et al. 2021, "A* Search Without Expansions")
 learns the value Q(s, a, t) of the steps that begin with a choice a. It makes the choice with the highest
-f = t·Q(s, a, t) + c(s₀) − c(s), so that it applies only promising choices. A search leaves behind a graph of states, and
-the gains in this graph are the targets of the value.
+f = t·Q(s, a, t) + c(s₀) − c(s), so that it applies only promising choices. A search leaves behind a graph of states,
+and the gains in this graph are the targets of the value.
 
 | file | contents |
 | --- | --- |

@@ -186,8 +186,12 @@ def test_the_same_seed_gives_the_same_episodes_weights_and_actions(optimised, by
     assert one == json.loads((right / "eval" / "receipt.json").read_text()) and one["actions"]
     outcome = json.loads((left / "eval.json").read_text())
     for name, result in results["eval"]["candidates"].items():
+        # The candidate `greedy` of `optimise` is that of its searches, which count one rewrite less.
+        ignored = ("seconds", "interactions") if name == "greedy" else ("seconds",)
         other = outcome["candidates"][name]
-        assert {k: v for k, v in result.items() if k != "seconds"} == {k: v for k, v in other.items() if k != "seconds"}
+        assert {k: v for k, v in result.items() if k not in ignored} == {
+            k: v for k, v in other.items() if k not in ignored
+        }
 
 
 @pytest.mark.nightly

@@ -10,7 +10,11 @@ from tests.commands import in_process
 from tests.field import kinds
 from tests.suite import at_night
 
-OPTIONS = ("--seconds", "1", "cost.name=analytic", "eval.measure_seconds=0", "search.grasp.patience=3")
+# The searches end by their rewrites, not by the clock.
+OPTIONS = (
+    "--seconds", "60", "cost.name=analytic", "eval.measure_seconds=0", "search.interactions=100",
+    "search.grasp.patience=3",
+)  # fmt: skip
 FIRST = 1  # number of cases of each kind in `make test`; the night runs all of them
 
 
