@@ -29,16 +29,21 @@ BOOTSTRAP = (
 SETS = ("generalisation", "bootstrap")
 DEVELOPMENT = slice(48, 60)  # of the recorded expressions with binding rules; those before are the paper's
 OPTIONS = {
-    "width": 32, "hidden": 64, "propagations": 4, "dropout": 0.0, "learning_rate": 0.003, "batch": 32, "epochs": 20,
-    "problems": 12, "evaluations": 1000, "examples": 150,
+    "width": 32, "hidden": 64, "propagations": 4, "dropout": 0.0, "learning_rate": 0.003, "batch": 32, "passes": 3,
+    "problems": 12,
 }  # fmt: skip
-OF_SET = {"generalisation": {}, "bootstrap": {"evaluations": 3000}}  # further options of a set
+OF_SET = {  # further options of a set
+    "generalisation": {"epochs": 16, "evaluations": 2000, "patience": 2000, "examples": 300, "alpha": 3.0},
+    "bootstrap": {
+        "epochs": 10, "evaluations": 4000, "patience": 4000, "examples": 150, "alpha": 1.0, "horizon": 12
+    },
+}  # fmt: skip
 VARIANTS: dict[str, dict] = {  # {what differs: options}; each once with each kind of value
     "learned": {}, "without graph network": {"propagations": 0}, "untrained": {"epochs": 0}
 }  # fmt: skip
 METHODS = {"qstar": "Q*", "astar": "A*", "mcts": "MCTS"}
 VALUES = {"choices": ("qstar",), "states": ("astar", "mcts")}  # kind of value → searches that it guides
-STATE_SEEDS = 2  # largest number of seeds of a value of states
+FEW_SEEDS = 2  # largest number of seeds of all but the learned value of choices
 # total costs of the paper: initial, of its oracle, of A* with its value, without the graph network, greedy, random
 PAPER = {"generalisation": (161, 125.2, 125.4, 139.7, 132.1, 161), "bootstrap": (64, 40.6, 40.6, 40.8, 44.7, 56)}
 
@@ -90,7 +95,7 @@ def calls(folder: Path, seeds: int) -> dict[str, Sequence]:
     """Return name of a part → (function, *arguments)."""
     result = {}
     for name, kind, variant in product(SETS, VALUES, VARIANTS):
-        for seed in range(seeds if kind == "choices" else min(seeds, STATE_SEEDS)):
+        for seed in range(seeds if (kind, variant) == ("choices", "learned") else min(seeds, FEW_SEEDS)):
             part = f"{_prefix(name, kind, variant)}{seed}"
             result[part] = values, name, kind, variant, seed, folder / "training" / part
     return result
