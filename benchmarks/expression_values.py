@@ -1,8 +1,9 @@
 """The learned values of A* and Q* on the expressions of the paper: parts and tables of `benchmarks.expressions`.
 
-*generalisation*: the value learns from the 36 training expressions with the binding rules, and guides searches of the
-twelve test expressions. *bootstrap*: the value learns from eight expressions with the rules `both`, and guides searches
-of the same expressions. The options were chosen on twelve other expressions, see `DEVELOPMENT`.
+*generalisation*: the value learns from the paper's 36 training expressions with the binding rules, and guides searches
+of the paper's twelve test expressions. *wide*: the same test, but the value learns from the 343 other recorded
+expressions. *bootstrap*: the value learns from eight expressions with the rules `both`, and guides searches of the same
+expressions. The options were chosen on twelve further expressions, see `DEVELOPMENT`.
 
 Each training has a folder, so that an interrupted training continues from its last epoch. A value is one of choices,
 which guides Q*, or one of states as in the paper, which guides A* and Monte Carlo tree search. The variants are the
@@ -16,7 +17,8 @@ from pathlib import Path
 
 from benchmarks.expressions import EVALUATIONS, binding_expressions, task_of
 from benchmarks.record import Table
-from benchmarks.shared import number
+from benchmarks.shared import NOTHING, number
+from rlflow.tasks.expressions.recorded import recorded_sequences
 from rlflow.tasks.expressions.state import ExpressionTask
 from rlflow.tasks.expressions.syntax import UNITS
 
@@ -26,16 +28,17 @@ BOOTSTRAP = (
     "(div (mul (div x y) x) y)", "(add (div (mul x y) (add 1.0 (mul x y))) (mul x y))",
     "(add (div 1.0 (add 1.0 (mul x y))) (mul x y))", "(div (mul x y) (add 1.0 (mul x y)))",
 )  # fmt: skip
-SETS = ("generalisation", "bootstrap")
+SETS = ("generalisation", "wide", "bootstrap")
 DEVELOPMENT = slice(48, 60)  # of the recorded expressions with binding rules; those before are the paper's
 OPTIONS = {
     "width": 32, "hidden": 64, "propagations": 4, "dropout": 0.0, "learning_rate": 0.003, "batch": 32, "passes": 3,
     "problems": 12,
 }  # fmt: skip
 OF_SET = {  # further options of a set
-    "generalisation": {"epochs": 16, "evaluations": 2000, "patience": 2000, "examples": 300, "alpha": 3.0},
+    "generalisation": {"epochs": 8, "evaluations": 2000, "patience": 2000, "examples": 300, "alpha": 3.0},
+    "wide": {"epochs": 12, "problems": 16, "evaluations": 1000, "patience": 1000, "examples": 150, "alpha": 3.0},
     "bootstrap": {
-        "epochs": 10, "evaluations": 4000, "patience": 4000, "examples": 150, "alpha": 1.0, "horizon": 12
+        "epochs": 6, "evaluations": 4000, "patience": 4000, "examples": 150, "alpha": 1.0, "horizon": 12
     },
 }  # fmt: skip
 VARIANTS: dict[str, dict] = {  # {what differs: options}; each once with each kind of value
@@ -43,8 +46,9 @@ VARIANTS: dict[str, dict] = {  # {what differs: options}; each once with each ki
 }  # fmt: skip
 METHODS = {"qstar": "Q*", "astar": "A*", "mcts": "MCTS"}
 VALUES = {"choices": ("qstar",), "states": ("astar", "mcts")}  # kind of value → searches that it guides
-FEW_SEEDS = 2  # largest number of seeds of all but the learned value of choices
-# total costs of the paper: initial, of its oracle, of A* with its value, without the graph network, greedy, random
+FIRST, FEW_SEEDS = ("choices", "learned"), 1  # the value with all seeds, which comes first; seeds of the others
+PAPERS = ("initial", "its oracle", "A* with its value", "A* without graph network", "greedy", "random")
+# total costs of PAPERS within 5,000 evaluations
 PAPER = {"generalisation": (161, 125.2, 125.4, 139.7, 132.1, 161), "bootstrap": (64, 40.6, 40.6, 40.8, 44.7, 56)}
 
 
@@ -53,8 +57,11 @@ def problems(name: str) -> tuple[list[ExpressionTask], list[ExpressionTask]]:
     if name == "bootstrap":
         both = [task_of(text, "both") for text in BOOTSTRAP]
         return both, both
-    test, train = ([task_of(one.model, "binding") for one in part] for part in binding_expressions())
-    return test, train
+    test, train = binding_expressions()
+    if name == "wide":
+        known = [one for one in recorded_sequences("chains") if one.rules == "binding"]
+        train = [*train, *known[DEVELOPMENT.stop :]]
+    return tuple([task_of(one.model, "binding") for one in part] for part in (test, train))
 
 
 def values(name: str, kind: str, variant: str, seed: int, folder: Path) -> dict:
@@ -94,8 +101,9 @@ def values(name: str, kind: str, variant: str, seed: int, folder: Path) -> dict:
 def calls(folder: Path, seeds: int) -> dict[str, Sequence]:
     """Return name of a part → (function, *arguments)."""
     result = {}
-    for name, kind, variant in product(SETS, VALUES, VARIANTS):
-        for seed in range(seeds if (kind, variant) == ("choices", "learned") else min(seeds, FEW_SEEDS)):
+    ordered = sorted(product(SETS, VALUES, VARIANTS), key=lambda one: one[1:] != FIRST)
+    for name, kind, variant in ordered:
+        for seed in range(seeds if (kind, variant) == FIRST else min(seeds, FEW_SEEDS)):
             part = f"{_prefix(name, kind, variant)}{seed}"
             result[part] = values, name, kind, variant, seed, folder / "training" / part
     return result
@@ -116,6 +124,8 @@ def tables(parts: Mapping[str, dict]) -> dict[str, Table]:
                 cells = [[one["costs"][method][str(limit)] / UNITS for one in found] for limit in EVALUATIONS]
                 trained = max(one["evaluations"] for one in found)
                 rows.append([f"{METHODS[method]}, {variant}", len(found), trained, *map(_mean_and_range, cells)])
+        for title, cost in zip(PAPERS, PAPER.get(name, ()), strict=False) if rows else ():
+            rows.append([f"paper: {title}", *[NOTHING] * (1 + len(EVALUATIONS)), number(cost, 1)])
         heads = ["seeds", "evaluations of a training", *(f"{limit:,} evaluations" for limit in EVALUATIONS)]
         result[name] = Table(["search", *heads], rows)
     return result
