@@ -290,7 +290,10 @@ class AStarConfig(LearnerConfig):
     propagations: int = option(10, "rounds of messages; 0: without a graph network (10)", at_least=0)
     hidden: int = option(200, "units of the two hidden layers of the head (200)")
     dropout: float = option(0.2, "share of these units that a gradient step leaves out (0.2)", at_least=0, at_most=0.9)
-    alpha: float = option(5.0, "inverse temperature of drawn actions, in mean gains (5)", at_least=0)
+    alpha: float = option(
+        5.0, "inverse temperature of drawn actions, and of the noise in a training of qstar, in mean gains (5)",
+        at_least=0,
+    )  # fmt: skip
     exploration: float = option(
         0.5, "constant c of the exploration bonus, in mean gains (0.5)", at_least=0, used_if={"search": ("mcts",)}
     )
