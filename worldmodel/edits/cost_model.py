@@ -243,19 +243,22 @@ class KeyedMeans:
     Attributes:
       keys: uint32 [K], ascending.
       mean: float64 [K].
-      spread: float64 [K], the standard deviation.
+      spread: float64 [K], the standard deviation; with wider neighbourhoods, that of a node in a new one of them.
     """
 
-    def __init__(self, keys: np.ndarray, values: np.ndarray):
+    def __init__(self, keys: np.ndarray, values: np.ndarray, wider: np.ndarray | None = None):
         """Build the table from samples.
 
         Args:
           keys: uint32 [k], the key of each sample; keys may repeat.
           values: float64 [k], the runtime of each sample (ps).
+          wider: uint32 [k], the key of each sample for the next larger distance; None for the largest distance.
         """
         self.keys, inverse, number = np.unique(keys, return_inverse=True, return_counts=True)
         self.mean = np.bincount(inverse, values, len(self.keys)) / number
         self.spread = np.sqrt(np.bincount(inverse, (values - self.mean[inverse]) ** 2, len(self.keys)) / number)
+        if wider is not None:
+            self.spread = _spread_among(inverse, wider, values)
 
     def __call__(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Look up keys, uint32 [k].
@@ -279,6 +282,27 @@ class KeyedMeans:
         result.mean = checked_array(arrays, f"{name}/mean", np.float64, len(result.keys))
         result.spread = checked_array(arrays, f"{name}/spread", np.float64, len(result.keys))
         return result
+
+
+def _spread_among(inverse: np.ndarray, wider: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of the runtime in a wider neighbourhood that the data lack, float64 [K] in ps.
+
+    The samples are the mean runtimes of the m different wider neighbourhoods of each key. A key with few of them says
+    little about the next one. The variance relative to the squared mean is therefore shared by all keys, and counts as
+    much as one wider neighbourhood (empirical Bayes; Robbins 1956).
+
+    Args:
+      inverse: int [k], the number of the key of each sample.
+      wider: uint32 [k], the key of each sample for the next larger distance.
+      values: float64 [k], the runtime of each sample (ps).
+    """
+    _, first, number = np.unique(wider, return_index=True, return_inverse=True)
+    of_wider, key = np.bincount(number, values) / np.bincount(number), inverse[first]
+    m = np.maximum(np.bincount(key, minlength=inverse.max() + 1), 1)
+    mean = np.bincount(key, of_wider, len(m)) / m
+    squares = np.bincount(key, (of_wider - mean[key]) ** 2, len(m))
+    shared = squares.sum() / max(((m - 1) * mean**2).sum(), 1.0)
+    return np.sqrt((squares + shared * mean**2) / m * (1 + 1 / m))
 
 
 class GainBounds(NamedTuple):
@@ -370,12 +394,15 @@ class CostModel:
         runtimes do not depend on neighbourhoods.
       spread: standard deviation (ps) of the runtime of a node whose neighbourhoods are all unknown.
       gains: the observed gains of rewrites.
+      usual_gain: the mean absolute gain of a rewrite, as a share of the initial runtime.
     """
 
     def __init__(
-        self, nodes: dict[int, NodeCosts], neighbourhoods: list[KeyedMeans], gains: RewriteGains, spread: float
-    ):
+        self, nodes: dict[int, NodeCosts], neighbourhoods: list[KeyedMeans], gains: RewriteGains, spread: float,
+        usual_gain: float = 0.0,
+    ):  # fmt: skip
         self.nodes, self.neighbourhoods, self.gains, self.spread = nodes, neighbourhoods, gains, spread
+        self.usual_gain = usual_gain
 
     @property
     def reach(self) -> int:
@@ -387,19 +414,20 @@ class CostModel:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Predict the runtimes of k nodes after a step.
 
-        A node keeps its runtime from before the step if the key of its widest known neighbourhood is unchanged.
+        A node keeps its runtime from before the step if the key of its widest known neighbourhood is unchanged, or if
+        none of its neighbourhoods is known.
 
         Args:
           single: float64 [k], runtimes by operator signature alone (ps), used if all neighbourhoods are unknown.
           keys: uint32 [W, k], the neighbourhood keys of each distance after the step.
           paid: float64 [k], the runtimes before the step (ps).
-          before: uint32 [W, k], the neighbourhood keys before the step.
+          before: uint32 [W, k], the neighbourhood keys before the step; 0 for a new node.
 
         Returns:
           (runtimes float64 [k] in ps, their standard deviations float64 [k] in ps, bool [k]: True if the neighbourhood
           of distance W is known).
         """
-        runtime, spread, stays = single, np.full(len(single), self.spread), np.zeros(len(single), bool)
+        runtime, spread, stays = single, np.full(len(single), self.spread), before[0] != 0
         for means, now, then in zip(self.neighbourhoods, keys, before, strict=True):
             mean, deviation, known = means(now)
             runtime, spread = np.where(known, mean, runtime), np.where(known, deviation, spread)
@@ -409,6 +437,7 @@ class CostModel:
     def arrays(self) -> dict[str, np.ndarray]:
         widths = len(self.neighbourhoods)
         result = {"gains": self.gains.samples, "spread": np.float64(self.spread), "widths": np.int64(widths)}
+        result["usual_gain"] = np.float64(self.usual_gain)
         for width, means in enumerate(self.neighbourhoods, 1):
             result |= means.arrays(f"neighbourhood{width}")
         return result
@@ -429,4 +458,5 @@ class CostModel:
             raise ValueError(f"it has costs for {arrays['widths']} widths of neighbourhoods, not {widths}")
         neighbourhoods = [KeyedMeans.of(arrays, f"neighbourhood{width}") for width in range(1, arrays["widths"] + 1)]
         gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
-        return cls(nodes, neighbourhoods, gains, float(checked_array(arrays, "spread", np.float64)))
+        spread, usual_gain = (float(checked_array(arrays, name, np.float64)) for name in ("spread", "usual_gain"))
+        return cls(nodes, neighbourhoods, gains, spread, usual_gain)

@@ -22,13 +22,13 @@ from worldmodel.edits.learned_rules import Signature
 from worldmodel.edits.logged_episodes import NO_OP, UNKNOWN_MATCH, GroundedEpisode
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
 from worldmodel.edits.node_values import single_node_costs
-from worldmodel.edits.rule_learning import TrainingSet, first_new_state
+from worldmodel.edits.rule_learning import TrainingSet, first_new_state, new_moves
 
 
 def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
     nodes, spread = learn_node_costs(training)
     means = _neighbourhood_means(training, n_rules) if spread > 0 else []
-    return CostModel(nodes, means, learn_gains(training), spread)
+    return CostModel(nodes, means, learn_gains(training), spread, _usual_gain(training))
 
 
 def learn_node_costs(training: TrainingSet) -> tuple[dict[int, NodeCosts], float]:
@@ -51,6 +51,16 @@ def learn_node_costs(training: TrainingSet) -> tuple[dict[int, NodeCosts], float
 
 def learn_gains(training: TrainingSet) -> RewriteGains:
     return RewriteGains(np.array(list(_gains(training)), np.float64).reshape(-1, 4))
+
+
+def _usual_gain(training: TrainingSet) -> float:
+    """Return the mean absolute gain of the steps that no earlier episode logged, as a share of the initial runtime."""
+    shares = [
+        np.abs(episode.gains[new_moves(episode)]) / training.initial_runtime(index)
+        for index, episodes in training.groups() for episode in episodes
+    ]  # fmt: skip
+    every = np.concatenate(shares)
+    return float(every.mean()) if len(every) else 0.0
 
 
 def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray]]:
@@ -87,8 +97,8 @@ def _neighbourhood_means(training: TrainingSet, n_rules: int) -> list[KeyedMeans
         samples.walk()
         keys += samples.keys
         runtimes += samples.runtimes
-    runtimes = np.concatenate(runtimes)
-    return [KeyedMeans(np.concatenate(of_width), runtimes) for of_width in zip(*keys, strict=True)]
+    runtimes, of_width = np.concatenate(runtimes), np.concatenate(keys, axis=1)
+    return [KeyedMeans(own, runtimes, wider) for own, wider in zip(of_width, [*of_width[1:], None], strict=True)]
 
 
 class _NeighbourhoodSamples:

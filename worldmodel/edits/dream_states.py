@@ -10,7 +10,7 @@ depth-first post-order from the outputs. `first_of` walks only through the part 
 of two nodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
@@ -108,6 +108,16 @@ class DreamStates(NodeSets):
         for first in range(0, len(nodes), AT_ONCE):
             self._meet(rows[first : first + AT_ONCE], nodes[first : first + AT_ONCE])
         self.grow()
+
+    def set_costs(self, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray]) -> None:
+        """Write the runtimes (ps) of nodes to `paid`.
+
+        Args:
+          nodes: for each of the first states, int64 [k], present nodes.
+          costs: for each of these states, float64 [k], the runtimes of these nodes; () changes nothing.
+        """
+        for row, (here, of_nodes) in enumerate(zip(nodes, costs, strict=False)):
+            self.paid[row, self.index.primary_output.values[here]] = of_nodes
 
     def count_consumers(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
         """Update the number of consumers of all inputs of k nodes that were added or removed.

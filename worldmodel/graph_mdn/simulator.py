@@ -6,11 +6,13 @@ import numpy as np
 
 from worldmodel.edits.dream_states import DreamStates, StateChange, as_named_by_environment, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.logged_episodes import initial_runtime
 from worldmodel.edits.neighbourhood import Neighbourhoods, around, changed_neighbourhoods, neighbourhoods
-from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Changes, Step
+from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Step
 from worldmodel.graph_mdn.neural_costs import NodeRows
 
 Cells = tuple[np.ndarray, np.ndarray]  # (states, nodes), int [k]
+SURE_GAIN = 0.2  # a gain is uncertain if its standard deviation exceeds this share of the usual gain
 
 
 class NeuralSimulator:
@@ -19,24 +21,26 @@ class NeuralSimulator:
     The cost of a node is predicted when the node appears or its neighbourhood changes, and then stays. The sum of all
     gains is therefore the difference between the costs of two graphs, so the errors of single gains do not add up.
 
-    After `encode`, `states.totals` has the sum of the vectors of the nodes of each state, from which `GraphLatents`
-    makes z, and `states.keys` the row of each node's vector.
+    The last column of `states.keys` has the row of each node's vector after `encode`, and `states.totals` the sum of
+    the vectors of the nodes of each state, from which `GraphLatents` makes z.
     """
 
-    def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
-        """Create one state for each array in `nodes`, which holds the numbers of the state's nodes in the grounding.
+    def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray] = ()):
+        """Create one state for each array in `nodes`; `model` is a `GraphMDNWorldModel`.
 
-        `model` is a `GraphMDNWorldModel`, and `index` the index of the grounding.
+        See `worldmodel.edits.simulator.Simulator` for the arguments.
         """
         self.model, self.index = model, index
-        self.states = DreamStates(index, list(nodes), model.spec.n_rules, 1, model.latent)
+        self.states = DreamStates(index, list(nodes), model.spec.n_rules, model.costs.reach + 1, model.latent)
         self._encodes = False
         self._rows = NodeRows(index, model.costs.table)
         self._recalled = model.costs.recalled(index)
         self._bounds = model.costs.gains.bounds(model.spec.n_rules)
-        self._costs: dict[int, tuple[float, float, bool]] = {}  # by node, or by the key of its neighbourhood
+        self._sure = SURE_GAIN * model.costs.memory.usual_gain * initial_runtime(index.grounding.first)
+        self._costs: dict[int, tuple[float, float]] = {}  # by node, or by the key of its neighbourhood
         rows = np.repeat(np.arange(len(nodes)), [len(there) for there in nodes])
         self._pay(self._concerned(rows, np.concatenate(nodes)), [])
+        self.states.set_costs(nodes, costs)
 
     def encode(self) -> None:
         """Encode all nodes of the present states, and from now on what each step changes."""
@@ -74,11 +78,10 @@ class NeuralSimulator:
                 rounds = self.model.graph_latents.rounds
                 near = near if self.model.costs.reach else changed_neighbourhoods(change, rounds)
                 self._encode(near, change.removed)
-            gain[known], spread[known], unsure = (of_states[rows[known]] for of_states in paid)
+            gain[known], spread[known] = (of_states[rows[known]] for of_states in paid)
             seen = self.index.seen.values[effects[known]]
-            uncertainty[known] = np.maximum(
-                np.where(seen, 0.0, BY_ANALOGY), np.where(unsure > 0, NEW_NEIGHBOURHOOD, 0.0)
-            )
+            unsure = spread[known] > self._sure
+            uncertainty[known] = np.maximum(np.where(seen, 0.0, BY_ANALOGY), np.where(unsure, NEW_NEIGHBOURHOOD, 0.0))
             gain[known] = self._bounded(rows[known], matches[known], gain[known], seen, change)
         return Step(gain, spread, uncertainty, change)
 
@@ -124,7 +127,7 @@ class NeuralSimulator:
         there = self.states.producer[rows, self.index.primary_output.values[nodes]] == nodes  # may be removed again
         return self._concerned(rows[there], nodes[there])
 
-    def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> Changes:
+    def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> tuple[np.ndarray, np.ndarray]:
         """Predict the costs of nodes, set the costs of removed nodes to 0, and return the changes of cost per state.
 
         Args:
@@ -132,20 +135,21 @@ class NeuralSimulator:
           removed: the removed nodes, as pairs (states, nodes).
 
         Returns:
-          (reduction of the runtime in ps, its standard deviation in ps, number of updated nodes with uncertain costs),
-          float64 [n] each, for all n states.
+          (reduction of the runtime in ps, its standard deviation in ps), float64 [n] each, for all n states.
         """
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
-        cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
-        paid = states.paid.reshape(-1)
+        gone = np.concatenate([at[:0], *[rows * width + primary_output[nodes] for rows, nodes in removed]])
+        paid, keys = states.paid.reshape(-1), states.keys.reshape(len(states.paid) * width, -1)[:, :-1]
+        keys[gone], cells = 0, np.unique(np.concatenate([at, gone]))  # a new node may make the tensor of a removed one
         before = paid[cells]
-        cost, spread, unsure = self._costs_of(concerned)
+        cost, spread = self._costs_of(concerned, paid[at], keys[at].T)
         paid[cells] = 0.0
         paid[at] = cost
+        if self.model.costs.reach:
+            keys[at] = concerned.keys.T
         gain = np.bincount(cells // width, before - paid[cells], states.n)
-        spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
-        return gain, spread, np.bincount(concerned.rows, unsure, states.n)
+        return gain, np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
 
     def _encode(self, near: Neighbourhoods, removed: Sequence[Cells]) -> None:
         """Update `states.keys` and `states.totals` after a step.
@@ -155,7 +159,7 @@ class NeuralSimulator:
           removed: the removed nodes, as pairs (states, nodes).
         """
         states, primary_output, latents = self.states, self.index.primary_output.values, self.model.graph_latents
-        width, keys = states.keys.shape[1], states.keys.reshape(-1)
+        width, keys = states.keys.shape[1], states.keys.reshape(-1, states.keys.shape[2])[:, -1]
         at = near.rows * width + primary_output[near.nodes]
         cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
         numbers, before = latents.numbers(states, self._rows, near), keys[cells]
@@ -163,26 +167,31 @@ class NeuralSimulator:
         keys[at] = numbers
         np.add.at(states.totals, cells // width, latents.vectors[keys[cells]] - latents.vectors[before])
 
-    def _costs_of(self, concerned: Neighbourhoods) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (costs in ps, standard deviations in ps, True where uncertain) of k nodes, [k] each.
+    def _costs_of(
+        self, concerned: Neighbourhoods, paid: np.ndarray, before: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return (costs in ps, standard deviations in ps) of k nodes, [k] each.
 
-        Each key of a neighbourhood is recalled, or the network is asked, once; later results come from a cache.
+        The network is asked once about each neighbourhood of a node whose signature the data lack.
+
+        Args:
+          concerned: the nodes.
+          paid: float64 [k], their costs before the step (ps).
+          before: uint32 [W, k], their neighbourhood keys before the step.
         """
+        costs, deviations, known = self._recalled(concerned.nodes, concerned.keys, paid, before)
         keys = concerned.keys[-1]
-        _, first = np.unique(keys, return_index=True)
-        new = np.array([k for k in first.tolist() if int(keys[k]) not in self._costs], np.int64)
-        costs, deviations, known = self._recalled(concerned.nodes[new], keys[new])
-        for k in np.flatnonzero(known).tolist():
-            self._costs[int(keys[new[k]])] = costs[k], deviations[k], False
-        new = new[~known]
-        if len(new):
+        lacking = np.flatnonzero(~known)
+        _, first = np.unique(keys[lacking], return_index=True)
+        new = [k for k in lacking[first].tolist() if int(keys[k]) not in self._costs]
+        if new:
             self._ask(concerned.rows[new], concerned.nodes[new], keys[new])
-        known = [self._costs[key] for key in keys.tolist()]
-        costs, deviations, unsure = zip(*known, strict=True) if known else ((), (), ())
-        return np.array(costs, np.float64), np.array(deviations, np.float64), np.array(unsure, bool)
+        for k in lacking.tolist():
+            costs[k], deviations[k] = self._costs[int(keys[k])]
+        return costs, deviations
 
     def _ask(self, rows: np.ndarray, nodes: np.ndarray, keys: np.ndarray) -> None:
         walk = around(self.states, rows, nodes, self.model.costs.reach)
-        costs, deviations, unsure = self.model.costs(self._rows, *walk)
+        costs, deviations = self.model.costs(self._rows, *walk)
         for k, key in enumerate(keys.tolist()):
-            self._costs[key] = costs[k], deviations[k], unsure[k]
+            self._costs[key] = costs[k], deviations[k]

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from rlflow.rules.language import load_rules
 from tests.suite import at_night, eager
 from tests.toys.systems import SIGNS_AND_PRODUCTS, played, random_episodes, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
+from tests.worldmodel.edits.test_neighbourhood import Fused, with_cost
 from worldmodel.boards import tag_of
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.edits.class_rewards import learn_class_rewards, with_predicted_rewards
@@ -82,6 +84,19 @@ def test_what_it_learnt_it_dreams(taught):
     predicted = said(model, random_episodes(task, 20, 8, seed=1))
     assert len(predicted.rewards) > 200 and predicted.exact == 1
     assert predicted.reward_error <= 0.01 * np.abs(predicted.real_rewards).max()
+
+
+def test_what_neighbourhoods_cost_is_recalled_and_steps_without_doubt_earn_what_they_really_earn(tmp_path):
+    """A tiny network knows nothing, so this is the memory alone."""
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
+    config = replace(SMALL, hidden=0, calibration=0.0)
+    with eager():
+        model = train(config, task.encoding_spec, random_episodes(task, 60, 6), tmp_path, 0).model
+    assert model.costs.reach
+    predicted = said(model, random_episodes(task, 10, 6, seed=1), 1)
+    sure, scale = predicted.uncertainty == 0, np.abs(predicted.real_rewards).max()
+    off = np.abs(predicted.rewards - predicted.real_rewards)
+    assert sure.mean() > 0.6 and off[sure].mean() < 0.02 * scale
 
 
 @pytest.mark.nightly
