@@ -14,7 +14,7 @@ neighbourhood of a node predicts its runtime. A step therefore updates all nodes
 node keeps its runtime as long as its widest known neighbourhood is the same.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from worldmodel.edits.logged_episodes import sizes_of
 from worldmodel.train_and_load import checked_array
 
 REACH = 5  # largest distance, in edges, of nodes that affect a node's runtime; wide enough for a layer normalisation
+MATCH_LEVELS = 6  # number of keys of a match: rule, pattern, signature, and neighbourhoods of its nodes up to 3 edges
 SLOPE_RIDGE = 0.1  # ridge penalty of the slopes of log runtime over log sizes in `NodeCosts`
 
 
@@ -243,19 +244,22 @@ class KeyedMeans:
     Attributes:
       keys: uint32 [K], ascending.
       mean: float64 [K].
-      spread: float64 [K], the standard deviation.
+      spread: float64 [K], the standard deviation; with wider neighbourhoods, that of a node in a new one of them.
     """
 
-    def __init__(self, keys: np.ndarray, values: np.ndarray):
+    def __init__(self, keys: np.ndarray, values: np.ndarray, wider: np.ndarray | None = None):
         """Build the table from samples.
 
         Args:
           keys: uint32 [k], the key of each sample; keys may repeat.
           values: float64 [k], the runtime of each sample (ps).
+          wider: uint32 [k], the key of each sample for the next larger distance; None for the largest distance.
         """
         self.keys, inverse, number = np.unique(keys, return_inverse=True, return_counts=True)
         self.mean = np.bincount(inverse, values, len(self.keys)) / number
         self.spread = np.sqrt(np.bincount(inverse, (values - self.mean[inverse]) ** 2, len(self.keys)) / number)
+        if wider is not None:
+            self.spread = _spread_among(inverse, wider, values)
 
     def __call__(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Look up keys, uint32 [k].
@@ -279,6 +283,60 @@ class KeyedMeans:
         result.mean = checked_array(arrays, f"{name}/mean", np.float64, len(result.keys))
         result.spread = checked_array(arrays, f"{name}/spread", np.float64, len(result.keys))
         return result
+
+
+def _spread_among(inverse: np.ndarray, wider: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of the runtime in a wider neighbourhood that the data lack, float64 [K] in ps.
+
+    The samples are the mean runtimes of the m different wider neighbourhoods of each key. A key with few of them says
+    little about the next one. The variance relative to the squared mean is therefore shared by all keys, and counts as
+    much as one wider neighbourhood (empirical Bayes; Robbins 1956).
+
+    Args:
+      inverse: int [k], the number of the key of each sample.
+      wider: uint32 [k], the key of each sample for the next larger distance.
+      values: float64 [k], the runtime of each sample (ps).
+    """
+    mean, m, squares = _among(inverse, wider, values)
+    shared = squares.sum() / max(((m - 1) * mean**2).sum(), 1.0)
+    return np.sqrt((squares + shared * mean**2) / m * (1 + 1 / m))
+
+
+def _among(inverse: np.ndarray, wider: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (mean, number m, sum of squared deviations) of the means of the wider contexts of each key, [K] each.
+
+    Args:
+      inverse: int [k], the number of the key of each sample.
+      wider: int [k], the wider context of each sample.
+      values: float64 [k], the value of each sample.
+    """
+    _, first, number = np.unique(wider, return_index=True, return_inverse=True)
+    of_wider, key = np.bincount(number, values) / np.bincount(number), inverse[first]
+    m = np.maximum(np.bincount(key, minlength=inverse.max() + 1), 1)
+    mean = np.bincount(key, of_wider, len(m)) / m
+    return mean, m, np.bincount(key, (of_wider - mean[key]) ** 2, len(m))
+
+
+def learn_match_gains(keys: np.ndarray, gains: np.ndarray) -> list[KeyedMeans]:
+    """Return, for each level of `match_keys`, the gains of rewrites by the key of their match.
+
+    The spread of a key is the standard deviation of the gain in a context of the next level that the data lack. The
+    variance of the key of the level before counts as much as one context, so few contexts do not make a key certain.
+
+    Args:
+      keys: uint32 [levels, k], the keys of k rewritten matches.
+      gains: float64 [k], the gain of each rewrite (ps).
+    """
+    result, variance = [], np.full(len(gains), gains.var())
+    for own, wider in zip(keys, [*keys[1:], np.arange(len(gains))], strict=True):
+        table = KeyedMeans(own, gains)
+        number = np.searchsorted(table.keys, own)
+        m, squares = _among(number, wider, gains)[1:]
+        before = np.bincount(number, variance) / np.bincount(number)
+        table.spread = np.sqrt((squares + before) / m * (1 + 1 / m))
+        variance = table.spread[number] ** 2
+        result.append(table)
+    return result
 
 
 class GainBounds(NamedTuple):
@@ -370,12 +428,16 @@ class CostModel:
         runtimes do not depend on neighbourhoods.
       spread: standard deviation (ps) of the runtime of a node whose neighbourhoods are all unknown.
       gains: the observed gains of rewrites.
+      usual_gain: the mean absolute gain of a rewrite, as a share of the initial runtime.
+      match_gains: the gains by each key of `match_keys`; [] if runtimes do not depend on neighbourhoods.
     """
 
     def __init__(
-        self, nodes: dict[int, NodeCosts], neighbourhoods: list[KeyedMeans], gains: RewriteGains, spread: float
-    ):
+        self, nodes: dict[int, NodeCosts], neighbourhoods: list[KeyedMeans], gains: RewriteGains, spread: float,
+        usual_gain: float = 0.0, match_gains: Sequence[KeyedMeans] = (),
+    ):  # fmt: skip
         self.nodes, self.neighbourhoods, self.gains, self.spread = nodes, neighbourhoods, gains, spread
+        self.usual_gain, self.match_gains = usual_gain, list(match_gains)
 
     @property
     def reach(self) -> int:
@@ -387,30 +449,48 @@ class CostModel:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Predict the runtimes of k nodes after a step.
 
-        A node keeps its runtime from before the step if the key of its widest known neighbourhood is unchanged.
+        A node keeps its runtime from before the step if the key of its widest known neighbourhood is unchanged, or if
+        none of its neighbourhoods is known.
 
         Args:
           single: float64 [k], runtimes by operator signature alone (ps), used if all neighbourhoods are unknown.
           keys: uint32 [W, k], the neighbourhood keys of each distance after the step.
           paid: float64 [k], the runtimes before the step (ps).
-          before: uint32 [W, k], the neighbourhood keys before the step.
+          before: uint32 [W, k], the neighbourhood keys before the step; 0 for a new node.
 
         Returns:
           (runtimes float64 [k] in ps, their standard deviations float64 [k] in ps, bool [k]: True if the neighbourhood
           of distance W is known).
         """
-        runtime, spread, stays = single, np.full(len(single), self.spread), np.zeros(len(single), bool)
+        runtime, spread, stays = single, np.full(len(single), self.spread), before[0] != 0
         for means, now, then in zip(self.neighbourhoods, keys, before, strict=True):
             mean, deviation, known = means(now)
             runtime, spread = np.where(known, mean, runtime), np.where(known, deviation, spread)
             stays = np.where(known, now == then, stays)
-        return np.where(stays, paid, runtime), np.where(stays, 0.0, spread), known
+        return np.where(stays, paid, runtime), spread, known
+
+    def gain_of(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean gain of k rewrites by the last known key of each, and its standard deviation, [k] each in ps.
+
+        The standard deviation is infinite for a rewrite without a known key.
+
+        Args:
+          keys: uint32 [levels, k], the result of `match_keys`.
+        """
+        gain, spread = np.zeros(keys.shape[1]), np.full(keys.shape[1], np.inf)
+        for table, of_level in zip(self.match_gains, keys, strict=True):
+            mean, deviation, known = table(of_level)
+            gain, spread = np.where(known, mean, gain), np.where(known, deviation, spread)
+        return gain, spread
 
     def arrays(self) -> dict[str, np.ndarray]:
         widths = len(self.neighbourhoods)
         result = {"gains": self.gains.samples, "spread": np.float64(self.spread), "widths": np.int64(widths)}
+        result["usual_gain"] = np.float64(self.usual_gain)
         for width, means in enumerate(self.neighbourhoods, 1):
             result |= means.arrays(f"neighbourhood{width}")
+        for level, table in enumerate(self.match_gains):
+            result |= table.arrays(f"match_gains{level}")
         return result
 
     @classmethod
@@ -429,4 +509,7 @@ class CostModel:
             raise ValueError(f"it has costs for {arrays['widths']} widths of neighbourhoods, not {widths}")
         neighbourhoods = [KeyedMeans.of(arrays, f"neighbourhood{width}") for width in range(1, arrays["widths"] + 1)]
         gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
-        return cls(nodes, neighbourhoods, gains, float(checked_array(arrays, "spread", np.float64)))
+        spread, usual_gain = (float(checked_array(arrays, name, np.float64)) for name in ("spread", "usual_gain"))
+        names = [f"match_gains{level}" for level in range(MATCH_LEVELS if neighbourhoods else 0)]
+        of_matches = [KeyedMeans.of(arrays, name) for name in names]
+        return cls(nodes, neighbourhoods, gains, spread, usual_gain, of_matches)

@@ -15,20 +15,20 @@ import numpy as np
 from scipy.optimize import lsq_linear
 from scipy.sparse import coo_array
 
-from worldmodel.edits.cost_model import CostModel, KeyedMeans, NodeCosts, RewriteGains
+from worldmodel.edits.cost_model import REACH, CostModel, KeyedMeans, NodeCosts, RewriteGains, learn_match_gains
 from worldmodel.edits.dream_states import DreamStates, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.learned_rules import Signature
 from worldmodel.edits.logged_episodes import NO_OP, UNKNOWN_MATCH, GroundedEpisode
-from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
+from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, match_keys, neighbourhoods
 from worldmodel.edits.node_values import single_node_costs
-from worldmodel.edits.rule_learning import TrainingSet, first_new_state
+from worldmodel.edits.rule_learning import TrainingSet, first_new_state, new_moves
 
 
 def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
     nodes, spread = learn_node_costs(training)
-    means = _neighbourhood_means(training, n_rules) if spread > 0 else []
-    return CostModel(nodes, means, learn_gains(training), spread)
+    means, of_matches = _neighbourhood_tables(training, n_rules) if spread > 0 else ([], [])
+    return CostModel(nodes, means, learn_gains(training), spread, _usual_gain(training), of_matches)
 
 
 def learn_node_costs(training: TrainingSet) -> tuple[dict[int, NodeCosts], float]:
@@ -51,6 +51,16 @@ def learn_node_costs(training: TrainingSet) -> tuple[dict[int, NodeCosts], float
 
 def learn_gains(training: TrainingSet) -> RewriteGains:
     return RewriteGains(np.array(list(_gains(training)), np.float64).reshape(-1, 4))
+
+
+def _usual_gain(training: TrainingSet) -> float:
+    """Return the mean absolute gain of the steps that no earlier episode logged, as a share of the initial runtime."""
+    shares = [
+        np.abs(episode.gains[new_moves(episode)]) / training.initial_runtime(index)
+        for index, episodes in training.groups() for episode in episodes
+    ]  # fmt: skip
+    every = np.concatenate(shares)
+    return float(every.mean()) if len(every) else 0.0
 
 
 def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray]]:
@@ -79,16 +89,21 @@ def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
                     yield int(index.rule.values[number]), match.pattern, max(size, 1), gain
 
 
-def _neighbourhood_means(training: TrainingSet, n_rules: int) -> list[KeyedMeans]:
-    """Return, for each distance from 1 to REACH edges, the runtimes by neighbourhood key."""
-    keys, runtimes = [], []
+def _neighbourhood_tables(training: TrainingSet, n_rules: int) -> tuple[list[KeyedMeans], list[KeyedMeans]]:
+    """Return the runtimes by neighbourhood key for each distance from 1 to REACH edges, and `CostModel.match_gains`."""
+    every = []
     for index, episodes in training.groups():
-        samples = _NeighbourhoodSamples(index, episodes, n_rules)
-        samples.walk()
-        keys += samples.keys
-        runtimes += samples.runtimes
-    runtimes = np.concatenate(runtimes)
-    return [KeyedMeans(np.concatenate(of_width), runtimes) for of_width in zip(*keys, strict=True)]
+        every.append(_NeighbourhoodSamples(index, episodes, n_rules))
+        every[-1].walk()
+    keys, match_keys = (
+        np.concatenate([part for samples in every for part in getattr(samples, name)], axis=1)
+        for name in ("keys", "match_keys")
+    )
+    runtimes, gains = (
+        np.concatenate([part for samples in every for part in getattr(samples, name)]) for name in ("runtimes", "gains")
+    )
+    means = [KeyedMeans(own, runtimes, wider) for own, wider in zip(keys, [*keys[1:], None], strict=True)]
+    return means, learn_match_gains(match_keys, gains) if len(gains) else []
 
 
 class _NeighbourhoodSamples:
@@ -99,25 +114,29 @@ class _NeighbourhoodSamples:
     Attributes:
       keys: list of uint32 [REACH, k], the keys of k sampled nodes for each distance.
       runtimes: list of float64 [k], the runtimes of the same nodes (ps).
+      match_keys: list of uint32 [MATCH_LEVELS, k], the keys of k rewritten matches before their rewrite.
+      gains: list of float64 [k], the gains of the same rewrites (ps).
     """
 
     def __init__(self, index: GroundingIndex, episodes: list[GroundedEpisode], n_rules: int):
         self.index, self.episodes = index, episodes
-        self.states = DreamStates(index, [episode.nodes[0] for episode in episodes], n_rules)
+        self.states = DreamStates(index, [episode.nodes[0] for episode in episodes], n_rules, REACH)
         self.keys: list[np.ndarray] = []
         self.runtimes: list[np.ndarray] = []
+        self.match_keys: list[np.ndarray] = []
+        self.gains: list[np.ndarray] = []
 
     def walk(self) -> None:
         rows, repeated = np.arange(len(self.episodes)), np.array([episode.repeated for episode in self.episodes])
         self._note_runtimes(rows, 0)
-        first = self.episodes[0].nodes[0]
-        self._sample(neighbourhoods(self.states, np.zeros(len(first), np.int64), first), rows == 0)
+        self._sample(neighbourhoods(self.states, *self.states.cells()), rows == 0)
         for t in range(max(len(episode.matches) for episode in self.episodes)):
             matches = np.array([self._match_at(episode, t) for episode in self.episodes])
             self.states.grow()
             rows = rows[[self._is_there(row, matches[row]) for row in rows]]  # others ended or lack the match
             if not len(rows):
                 break
+            self._sample_gains(rows[repeated[rows] <= t], matches, t)
             change = rewrite(self.states, rows, matches[rows])
             self._note_runtimes(rows, t + 1)
             self._sample(changed_neighbourhoods(change), repeated <= t)
@@ -142,10 +161,25 @@ class _NeighbourhoodSamples:
           sampled: nodes with their neighbourhood keys.
           wanted: bool [n], True for the states whose nodes are added.
         """
+        outputs = self.index.primary_output.values[sampled.nodes]
         these = wanted[sampled.rows]
-        cells = sampled.rows[these], self.index.primary_output.values[sampled.nodes[these]]
+        self.states.keys[sampled.rows, outputs] = sampled.keys.T
+        cells = sampled.rows[these], outputs[these]
         self.keys.append(sampled.keys[:, these])
         self.runtimes.append(self.states.paid[cells])
+
+
+    def _sample_gains(self, rows: np.ndarray, matches: np.ndarray, t: int) -> None:
+        """Add samples of the gains of step t.
+
+        Args:
+          rows: int [k], the states whose step is sampled.
+          matches: int [n], the match that each of all n states rewrites.
+          t: the number of steps before.
+        """
+        if len(rows):
+            self.match_keys.append(match_keys(self.states, rows, matches[rows]))
+            self.gains.append(np.array([self.episodes[row].gains[t] for row in rows.tolist()], np.float64))
 
 
 PER_REWARD = 1e9  # gain of a step with the reward 1, if gains are rewards: a reward of 1 ms has the gain 1e9 ps

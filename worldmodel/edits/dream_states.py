@@ -10,7 +10,7 @@ depth-first post-order from the outputs. `first_of` walks only through the part 
 of two nodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
@@ -19,6 +19,7 @@ import numpy as np
 from worldmodel.edits.grounding_index import GroundingIndex
 
 AT_ONCE = 4096  # waiting matches or nodes that are processed in one batch, which limits the memory
+COLUMNS = {"producer": -1, "n_consumers": 0, "paid": 0, "variances": 0, "keys": 0, "open": 1}  # array → empty value
 SPARE = 4  # an array that is too small grows by at least 1 / SPARE of its size, so that this happens rarely
 
 
@@ -77,6 +78,7 @@ class DreamStates(NodeSets):
       class_counts: int32 [n, K], the number of present matches of each match class.
       paid: float64 [n, T], the runtime (ps) of the node in `producer`. Users of the batch write it, and only if
         runtimes depend on neighbourhoods.
+      variances: float64 [n, T], the variance (ps²) of each runtime in `paid`. Users of the batch write it.
       keys: uint32 [n, T, reach], the neighbourhood keys that gave the runtime in `paid` (see neighbourhood.py).
       totals: float64 [n, width], sums over the nodes of each state. Users of the batch write it.
     """
@@ -95,7 +97,8 @@ class DreamStates(NodeSets):
         tensors = self.producer.shape[1]
         self.totals = np.zeros((self.n, width))
         self.n_consumers = np.zeros((self.n, tensors), np.int16)
-        self.paid, self.keys = np.zeros((self.n, tensors)), np.zeros((self.n, tensors, reach), np.uint32)
+        self.paid, self.variances = np.zeros((2, self.n, tensors))
+        self.keys = np.zeros((self.n, tensors, reach), np.uint32)
         self.open, self.n_matches = np.ones((self.n, 0), np.int16), 0
         self.counts = np.zeros((self.n, n_rules), np.int32)
         self.class_counts = np.zeros((self.n, len(index.match_classes)), np.int32)
@@ -108,6 +111,17 @@ class DreamStates(NodeSets):
         for first in range(0, len(nodes), AT_ONCE):
             self._meet(rows[first : first + AT_ONCE], nodes[first : first + AT_ONCE])
         self.grow()
+
+    def set_costs(self, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray]) -> None:
+        """Write the certain runtimes (ps) of nodes to `paid`.
+
+        Args:
+          nodes: for each of the first states, int64 [k], present nodes.
+          costs: for each of these states, float64 [k], the runtimes of these nodes; () changes nothing.
+        """
+        for row, (here, of_nodes) in enumerate(zip(nodes, costs, strict=False)):
+            cells = row, self.index.primary_output.values[here]
+            self.paid[cells], self.variances[cells] = of_nodes, 0.0
 
     def count_consumers(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
         """Update the number of consumers of all inputs of k nodes that were added or removed.
@@ -134,6 +148,7 @@ class DreamStates(NodeSets):
             self.producer = np.concatenate([self.producer, np.full((self.n, room), -1, np.int32)], axis=1)
             self.n_consumers = np.concatenate([self.n_consumers, np.zeros((self.n, room), np.int16)], axis=1)
             self.paid = np.concatenate([self.paid, np.zeros((self.n, room))], axis=1)
+            self.variances = np.concatenate([self.variances, np.zeros((self.n, room))], axis=1)
             keys = np.zeros((self.n, room, self.keys.shape[2]), np.uint32)
             self.keys = np.concatenate([self.keys, keys], axis=1)
         more = index.rule.size - self.open.shape[1]
@@ -216,7 +231,7 @@ class DreamStates(NodeSets):
         """Return a new batch with copies of the states with the indices `rows`, int [k], which may repeat."""
         other = DreamStates.__new__(DreamStates)
         other.index, other.n, other.n_matches = self.index, len(rows), self.n_matches
-        for name in ("producer", "n_consumers", "paid", "keys", "open", "counts", "class_counts", "totals"):
+        for name in (*COLUMNS, "counts", "class_counts", "totals"):
             setattr(other, name, getattr(self, name)[rows])
         return other
 
@@ -229,7 +244,7 @@ class DreamStates(NodeSets):
         """
         source.grow()
         self.grow()
-        for name, empty in (("producer", -1), ("n_consumers", 0), ("paid", 0), ("keys", 0), ("open", 1)):
+        for name, empty in COLUMNS.items():
             values, begun = getattr(self, name), getattr(source, name)[0]
             width = min(values.shape[1], len(begun))
             values[rows] = empty

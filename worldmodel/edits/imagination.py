@@ -26,6 +26,7 @@ from worldmodel.edits.logged_episodes import (
     ground_episode,
     initial_runtime,
     logged_edits,
+    new_runtimes,
 )
 from worldmodel.edits.node_values import node_latents
 from worldmodel.edits.reward_scales import RewardScale
@@ -166,11 +167,11 @@ class EditsImagination:
         first, unchanged = first_edit(start), start.task.initial.cost.runtime_ps
         model.observe(start, first)
         index, self._scale = model.groundings.of(first), model.rewards.of(unchanged)
-        nodes = EpisodeFollower(index.grounding, first).numbers()
+        nodes, costs = new_runtimes(EpisodeFollower(index.grounding, first), first)
         self.model, self.limit = model, model.spec.max_locations
         self._start_gained = unchanged - start.cost.runtime_ps
         self._gained = np.full(n, self._start_gained, np.float64)  # runtime saved since the task's initial graph (ps)
-        self._simulator = model.simulator(index, [nodes])
+        self._simulator = model.simulator(index, [nodes], [costs])
         self._start = self._simulator.states
         self._simulator.states = self._start.taken(np.zeros(n, np.int64))
         self._begin_z(index, nodes, n)
@@ -267,7 +268,9 @@ class Replayer:
         """
         starts = self.starts[stretches]
         before = np.array([episode.gains[:start].sum() for episode, start in zip(episodes, starts, strict=True)])
-        simulator = self.model.simulator(index, [e.nodes[start] for e, start in zip(episodes, starts, strict=True)])
+        real = list(zip(episodes, starts.tolist(), strict=True))
+        nodes, costs = [e.nodes[start] for e, start in real], [e.costs(start) for e, start in real]
+        simulator = self.model.simulator(index, nodes, costs)
         self.begin(simulator, stretches, episodes)
         for t in range(self.result.rewards.shape[1]):
             actions = np.array([_action(episode, start + t) for episode, start in zip(episodes, starts, strict=True)])

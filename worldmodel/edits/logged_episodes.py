@@ -207,6 +207,13 @@ class GroundedEpisode(NamedTuple):
     runtimes: list[tuple[np.ndarray, np.ndarray]]
     repeated: int
 
+    def costs(self, t: int) -> np.ndarray:
+        """Return float64 [k], the logged runtimes (ps) of the nodes after t steps."""
+        runtime = {}
+        for nodes, runtimes in self.runtimes[: t + 1]:
+            runtime |= zip(nodes.tolist(), runtimes.tolist(), strict=True)
+        return np.array([runtime[node] for node in self.nodes[t].tolist()], np.float64)
+
 
 def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -> GroundedEpisode:
     """Return an episode in the numbers of a grounding.
@@ -219,7 +226,7 @@ def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -
     first = log.edits[0]
     follower = EpisodeFollower(index.grounding, first)
     runtime = {record.id: record.runtime_ps for record in first.nodes}
-    matches, nodes, gains, runtimes = [], [follower.numbers()], [], [_new_runtimes(follower, first)]
+    matches, nodes, gains, runtimes = [], [follower.numbers()], [], [new_runtimes(follower, first)]
     for edit, taken in zip(log.edits[1:], log.taken, strict=True):
         matches.append(_match_number(follower, taken))
         follower.follow(edit, taken)
@@ -229,7 +236,7 @@ def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -
             gain += runtime.get(record.id, 0) - record.runtime_ps
             runtime[record.id] = record.runtime_ps
         gains.append(gain)
-        runtimes.append(_new_runtimes(follower, edit))
+        runtimes.append(new_runtimes(follower, edit))
     index.update()
     xfer_ids = [NO_OP if match is None else match.xfer_id for match in log.taken]
     return GroundedEpisode(
@@ -245,7 +252,13 @@ def _match_number(follower: EpisodeFollower, taken: MatchRecord | None) -> int:
     return UNKNOWN_MATCH if number is None else number
 
 
-def _new_runtimes(follower: EpisodeFollower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:
+def new_runtimes(follower: EpisodeFollower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the nodes that an edit logs, int64 [k], and their runtimes in ps, float64 [k].
+
+    Args:
+      follower: the state after the edit.
+      edit: the edit.
+    """
     nodes = np.array([follower.nodes[record.id] for record in edit.nodes], np.int64)
     return nodes, np.array([record.runtime_ps for record in edit.nodes], np.float64)
 

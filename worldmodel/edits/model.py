@@ -29,7 +29,7 @@ from worldmodel.world_model_options import EditsConfig
 
 # Half-widths of the central 50 % and 90 % regions of a Gaussian, in standard deviations.
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}
-FORMAT = 9  # version of the format of the saved files
+FORMAT = 10  # version of the format of the saved files
 EXACT = 1e-6  # tolerance added to the central regions in `calibration`, relative to the mean absolute reward
 
 
@@ -100,14 +100,22 @@ class EditsWorldModel:
         self.match_classes = self.groundings.match_classes.xfer_ids
         self.usual_rewards = np.array([usual[of_class] for of_class in self.groundings.match_classes.table], np.float32)
 
-    def simulator(self, index: GroundingIndex, nodes: Sequence[np.ndarray]) -> Simulator:
+    @property
+    def sees_costs(self) -> bool:
+        """True if the model predicts the runtimes of nodes that real states show; rewards may be of another kind."""
+        return self.config.supervision == "nodes" and self.rewards.of_runtime
+
+    def simulator(
+        self, index: GroundingIndex, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray] = ()
+    ) -> Simulator:
         """Return a simulator of a batch of states of one grounding.
 
         Args:
           index: the grounding.
           nodes: for each state, int64 [k], the grounding's numbers of its nodes.
+          costs: for each state, float64 [k], the real runtimes of its nodes (ps); () to predict them.
         """
-        return Simulator(self, index, nodes)
+        return Simulator(self, index, nodes, costs if self.sees_costs else ())
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
         """Predict stretches of recorded episodes open loop; see `worldmodel.base.WorldModel.replay`.

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldmodel.edits.cost_model import REACH
-from worldmodel.edits.dream_states import NodeSets, StateChange
+from worldmodel.edits.cost_model import MATCH_LEVELS, REACH
+from worldmodel.edits.dream_states import DreamStates, NodeSets, StateChange
 
 # Odd factors: the weight of a producer's and of a consumer's hash in a key, and the factor of the final mixing.
 READ, MADE, FINISH = (np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD))
@@ -83,6 +83,32 @@ def changed_neighbourhoods(change: StateChange, reach: int = REACH) -> Neighbour
     rows, nodes = np.concatenate([added_in, removed_in[which]]), np.concatenate([added, others])
     there = states.producer[rows, primary_output[nodes]] == nodes  # an added node may have been removed again
     return neighbourhoods(states, rows[there], nodes[there], reach)
+
+
+def match_keys(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
+    """Return the keys of matches that contexts of growing size distinguish, uint32 [MATCH_LEVELS, k].
+
+    The first three keys are equal for matches of one rule, of one pattern, and of one pattern and signature. The others
+    add the keys of the matched nodes for the distances 1, 2, …
+
+    Args:
+      states: the batch of states, with the present `keys`.
+      rows: int [k], the state of each match.
+      matches: int [k], the matches.
+    """
+    index, grounds = states.index, states.index.grounding.matches
+    nodes = [grounds[match].nodes for match in matches.tolist()]
+    which = np.repeat(np.arange(len(rows)), [len(of_match) for of_match in nodes])
+    position = np.concatenate([np.arange(len(of_match)) for of_match in nodes]).astype(np.uint64)
+    every = np.concatenate([np.array(of_match, np.int64) for of_match in nodes])
+    near = states.keys[rows[which], index.primary_output.values[every], : MATCH_LEVELS - 3].T.astype(np.uint64)
+    result = np.zeros((MATCH_LEVELS, len(rows)), np.uint64)
+    result[0] = _mixed((index.rule.values[matches] + 1).astype(np.uint64) * READ)
+    result[1] = _mixed(np.array([grounds[match].pattern + 1 for match in matches.tolist()], np.uint64) * MADE)
+    for level, of_nodes in enumerate([index.signature_hash.values[every], *near], 2):
+        np.add.at(result[level], which, _mixed(of_nodes * MADE + position * READ))
+        result[level] = _mixed(result[level] + result[1])
+    return (result >> np.uint64(32)).astype(np.uint32)
 
 
 def around(

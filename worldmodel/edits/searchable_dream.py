@@ -23,7 +23,7 @@ from rlflow.collect.edits import first_edit, unpack
 from rlflow.env.state import RewriteState
 from rlflow.search.base import Path
 from worldmodel.edits.dream_states import DreamStates
-from worldmodel.edits.logged_episodes import EpisodeFollower, initial_runtime
+from worldmodel.edits.logged_episodes import EpisodeFollower, initial_runtime, new_runtimes
 from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD
 
 
@@ -66,11 +66,11 @@ class SearchableDream:
         model.observe(start, first)
         self.unchanged_ps = start.task.initial.objective
         self.index, self.scale = model.groundings.of(first), model.rewards.of(self.unchanged_ps)
-        nodes = EpisodeFollower(self.index.grounding, first).numbers()
+        nodes, costs = new_runtimes(EpisodeFollower(self.index.grounding, first), first)
         self.max_locations, self.reach = model.spec.max_locations, model.costs.reach
         runtime = initial_runtime(first)
         self.uncertainty_limit, self._best = min(uncertainty_limit, BY_ANALOGY), model.best_trajectories.get(runtime)
-        self._simulator = model.simulator(self.index, [nodes])
+        self._simulator = model.simulator(self.index, [nodes], [costs])
         self._matches: dict[int, SearchableMatch] = {}
         self._offered: dict[int, bool] = {}
         key = sum(map(mark, nodes.tolist()))

@@ -13,7 +13,7 @@ from worldmodel.edits.node_values import costs_unknown, single_node_costs
 
 # The uncertainty of a step: 1 if the effect is unknown; 0.5 if the effect is predicted by analogy and removes or adds
 # nodes of unknown runtime; 0.25 if the effect is predicted but all runtimes are known, or if the data contain the
-# effect but not these neighbourhoods or typical sizes. In all other cases it is 0.
+# effect but not these neighbourhoods or typical sizes; in `graph-mdn`, if the gain is uncertain. Otherwise it is 0.
 UNKNOWN_EFFECT, BY_ANALOGY, NEW_NEIGHBOURHOOD = 1.0, 0.5, 0.25
 
 Changes = tuple[np.ndarray, np.ndarray, np.ndarray]  # changes of the runtimes of all n states; see `Simulator._pay`
@@ -42,13 +42,14 @@ class Simulator:
       states: the current batch; the caller may assign another batch of the same grounding.
     """
 
-    def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
+    def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray] = ()):
         """Create a simulator.
 
         Args:
           model: the world model.
           index: the grounding of the states.
           nodes: for each state, int64 [k], the numbers of its nodes.
+          costs: for each state, float64 [k], the real runtimes of its nodes (ps); () to predict them.
         """
         self.model, self.index = model, index
         self.states = DreamStates(index, list(nodes), model.spec.n_rules, model.costs.reach)
@@ -58,6 +59,7 @@ class Simulator:
         if model.costs.neighbourhoods:
             rows = np.repeat(np.arange(len(nodes)), [len(there) for there in nodes])
             self._pay(neighbourhoods(self.states, rows, np.concatenate(nodes)))
+            self.states.set_costs(nodes, costs)
 
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
         """Rewrite one match in each of k states.
@@ -115,11 +117,13 @@ class Simulator:
         """
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
-        cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
+        gone = np.concatenate([at[:0], *[rows * width + primary_output[nodes] for rows, nodes in removed]])
         paid, keys = states.paid.reshape(-1), states.keys.reshape(-1, REACH)
+        keys[gone], cells = 0, np.unique(np.concatenate([at, gone]))  # a node that returns is not a node that stayed
         before = paid[cells]
         cost, spread, known = self.model.costs(self.single_cost(concerned.nodes), concerned.keys, paid[at], keys[at].T)
-        paid[cells], keys[cells] = 0.0, 0  # a node that returns is not a node that stayed
+        spread = np.where((keys[at, 0] != 0) & (cost == paid[at]), 0.0, spread)  # noise is in runtimes that change
+        paid[cells] = 0.0
         paid[at], keys[at] = cost, concerned.keys.T
         gain = np.bincount(cells // width, before - paid[cells], states.n)
         spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))

@@ -87,7 +87,7 @@ class NeuralImagination(EditsImagination):
 
     @property
     def z(self) -> np.ndarray:
-        return self.model.graph_latents.z(self._simulator.states.totals)
+        return self.model.graph_latents.z(self._simulator.states.totals[:, :-1])
 
     def restart(self, rows: np.ndarray) -> None:
         super().restart(rows)
@@ -171,7 +171,7 @@ class NeuralReplayer(Replayer):
         self, simulator: NeuralSimulator, stretches: np.ndarray, t: int, xfer_ids: np.ndarray, gain: np.ndarray,
         saved: np.ndarray,
     ) -> None:  # fmt: skip
-        z = self.model.graph_latents.z(simulator.states.totals)
+        z = self.model.graph_latents.z(simulator.states.totals[:, :-1])
         steps, result = self.starts[stretches] + t, self.result
         unsure = result.uncertainty[stretches, t]
         inputs = inputs_of(z, self._percent * gain, self._percent * saved, steps, unsure)

@@ -32,7 +32,7 @@ from worldmodel.train_and_load import checked_array, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import GraphMDNConfig
 
-FORMAT = 7  # version of the saved files
+FORMAT = 8  # version of the saved files
 # Prefixes of the networks' arrays.
 MATCH, NODE, LATENT, EPISODE = "match-{}/", "node/", "latent/", "episode/"
 
@@ -102,8 +102,10 @@ class GraphMDNWorldModel(EditsWorldModel):
     def observe(self, state: RewriteState, edit: Edit) -> None:
         self.table.learn(SignatureFeatures.of([state], [edit]))
 
-    def simulator(self, index: GroundingIndex, nodes: Sequence[np.ndarray]) -> NeuralSimulator:
-        return NeuralSimulator(self, index, nodes)
+    def simulator(
+        self, index: GroundingIndex, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray] = ()
+    ) -> NeuralSimulator:
+        return NeuralSimulator(self, index, nodes, costs if self.sees_costs else ())
 
     def replayer(self, rows: np.ndarray, starts: np.ndarray, horizon: int) -> NeuralReplayer:
         return NeuralReplayer(self, rows, starts, horizon)

@@ -10,7 +10,8 @@ A kind with few nodes uses the law of a kind with more nodes if that law fits eq
 The node network predicts the residual: log(1 + cost in ns) of a node minus the same logarithm by its law. The error of
 a network grows with the range of its targets. Residuals have a small range, whereas costs differ by a factor of a
 thousand. If the cost of a graph is a sum over operators, the cost of a node needs no neighbourhood (reach 0). Otherwise
-the network sees all nodes within `reach` edges.
+the network sees all nodes within `reach` edges, and a node of a known signature is recalled by its widest known
+neighbourhood, as in `edits`.
 """
 
 from collections.abc import Callable, Sequence
@@ -279,7 +280,6 @@ def joined_nodes(batches: Sequence[NodeBatch]) -> NodeBatch:
 
 
 Logged = tuple[np.ndarray, np.ndarray, np.ndarray]  # see `NeuralCosts.recalled`
-SURE_COST = 0.05  # a predicted cost counts as uncertain if its relative standard deviation exceeds this
 
 _INTS = tf.TensorSpec([None], tf.int32)
 NODE_SIGNATURE = (
@@ -296,7 +296,7 @@ class NeuralCosts:
       table: the features of signatures.
       memory: the logged costs, and the observed gains, from which the gains of rewrites with unknown effects are
         predicted.
-      recalls: False if the network also predicts logged costs.
+      recalls: False if the network also predicts the costs of nodes with logged signatures.
       laws: the cost laws.
     """
 
@@ -315,26 +315,32 @@ class NeuralCosts:
     def gains(self) -> RewriteGains:
         return self.memory.gains
 
-    def recalled(self, index: GroundingIndex) -> Callable[[np.ndarray, np.ndarray], Logged]:
-        """Return a function from k nodes and the keys of their neighbourhoods, int [k] each, to their logged costs.
+    def recalled(self, index: GroundingIndex) -> Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Logged]:
+        """Return a function that recalls logged costs of k nodes.
 
-        The result of the function is (mean cost in ps, standard deviation in ps, True where the data contain the cost),
-        each [k].
+        The arguments of the function are the nodes int [k], the keys of their neighbourhoods uint32 [W, k], their
+        costs before the step float64 [k], and their keys before the step uint32 [W, k]; see `CostModel.__call__`. Its
+        result is (cost in ps, standard deviation in ps, True where the data contain a node of this signature), each
+        [k].
 
         Args:
           index: the grounding of the nodes.
         """
-        if not self.recalls:
-            return lambda nodes, keys: (np.zeros(len(nodes)), np.zeros(len(nodes)), np.zeros(len(nodes), bool))
-        if self.reach:
-            return lambda nodes, keys: self.memory.neighbourhoods[-1](keys.astype(np.uint32))
-        table = node_costs_at(index.grounding.first, self.memory.nodes)
-        cost, unknown = single_node_costs(index, table), costs_unknown(index, table)
-        return lambda nodes, keys: (cost(nodes), np.zeros(len(nodes)), unknown(nodes) == 0)
+        table, memory = node_costs_at(index.grounding.first, self.memory.nodes), self.memory
+        single, unknown = single_node_costs(index, table), costs_unknown(index, table)
+
+        def recall(nodes: np.ndarray, keys: np.ndarray, paid: np.ndarray, before: np.ndarray) -> Logged:
+            known = unknown(nodes) == 0 if self.recalls else np.zeros(len(nodes), bool)
+            cost, spread = single(nodes), np.zeros(len(nodes))
+            if self.reach:
+                cost, spread, _ = memory(cost, keys, paid, before)
+            return cost, spread, known
+
+        return recall
 
     def __call__(
         self, rows: NodeRows, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Predict the costs of n nodes.
 
         Args:
@@ -342,14 +348,13 @@ class NeuralCosts:
           nodes, senders, receivers, makes: the nodes and the edges between them; see `NodeRows.batch`.
 
         Returns:
-          (most likely costs, standard deviations, True where the cost is uncertain): float64 [n] in ps, float64 [n] in
-          ps, bool [n].
+          (most likely costs, standard deviations): float64 [n] in ps each.
         """
         batch = rows.batch(nodes, senders, receivers, makes)
         table = Table.of(self.table)
         left, deviation = (part.numpy() for part in self._call(batch, table))
         ns = np.maximum(np.expm1(left.astype(np.float64) + self.laws(batch, self.table)), 0.0)
-        return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE_COST
+        return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64)
 
     def _means(self, batch: NodeBatch, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
         """Return each node's most likely residual (see `likeliest`) and the deviation σ of its mixture, [n] each."""

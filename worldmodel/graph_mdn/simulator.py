@@ -6,11 +6,34 @@ import numpy as np
 
 from worldmodel.edits.dream_states import DreamStates, StateChange, as_named_by_environment, rewrite
 from worldmodel.edits.grounding_index import GroundingIndex
-from worldmodel.edits.neighbourhood import Neighbourhoods, around, changed_neighbourhoods, neighbourhoods
-from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Changes, Step
+from worldmodel.edits.logged_episodes import initial_runtime
+from worldmodel.edits.neighbourhood import (
+    Neighbourhoods,
+    around,
+    changed_neighbourhoods,
+    match_keys,
+    neighbourhoods,
+)
+from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Step
 from worldmodel.graph_mdn.neural_costs import NodeRows
 
 Cells = tuple[np.ndarray, np.ndarray]  # (states, nodes), int [k]
+OFFSET = 2.0  # largest offset of the cost of a graph, in standard deviations of the sum of the costs of its nodes
+SURE_GAIN = 0.5  # a gain is uncertain if its standard deviation exceeds this share of the usual gain
+
+
+def _combined(
+    first: np.ndarray, deviation: np.ndarray, second: np.ndarray, other: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means and standard deviations of the products of two Gaussians, float64 [k] each.
+
+    Args:
+      first, deviation: float64 [k], the means and the standard deviations of the first Gaussians, all finite.
+      second, other: float64 [k], the same of the second Gaussians; a standard deviation of infinity stands for none.
+    """
+    ratio = np.divide(other, deviation, out=np.full(len(first), np.inf), where=deviation > 0)
+    weight = 1 / (1 + ratio**2)
+    return first + weight * (second - first), deviation * np.sqrt(1 - weight)
 
 
 class NeuralSimulator:
@@ -19,24 +42,30 @@ class NeuralSimulator:
     The cost of a node is predicted when the node appears or its neighbourhood changes, and then stays. The sum of all
     gains is therefore the difference between the costs of two graphs, so the errors of single gains do not add up.
 
-    After `encode`, `states.totals` has the sum of the vectors of the nodes of each state, from which `GraphLatents`
-    makes z, and `states.keys` the row of each node's vector.
+    The cost of a graph is the sum of these costs plus an offset, the last column of `states.totals`. Gains of rewrites
+    in the data move the offset, as far as the costs of the present nodes are uncertain (`_limited`). A dream that
+    returns to a known graph has therefore gained nothing.
+
+    The last column of `states.keys` has the row of each node's vector after `encode`, and the other columns of
+    `states.totals` the sum of the vectors of the nodes, from which `GraphLatents` makes z.
     """
 
-    def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
-        """Create one state for each array in `nodes`, which holds the numbers of the state's nodes in the grounding.
+    def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray] = ()):
+        """Create one state for each array in `nodes`; `model` is a `GraphMDNWorldModel`.
 
-        `model` is a `GraphMDNWorldModel`, and `index` the index of the grounding.
+        See `worldmodel.edits.simulator.Simulator` for the arguments.
         """
         self.model, self.index = model, index
-        self.states = DreamStates(index, list(nodes), model.spec.n_rules, 1, model.latent)
+        self.states = DreamStates(index, list(nodes), model.spec.n_rules, model.costs.reach + 1, model.latent + 1)
         self._encodes = False
         self._rows = NodeRows(index, model.costs.table)
         self._recalled = model.costs.recalled(index)
         self._bounds = model.costs.gains.bounds(model.spec.n_rules)
-        self._costs: dict[int, tuple[float, float, bool]] = {}  # by node, or by the key of its neighbourhood
+        self._sure = SURE_GAIN * model.costs.memory.usual_gain * initial_runtime(index.grounding.first)
+        self._costs: dict[int, tuple[float, float]] = {}  # by node, or by the key of its neighbourhood
         rows = np.repeat(np.arange(len(nodes)), [len(there) for there in nodes])
         self._pay(self._concerned(rows, np.concatenate(nodes)), [])
+        self.states.set_costs(nodes, costs)
 
     def encode(self) -> None:
         """Encode all nodes of the present states, and from now on what each step changes."""
@@ -46,6 +75,10 @@ class NeuralSimulator:
 
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
         """Rewrite one match in each selected state.
+
+        If costs depend on neighbourhoods, the gain has two estimates with standard deviations: the costs of the nodes,
+        and the gains that rewrites of such matches had in the data (`CostModel.gain_of`). The prediction is the mean of
+        both, weighted by their inverse variances.
 
         A match with an unknown effect changes nothing, and its gain is the median observed gain of its rule. The gain
         of an uncertain effect is clipped to the range of the observed gains of its rule. The range for a certain effect
@@ -67,6 +100,7 @@ class NeuralSimulator:
         gain[~known], spread[~known] = self.model.costs.gains.expected(self.index.rule.values[matches[~known]])
         uncertainty, change = np.full(len(rows), UNKNOWN_EFFECT, np.float32), None
         if known.any():
+            likely = self._gains_of_matches(rows[known], matches[known])
             change = rewrite(self.states, rows[known], matches[known])
             near = self._changed(change)
             paid = self._pay(near, change.removed)
@@ -74,25 +108,50 @@ class NeuralSimulator:
                 rounds = self.model.graph_latents.rounds
                 near = near if self.model.costs.reach else changed_neighbourhoods(change, rounds)
                 self._encode(near, change.removed)
-            gain[known], spread[known], unsure = (of_states[rows[known]] for of_states in paid)
+            summed, deviation = (of_states[rows[known]] for of_states in paid)
+            before = self.states.totals[rows[known], -1]
+            mean, spread[known] = _combined(summed, deviation, *likely)
+            gain[known] = summed + before - self._limited(rows[known], before - (mean - summed))
             seen = self.index.seen.values[effects[known]]
-            uncertainty[known] = np.maximum(
-                np.where(seen, 0.0, BY_ANALOGY), np.where(unsure > 0, NEW_NEIGHBOURHOOD, 0.0)
-            )
-            gain[known] = self._bounded(rows[known], matches[known], gain[known], seen, change)
+            unsure = spread[known] > self._sure
+            uncertainty[known] = np.maximum(np.where(seen, 0.0, BY_ANALOGY), np.where(unsure, NEW_NEIGHBOURHOOD, 0.0))
+            bounded = self._bounded(rows[known], matches[known], gain[known], seen)
+            self._settle(rows[known], bounded - gain[known], change)
+            gain[known] = bounded
         return Step(gain, spread, uncertainty, change)
 
-    def _bounded(
-        self, rows: np.ndarray, matches: np.ndarray, gain: np.ndarray, sure: np.ndarray, change: StateChange
-    ) -> np.ndarray:
-        """Clip gains to the bounds of their rules (see `step`), and change the costs of the added nodes accordingly.
+    def _gains_of_matches(self, rows: np.ndarray, matches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gains of rewrites in the data, and their standard deviations, float64 [k] each in ps.
+
+        Args:
+          rows: int [k], the states.
+          matches: int [k], a match of each state, which is not rewritten yet.
+        """
+        if not self.model.costs.reach or not self.model.costs.recalls:
+            return np.zeros(len(rows)), np.full(len(rows), np.inf)
+        return self.model.costs.memory.gain_of(match_keys(self.states, rows, matches))
+
+    def _limited(self, rows: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """Limit the offsets of the costs of states, write them to `states.totals` and return them, float64 [k] in ps.
+
+        The limit is OFFSET standard deviations of the costs of all present nodes.
+
+        Args:
+          rows: int [k], the states after a step.
+          offset: float64 [k], the offsets that follow from the gains of the step (ps).
+        """
+        most = OFFSET * np.sqrt(self.states.variances[rows].sum(axis=1))
+        result = self.states.totals[rows, -1] = np.clip(offset, -most, most)
+        return result
+
+    def _bounded(self, rows: np.ndarray, matches: np.ndarray, gain: np.ndarray, sure: np.ndarray) -> np.ndarray:
+        """Clip gains to the bounds of their rules; see `step`.
 
         Args:
           rows: int [k], the states.
           matches: int [k], the rewritten match of each state.
           gain: float64 [k], the predicted gains (ps).
           sure: bool [k], True where the effect is certain.
-          change: the change of the states.
 
         Returns:
           float64 [k], the clipped gains (ps).
@@ -102,15 +161,23 @@ class NeuralSimulator:
         sizes = np.where(sure, self.model.table.elements(replaced), 0.0)
         least, most = self._bounds.of(self.index.rule.values[matches], sizes)
         more = np.where(sure, np.maximum(np.abs(least), np.abs(most)), 0.0)
-        bounded = np.clip(gain, least - more, most + more)
+        return np.clip(gain, least - more, most + more)
+
+    def _settle(self, rows: np.ndarray, more: np.ndarray, change: StateChange) -> None:
+        """Reduce the costs of the added nodes, so that the costs of all nodes agree with clipped gains.
+
+        Args:
+          rows: int [k], the states.
+          more: float64 [k], how much the clipping has added to the gain of each state (ps).
+          change: the change of the states.
+        """
         paid = self.states.paid
-        for k in np.flatnonzero(bounded != gain).tolist():
+        for k in np.flatnonzero(more).tolist():
             came = np.concatenate([nodes[at == rows[k]] for at, nodes in change.added])
             outputs = np.unique(self.index.primary_output.values[came])
             cost = paid[rows[k], outputs].sum()
             if cost > 0:
-                paid[rows[k], outputs] *= max(cost + gain[k] - bounded[k], 0.0) / cost
-        return bounded
+                paid[rows[k], outputs] *= max(cost - more[k], 0.0) / cost
 
     def _concerned(self, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
         if self.model.costs.reach:
@@ -124,7 +191,7 @@ class NeuralSimulator:
         there = self.states.producer[rows, self.index.primary_output.values[nodes]] == nodes  # may be removed again
         return self._concerned(rows[there], nodes[there])
 
-    def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> Changes:
+    def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> tuple[np.ndarray, np.ndarray]:
         """Predict the costs of nodes, set the costs of removed nodes to 0, and return the changes of cost per state.
 
         Args:
@@ -132,20 +199,22 @@ class NeuralSimulator:
           removed: the removed nodes, as pairs (states, nodes).
 
         Returns:
-          (reduction of the runtime in ps, its standard deviation in ps, number of updated nodes with uncertain costs),
-          float64 [n] each, for all n states.
+          (reduction of the runtime in ps, its standard deviation in ps), float64 [n] each, for all n states.
         """
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
-        cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
-        paid = states.paid.reshape(-1)
+        gone = np.concatenate([at[:0], *[rows * width + primary_output[nodes] for rows, nodes in removed]])
+        paid, keys = states.paid.reshape(-1), states.keys.reshape(len(states.paid) * width, -1)[:, :-1]
+        keys[gone], cells = 0, np.unique(np.concatenate([at, gone]))  # a new node may make the tensor of a removed one
         before = paid[cells]
-        cost, spread, unsure = self._costs_of(concerned)
-        paid[cells] = 0.0
-        paid[at] = cost
+        cost, spread = self._costs_of(concerned, paid[at], keys[at].T)
+        variances = states.variances.reshape(-1)
+        paid[cells] = variances[cells] = 0.0
+        paid[at], variances[at] = cost, spread**2
+        if self.model.costs.reach:
+            keys[at] = concerned.keys.T
         gain = np.bincount(cells // width, before - paid[cells], states.n)
-        spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
-        return gain, spread, np.bincount(concerned.rows, unsure, states.n)
+        return gain, np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
 
     def _encode(self, near: Neighbourhoods, removed: Sequence[Cells]) -> None:
         """Update `states.keys` and `states.totals` after a step.
@@ -155,34 +224,39 @@ class NeuralSimulator:
           removed: the removed nodes, as pairs (states, nodes).
         """
         states, primary_output, latents = self.states, self.index.primary_output.values, self.model.graph_latents
-        width, keys = states.keys.shape[1], states.keys.reshape(-1)
+        width, keys = states.keys.shape[1], states.keys.reshape(-1, states.keys.shape[2])[:, -1]
         at = near.rows * width + primary_output[near.nodes]
         cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
         numbers, before = latents.numbers(states, self._rows, near), keys[cells]
         keys[cells] = 0
         keys[at] = numbers
-        np.add.at(states.totals, cells // width, latents.vectors[keys[cells]] - latents.vectors[before])
+        np.add.at(states.totals[:, :-1], cells // width, latents.vectors[keys[cells]] - latents.vectors[before])
 
-    def _costs_of(self, concerned: Neighbourhoods) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (costs in ps, standard deviations in ps, True where uncertain) of k nodes, [k] each.
+    def _costs_of(
+        self, concerned: Neighbourhoods, paid: np.ndarray, before: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return (costs in ps, standard deviations in ps) of k nodes, [k] each.
 
-        Each key of a neighbourhood is recalled, or the network is asked, once; later results come from a cache.
+        The network is asked once about each neighbourhood of a node whose signature the data lack.
+
+        Args:
+          concerned: the nodes.
+          paid: float64 [k], their costs before the step (ps).
+          before: uint32 [W, k], their neighbourhood keys before the step.
         """
+        costs, deviations, known = self._recalled(concerned.nodes, concerned.keys, paid, before)
         keys = concerned.keys[-1]
-        _, first = np.unique(keys, return_index=True)
-        new = np.array([k for k in first.tolist() if int(keys[k]) not in self._costs], np.int64)
-        costs, deviations, known = self._recalled(concerned.nodes[new], keys[new])
-        for k in np.flatnonzero(known).tolist():
-            self._costs[int(keys[new[k]])] = costs[k], deviations[k], False
-        new = new[~known]
-        if len(new):
+        lacking = np.flatnonzero(~known)
+        _, first = np.unique(keys[lacking], return_index=True)
+        new = [k for k in lacking[first].tolist() if int(keys[k]) not in self._costs]
+        if new:
             self._ask(concerned.rows[new], concerned.nodes[new], keys[new])
-        known = [self._costs[key] for key in keys.tolist()]
-        costs, deviations, unsure = zip(*known, strict=True) if known else ((), (), ())
-        return np.array(costs, np.float64), np.array(deviations, np.float64), np.array(unsure, bool)
+        for k in lacking.tolist():
+            costs[k], deviations[k] = self._costs[int(keys[k])]
+        return costs, deviations
 
     def _ask(self, rows: np.ndarray, nodes: np.ndarray, keys: np.ndarray) -> None:
         walk = around(self.states, rows, nodes, self.model.costs.reach)
-        costs, deviations, unsure = self.model.costs(self._rows, *walk)
+        costs, deviations = self.model.costs(self._rows, *walk)
         for k, key in enumerate(keys.tolist()):
-            self._costs[key] = costs[k], deviations[k], unsure[k]
+            self._costs[key] = costs[k], deviations[k]

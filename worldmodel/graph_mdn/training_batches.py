@@ -290,15 +290,10 @@ def whole_graphs(training: TrainingSet, table: SignatureTable) -> list[CostedNod
 
 
 def _whole_graph(index: GroundingIndex, rows: NodeRows, episode: GroundedEpisode, t: int) -> CostedNodes:
-    runtime = {}
-    for nodes, runtimes in episode.runtimes[: t + 1]:
-        runtime |= zip(nodes.tolist(), runtimes.tolist(), strict=True)
     there = episode.nodes[t]
     states = DreamStates(index, [there], int(index.rule.values.max(initial=0)) + 1)
     nodes, senders, receivers, makes = around(states, np.zeros(len(there), np.int64), there, 1)
-    return CostedNodes(
-        rows.batch(nodes, senders, receivers, makes), _log_ns([runtime[node] for node in nodes.tolist()])
-    )
+    return CostedNodes(rows.batch(nodes, senders, receivers, makes), _log_ns(episode.costs(t)))
 
 
 def _log_ns(runtimes_ps: Sequence[float]) -> np.ndarray:

@@ -140,5 +140,5 @@ def test_a_file_of_more_symmetric_rules_than_there_are_is_no_harm(saved, tmp_pat
 def test_a_file_of_another_format_is_refused_by_name(saved, tmp_path, older):
     folder = Path(shutil.copytree(saved[1], tmp_path / "copy"))
     write_json(folder / "learnt.json", read_json(folder / "learnt.json") | older)
-    with pytest.raises(RLFlowError, match=r"of format \d, not \d. Train it again"):
+    with pytest.raises(RLFlowError, match=r"of format \d+, not \d+. Train it again"):
         EditsWorldModel.load(folder)

@@ -1,5 +1,7 @@
 """Neighbourhoods of nodes, and costs that depend on them."""
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
 
@@ -17,10 +19,10 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.cost_model import REACH, CostModel, KeyedMeans, NodeCosts, RewriteGains
+from worldmodel.edits.cost_model import REACH, CostModel, KeyedMeans, NodeCosts, RewriteGains, learn_match_gains
 from worldmodel.edits.dream_states import DreamStates, rewrite
 from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
-from worldmodel.edits.neighbourhood import changed_neighbourhoods, neighbourhoods
+from worldmodel.edits.neighbourhood import changed_neighbourhoods, match_keys, neighbourhoods
 from worldmodel.edits.searchable_dream import SearchableDream
 from worldmodel.edits.simulator import UNKNOWN_EFFECT
 
@@ -140,9 +142,88 @@ def test_the_widest_neighbourhood_that_is_known_decides_the_cost_and_while_it_st
     ]
     costs = CostModel(NodeCosts({}, {}), around, RewriteGains(np.zeros((0, 4))), 7.0)
     now, before = (
-        np.array([[1, 1, 1, 2, 3], [5, 5, 6, 6, 6]], np.uint32),
-        np.array([[1, 1, 1, 1, 3], [5, 6, 6, 6, 6]], np.uint32),
+        np.array([[1, 1, 1, 2, 3, 3], [5, 5, 6, 6, 6, 6]], np.uint32),
+        np.array([[1, 1, 1, 1, 4, 0], [5, 6, 6, 6, 6, 0]], np.uint32),
     )
-    runtime, spread, known = costs(np.full(5, 99.0), now, np.arange(40.0, 45.0), before)
-    assert runtime.tolist() == [40, 30, 42, 20, 99] and spread.tolist() == [0, 2, 0, 0, 7]
-    assert known.tolist() == [True, True, False, False, False]
+    runtime, spread, known = costs(np.full(6, 99.0), now, np.arange(40.0, 46.0), before)
+    assert runtime.tolist() == [40, 30, 42, 20, 44, 99] and spread.tolist() == [2, 2, 0, 0, 7, 7]  # 99: new
+    assert known.tolist() == [True, True, False, False, False, False]
+
+
+def test_the_spread_of_a_runtime_is_among_wider_neighbourhoods_and_what_few_of_them_leave_open_all_keys_say():
+    keys, wider = np.array([1, 1, 1, 2], np.uint32), np.array([11, 11, 12, 21], np.uint32)
+    means = KeyedMeans(keys, np.array([8.0, 12.0, 20.0, 40.0]), wider)
+    shared = (5**2 + 5**2) / 15**2  # of 10 and 20 around 15; key 2 has one neighbourhood only
+    expected = [(50 + shared * 15**2) / 2 * 1.5, shared * 40**2 * 2]
+    assert np.allclose(means.spread**2, expected)
+    assert KeyedMeans(keys, np.array([9.0, 9.0, 9.0, 40.0]), wider).spread.max() == 0
+
+
+def test_a_dream_starts_from_the_runtimes_that_the_real_state_shows():
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
+    model, episodes = fitted(random_episodes(task, 10, 6), task), random_episodes(task, 1, 6, seed=1)
+    (log,) = logged_edits(episodes)
+    index = next(iter(by_grounding(model.groundings, [log])))
+    episode = ground_episode(index, log)
+    for t, nodes in enumerate(episode.nodes):
+        states = model.simulator(index, [nodes], [episode.costs(t)]).states
+        paid = states.paid[0, index.primary_output.values[nodes]]
+        assert (paid == episode.costs(t)).all() and paid.sum() == pytest.approx(1e9 * episodes[0].costs[t])  # ms
+
+
+def test_where_no_neighbourhood_is_known_old_nodes_keep_their_runtime_and_new_ones_have_that_of_their_signature():
+    """A new node often makes the tensor of a removed one; it inherits no runtime."""
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
+    model, episodes = fitted(random_episodes(task, 20, 6), task), random_episodes(task, 4, 6)
+    nothing = KeyedMeans(np.zeros(0, np.uint32), np.zeros(0))
+    model.costs.neighbourhoods = [nothing] * REACH
+    logs, took_over = logged_edits(episodes), 0
+    index = next(iter(by_grounding(model.groundings, logs)))
+    for episode in (ground_episode(index, log) for log in logs):
+        for t in np.flatnonzero(episode.matches >= 0).tolist():
+            simulator, outputs = model.simulator(index, [episode.nodes[t]], [episode.costs(t)]), index.primary_output
+            simulator.step(np.zeros(1, np.int64), np.array([index.representative(int(episode.matches[t]))]))
+            kept = np.intersect1d(episode.nodes[t], episode.nodes[t + 1])
+            new = np.setdiff1d(episode.nodes[t + 1], kept)
+            paid = simulator.states.paid[0, outputs.values]
+            before = dict(zip(episode.nodes[t].tolist(), episode.costs(t).tolist(), strict=True))
+            assert paid[kept].tolist() == [before[node] for node in kept.tolist()]
+            assert (paid[new] == simulator.single_cost(new)).all()
+            took_over += np.isin(outputs.values[new], outputs.values[episode.nodes[t]]).any()
+    assert took_over
+
+
+def test_matches_have_equal_keys_just_where_rule_pattern_signature_and_neighbourhoods_are_equal():
+    task = tiny_task("tiny_squeezenet1_1")
+    model, logs = fitted(random_episodes(task, 6, 8), task), logged_edits(random_episodes(task, 2, 8))
+    index = next(iter(by_grounding(model.groundings, logs)))
+    grounding, known = index.grounding, defaultdict(list)
+    for nodes in (nodes for log in logs for nodes in ground_episode(index, log).nodes):
+        states = DreamStates(index, [nodes], len(task.rules) + 1, REACH)
+        near = neighbourhoods(states, *states.cells())
+        states.keys[near.rows, index.primary_output.values[near.nodes]] = near.keys.T
+        of_node = dict(zip(near.nodes.tolist(), near.keys.T.tolist(), strict=True))
+        matches = np.flatnonzero(states.open[0] == 0)
+        keys = match_keys(states, np.zeros(len(matches), np.int64), matches)
+        for match, of_match in zip(matches.tolist(), keys.T.tolist(), strict=True):
+            pattern, of = grounding.matches[match].pattern, grounding.matches[match].nodes
+            parts = [int(index.rule.values[match])], [pattern], [index.signature_hash.values[n].item() for n in of]
+            parts += tuple([of_node[n][width] for n in of] for width in range(len(of_match) - 3))
+            for level, key in enumerate(of_match):
+                known[level].append((str(parts[1:2] * (level > 0) + parts[level : level + 1]), key))
+    for pairs in known.values():
+        assert len(set(pairs)) == len({key for _, key in pairs}) == len({part for part, _ in pairs})
+
+
+def test_a_gain_is_of_the_last_known_key_and_as_uncertain_as_contexts_differ():
+    keys = np.array([[1, 1, 1, 1, 2], [5, 5, 5, 6, 7]], np.uint32)
+    tables = learn_match_gains(keys, np.array([4.0, 4.0, 4.0, 10.0, 3.0]))
+    costs = CostModel({}, [], RewriteGains(np.zeros((0, 4))), 0.0, match_gains=tables)
+    gain, spread = costs.gain_of(np.array([[1, 1, 1, 2, 3], [5, 6, 8, 7, 5]], np.uint32))
+    assert gain.tolist() == [4.0, 10.0, 5.5, 3.0, 4.0]
+    variance = np.var([4, 4, 4, 10, 3])
+    of_rule = (3**2 + 3**2 + variance) / 2 * 1.5  # the contexts 5 and 6 have the means 4 and 10
+    alone = variance * 2  # rule 2 has one context
+    assert np.allclose(spread[:4] ** 2, [of_rule / 3 * (1 + 1 / 3), of_rule * 2, of_rule, alone * 2])
+    nothing = costs.gain_of(np.array([[9], [9]], np.uint32))
+    assert nothing[0] == 0 and np.isinf(nothing[1])

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from rlflow.rules.language import load_rules
 from tests.suite import at_night, eager
 from tests.toys.systems import SIGNS_AND_PRODUCTS, played, random_episodes, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
+from tests.worldmodel.edits.test_neighbourhood import Fused, with_cost
 from worldmodel.boards import tag_of
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.edits.class_rewards import learn_class_rewards, with_predicted_rewards
 from worldmodel.edits.cost_model import RewriteGains
+from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.rule_learning import TrainingSet, new_moves
 from worldmodel.graph_mdn.effects import COPIES, Menu, sums
@@ -25,6 +28,7 @@ from worldmodel.graph_mdn.network import Comparison, MatchNetwork, NodeNetwork, 
 from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, NUMBERS, PAIR, match_batch
 from worldmodel.graph_mdn.neural_costs import NodeRows, joined_nodes
 from worldmodel.graph_mdn.neural_rules import SURE_EFFECT, Judge, NeuralRules, Verdict, least_sure, segment_softmax
+from worldmodel.graph_mdn.simulator import OFFSET, NeuralSimulator, _combined
 from worldmodel.graph_mdn.training import observed, train
 from worldmodel.graph_mdn.training_batches import REWRITTEN, Examples, MatchBatches, vocabulary_of, whole_graphs
 from worldmodel.train_and_load import load
@@ -82,6 +86,55 @@ def test_what_it_learnt_it_dreams(taught):
     predicted = said(model, random_episodes(task, 20, 8, seed=1))
     assert len(predicted.rewards) > 200 and predicted.exact == 1
     assert predicted.reward_error <= 0.01 * np.abs(predicted.real_rewards).max()
+
+
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory):
+    """Return (task, model): costs depend on neighbourhoods, which the memory knows alone, as the networks are tiny."""
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
+    config, folder = replace(SMALL, hidden=0, calibration=0.0), tmp_path_factory.mktemp("fused")
+    with eager():
+        return task, train(config, task.encoding_spec, random_episodes(task, 60, 6), folder, 0).model
+
+
+def test_what_neighbourhoods_cost_is_recalled_and_steps_without_doubt_earn_what_they_really_earn(fused):
+    task, model = fused
+    assert model.costs.reach
+    predicted = said(model, random_episodes(task, 10, 6, seed=1), 1)
+    sure, scale = predicted.uncertainty == 0, np.abs(predicted.real_rewards).max()
+    off = np.abs(predicted.rewards - predicted.real_rewards)
+    assert sure.mean() > 0.6 and off[sure].mean() < 0.02 * scale
+
+
+def test_gains_add_up_to_the_costs_of_two_graphs_within_what_their_nodes_leave_open(fused, monkeypatch):
+    """No way around pays: estimates of gains alone would let a dream earn by rewriting to and fro."""
+    task, model = fused
+    monkeypatch.setattr(NeuralSimulator, "_bounded", lambda self, rows, matches, gain, sure: gain)
+    for table in model.costs.memory.match_gains:
+        monkeypatch.setattr(table, "mean", table.mean + 1e6)  # every rewrite seems to gain
+        monkeypatch.setattr(table, "spread", np.full_like(table.spread, 1.0))
+    (log,) = logged_edits(random_episodes(task, 1, 1))
+    index = next(iter(by_grounding(model.groundings, [log])))
+    episode, random = ground_episode(index, log), np.random.default_rng(0)
+    simulator = model.simulator(index, [episode.nodes[0]], [episode.costs(0)])
+    gained, offsets, row = 0.0, [], np.zeros(1, np.int64)
+    for _ in range(at_night(300, 60)):
+        simulator.states.grow()
+        gained += simulator.step(row, random.choice(np.flatnonzero(simulator.states.open[0] == 0), 1)).gain[0]
+        states, offset = simulator.states, simulator.states.totals[0, -1]
+        assert gained == pytest.approx(episode.costs(0).sum() - states.paid.sum() - offset, abs=1)
+        assert abs(offset) <= OFFSET * np.sqrt(states.variances.sum()) + 1e-6
+        offsets.append(offset)
+    assert min(offsets) < 0
+
+
+def test_of_two_estimates_of_a_gain_the_surer_one_weighs_more():
+    none, first, second = np.full(1, np.inf), np.array([2.0]), np.array([5.0])
+    one = np.ones(1)
+    for deviation, other, mean, left in ((1.0, none, 2.0, 1.0), (0.0, one, 2.0, 0.0), (1.0, one, 3.5, 0.5**0.5)):
+        assert _combined(first, np.array([deviation]), second, other) == (pytest.approx([mean]), pytest.approx([left]))
+    mean, left = _combined(first, np.array([2.0]), second, np.array([1.0]))
+    assert mean == pytest.approx([2.0 + 0.8 * 3.0]) and left == pytest.approx([(4 / 5) ** 0.5])
 
 
 @pytest.mark.nightly
