@@ -74,7 +74,8 @@ def binding_expressions() -> tuple[list[Recorded], list[Recorded]]:
 
 def searched(task: ExpressionTask, method, evaluations: int, seed: int = 0, **options) -> int:
     """Return the cost that a search finds, in units of 1e-4."""
-    options = options or dict(load_config().search[method])
+    if isinstance(method, str) and not options:
+        options = dict(load_config().search[method])
     return run_search(method, task.initial, Limits(interactions=evaluations), seed, **options).state.objective
 
 

@@ -10,6 +10,7 @@ from benchmarks.expressions import (
     tables,
     task_of,
 )
+from rlflow.tasks.expressions.sharing import sharing_search
 
 
 def test_the_test_expressions_are_the_papers():
@@ -37,3 +38,5 @@ def test_a_search_gets_its_evaluations():
     test, _ = binding_expressions()
     task = task_of(test[0].model, "binding")
     assert searched(task, "random", 50, max_steps=5, episodes=100) <= task.initial.objective
+    assert searched(task, "greedy", 50) == task.initial.objective
+    assert searched(task, sharing_search, 50) < task.initial.objective
