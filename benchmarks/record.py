@@ -310,7 +310,7 @@ class Record:
         if not self.missing:
             return ""
         all_parts = len(self.missing) + len(self.parts)
-        return f"{len(self.missing)} of {all_parts} parts are missing: {', '.join(self.missing)}."
+        return f"{len(self.missing)} of {all_parts}{MISSING}{', '.join(self.missing)}."
 
     @property
     def command(self) -> str:
@@ -322,6 +322,8 @@ class Record:
         words = [Path(word).name if Path(word).is_absolute() else word for word in words]
         return shlex.join(["python", "-m", f"benchmarks.{self.name}", *words])
 
+
+MISSING = " parts are missing: "  # in the note of a record
 
 # Options that do not change the folder of parts: a run with more seeds reuses the parts of a run with fewer seeds.
 _NOT_OPTIONS = ("draft", "only_finished", "seeds")
@@ -444,6 +446,8 @@ def filled_pages(docs: Path = DOCS) -> dict[Path, str]:
             raise RecordError(f"{path} shows {name!r}, but docs/results/{name}.json does not exist.")
         if table is None:
             return header(records[name])
+        if table not in records[name]["tables"] and MISSING in records[name]["note"]:
+            return "*The part of this table is missing in the record.*"
         content = table_of(records[name], table).markdown()
         if path.parent.name == "results":  # the header stands on the same page
             return content
