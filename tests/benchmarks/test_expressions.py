@@ -1,15 +1,8 @@
-"""The tables of benchmarks.expressions, from parts in the form that its functions return."""
+"""The tables of benchmarks.expressions and benchmarks.expression_programs, from parts as the functions return them."""
 
-from benchmarks.expressions import (
-    EVALUATIONS,
-    PROGRAMS,
-    RULES,
-    binding_expressions,
-    part_of,
-    searched,
-    tables,
-    task_of,
-)
+from benchmarks import expression_programs
+from benchmarks.expression_programs import PROGRAMS, RULES, part_of, workload
+from benchmarks.expressions import EVALUATIONS, binding_expressions, searched, tables, task_of
 from rlflow.tasks.expressions.sharing import sharing_search
 
 
@@ -21,17 +14,27 @@ def test_the_test_expressions_are_the_papers():
 
 def test_tables_show_all_parts():
     row = {"model": "(add x y)", "before": 20_000, "binding": 20_000, "cost": 10_000, "greedy": 10_000, "limit": None}
-    program = dict.fromkeys(("before", "greedy", "beam", "annealing", "macros", "sketch", "peak", "recorded"), 10_000)
     parts = {
         "arithmetic-beam": {str(limit): [150.0, 152.0] for limit in EVALUATIONS},
         "replays": {"chains": {"recorded": 2, "replayed": 2, "equal": 2, "steps": 9}},
         "yardstick": [row | {"inlined": 20_000, "nodes": 3, "seconds": 1.0}],
-        part_of(PROGRAMS[0], RULES[0]): program,
     }
     made = tables(parts)
     assert ["beam", "151.0", "151.0", "151.0"] in made["arithmetic"].rows
     assert made["yardstick"].rows[-1][:5] == ["total", "2.0", "2.0", "1.0", "1.0"]
-    assert made["programs"].rows == [[PROGRAMS[0], RULES[0], *["1.0"] * 8]] and made["replays"].rows[0][-1] == 2
+    assert made["replays"].rows[0][-1] == 2
+
+
+def test_tables_of_programs_show_all_parts():
+    searches = ("greedy", "beam", "annealing", "macros", "sketch")
+    program = dict.fromkeys(("before", *searches, "peak", "recorded"), 10_000)
+    workloads = [
+        {"before": 40_000} | dict.fromkeys(searches, 30_000),
+        {"before": 60_000} | dict.fromkeys(searches, 30_000),
+    ]
+    made = expression_programs.tables({part_of(PROGRAMS[0], RULES[0]): program, f"gmm_test-{RULES[1]}": workloads})
+    assert made["programs"].rows == [[PROGRAMS[0], RULES[0], *["1.0"] * 8]]
+    assert made["workloads"].rows == [["gmm_test", RULES[1], 2, "10.0", *["-40.0 %"] * 5, "-16 %"]]
 
 
 def test_a_search_gets_its_evaluations():
@@ -40,3 +43,11 @@ def test_a_search_gets_its_evaluations():
     assert searched(task, "random", 50, max_steps=5, episodes=100) <= task.initial.objective
     assert searched(task, "greedy", 50) == task.initial.objective
     assert searched(task, sharing_search, 50) < task.initial.objective
+
+
+def test_a_workload_is_searched_with_all_methods(monkeypatch):
+    monkeypatch.setattr(expression_programs, "TOTAL_EVALUATIONS", 30)
+    monkeypatch.setattr(expression_programs, "recorded_names", lambda name: [f"{name}/sqnorm"])
+    (row,) = workload("gmm_test", "ml")
+    assert row["model"] == "gmm_test/sqnorm" and len(row) == 7
+    assert max(cost for name, cost in row.items() if name != "model") == row["before"]
