@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from rlflow.graph.opsets import for_inference
 from rlflow.graph.repairs import subgraphs
 
 MAX_CONSTANT = 1024  # elements of a constant that is evaluated
@@ -230,7 +231,7 @@ class Walk:
 
 
 def light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto] = ()) -> onnx.ModelProto:
-    """Return a copy of a model without the contents of large weights.
+    """Return a copy of a model for ONNX's shape inference, without the contents of large weights.
 
     Args:
       model: the model.
@@ -239,7 +240,7 @@ def light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto] = ()) ->
     copied = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph, sized = copied.graph, {value.name: value for value in inputs}
     graph.name = model.graph.name or "graph"
-    graph.node.extend(model.graph.node)
+    graph.node.extend(map(for_inference, model.graph.node))
     graph.input.extend(sized.get(value.name, value) for value in model.graph.input)
     graph.output.extend(model.graph.output)
     graph.value_info.extend(model.graph.value_info)

@@ -25,6 +25,7 @@ from rlflow.graph.half_precision import is_half
 from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
+from rlflow.graph.opsets import for_inference
 from rlflow.graph.random_numbers import Draws
 from rlflow.graph.repairs import check_model, refusal
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
@@ -124,6 +125,9 @@ class Model:
         for tensor in light.graph.initializer:
             if math.prod(tensor.dims) > SHAPE_VALUE_LIMIT:
                 tensor.ClearField("raw_data")
+        nodes = list(map(for_inference, light.graph.node))
+        light.graph.ClearField("node")
+        light.graph.node.extend(nodes)
         try:
             values = onnx.shape_inference.infer_shapes(light, data_prop=True).graph.value_info
         except (onnx.shape_inference.InferenceError, RuntimeError):
