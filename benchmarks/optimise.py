@@ -39,7 +39,8 @@ def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> 
 
     Returns:
         "seconds": duration of the command. "spent": part of the run → seconds (`rlflow.common.spending`). "rewrites":
-            rewrites that the searches carried out. "delivered": name of the delivered candidate, or "original".
+            rewrites that the searches carried out. "unfinished": rewrites of each search that the time limit ended.
+            "delivered": name of the delivered candidate, or "original".
             "estimated": estimated gain of this candidate in percent, or None. "measured": result of
             `rlflow.costs.measured.measure`, or None for the original. "replayed": True if the replay of the receipt
             writes the same bytes, or None for the original. "equal": True if the outputs are equal and the ONNX
@@ -64,6 +65,7 @@ def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> 
             "seconds": seconds,
             "spent": result["spent"],
             "rewrites": sum(carried_out or [one["interactions"] for one in searches["methods"].values()]),
+            "unfinished": [one["interactions"] for one in searches["methods"].values() if one["stop"] == "seconds"],
             "delivered": result["delivered"],
             "estimated": best.get("estimated_improvement_percent"),
             "measured": None if is_original else measure(original, out, THREADS, MEASURE_SECONDS, seed=1000 + seed),

@@ -34,11 +34,15 @@ def test_a_kept_original_has_no_measurement():
     one, other = rows_of(optimise.tables(made), "short")
     assert one == ["a", "5.0 %", "0.900 (0.850 to 0.950)", "faster"]
     assert other == ["b", NOTHING, NOTHING, "the original was kept"]
-    one, other = ({"rewrites": count, "spent": {"kernels": 2.0}, **made[name]} for count, name in ((99, "a"), (7, "b")))
+    spent = {"spent": {"kernels": 2.0}}
+    one, other = (
+        made["a"] | spent | {"rewrites": 99, "unfinished": [60, 8]},
+        made["b"] | spent | {"rewrites": 7, "unfinished": []},
+    )
     tables = first_use.tables({"a-predicted": one, "a-profiled": other, "b-predicted": one}, {"`make demo`": 90.0})
     rows = rows_of(tables, "found")  # a model with one of the two runs has no row
-    assert rows[0] == ["a", "0.900 (0.850 to 0.950)", "1", "99", "7", "2.0", "2.0", "120", "120"]
-    assert rows[1:] == [["geometric mean", "0.900", "1.000", *[NOTHING] * 6]]
+    assert rows[0] == ["a", "0.900 (0.850 to 0.950)", "1", "99", "7", "8", NOTHING, "2.0", "2.0", "120", "120"]
+    assert rows[1:] == [["geometric mean", "0.900", "1.000", *[NOTHING] * 8]]
     assert rows_of(tables, "short") == [row[:3] for row in rows]
     assert rows_of(tables, "clone") == [["`make demo`", "90"]]
 
