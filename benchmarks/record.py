@@ -54,6 +54,7 @@ from rlflow.common.processes import fresh_processes
 from rlflow.graph.onnx_runtime import machine
 
 ROOT = Path(__file__).parent.parent
+MAIN = sys.modules["__main__"]  # kept, because `fresh_processes` replaces it while another thread starts a process
 RUNS = ROOT / "runs" / "results"
 DOCS = ROOT / "docs"
 # Paths whose content can change a result; tests and documentation are not among them.
@@ -335,9 +336,8 @@ def _digest(value) -> str:
 
 
 def _in_own_process(work: Callable[..., dict], *arguments) -> dict:
-    module = work.__module__
-    if module == "__main__":  # a new process has another main module, so it imports this one by name
-        module = sys.modules["__main__"].__spec__.name
+    # A new process has another main module, so it imports this one by name.
+    module = MAIN.__spec__.name if work.__module__ == "__main__" else work.__module__
     with fresh_processes(1) as process:
         return process.submit(_call, module, work.__qualname__, *arguments).result()
 

@@ -2,8 +2,11 @@
 
 import argparse
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -47,6 +50,21 @@ def test_a_finished_part_is_not_made_again(here, tmp_path):
 
 def test_a_part_runs_in_a_process_of_its_own(here, tmp_path):
     assert opened(tmp_path).part("one", double, 3) == {"double": 6}
+
+
+def test_the_module_of_a_part_is_known_while_another_thread_starts_a_process(monkeypatch):
+    asked = []
+
+    class Process(ThreadPoolExecutor):
+        def submit(self, call, *arguments):
+            asked.append(arguments)
+            return super().submit(dict)
+
+    monkeypatch.setattr(record, "fresh_processes", Process)
+    monkeypatch.setattr(record, "MAIN", SimpleNamespace(__spec__=SimpleNamespace(name="benchmarks.toy")))
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    monkeypatch.setattr(double, "__module__", "__main__")
+    assert record._in_own_process(double, 3) == {} and asked == [("benchmarks.toy", "double", 3)]
 
 
 def test_a_part_that_fails_sets_the_status_is_named_in_the_record_and_tried_again(here, tmp_path, capsys):
