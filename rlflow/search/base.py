@@ -237,7 +237,8 @@ def numbered(
     """Return the single state at the end of a path, and the actions that lead to it.
 
     If the path returns to an earlier graph of the path, the actions between the two visits are left out. If the time is
-    up before the end of the path, the result is the cheapest state so far on the path.
+    up before the end of the path, or the deadline of the cost (`rlflow.costs.timing_until`) forbids to time a kernel of
+    the path, the result is the cheapest state so far on the path.
 
     Args:
       start: the state at which the path begins.
@@ -249,14 +250,17 @@ def numbered(
     """
     first = start.single if isinstance(start, CompoundState) else start
     state, actions, objectives = first, [], [first.objective]
-    for action, state in _single_steps_of(start, path):
-        actions.append(action)
-        objectives.append(state.objective)
-        if time_is_up():
-            cheapest = min(range(len(objectives)), key=objectives.__getitem__)
-            if cheapest < len(actions):
-                state = _follow(first, actions[:cheapest])
-            return state, actions[:cheapest]
+    try:
+        for action, state in _single_steps_of(start, path):
+            actions.append(action)
+            objectives.append(state.objective)
+            if time_is_up():
+                raise TimeIsUp
+    except TimeIsUp:  # The cost raises it, too: a move has a cost at its end, but not after each of its choices.
+        cheapest = min(range(len(objectives)), key=objectives.__getitem__)
+        if cheapest < len(actions):
+            state = _follow(first, actions[:cheapest])
+        return state, actions[:cheapest]
     shorter = _without_detours(first, actions, objectives)
     if len(shorter) < len(actions):  # Tensor names depend on the path, so the state is made again without the detours.
         state, actions = _follow(first, shorter), shorter

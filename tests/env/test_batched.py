@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from controllers.stages.parts import check_single_moves
 from rlflow.collect.rollouts import play_random
 from rlflow.common.errors import RLFlowError
-from rlflow.costs import GraphCost, graph_cost
+from rlflow.costs import GraphCost, TimeIsUp, graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env import batched as module
 from rlflow.env.batched import BatchedState, _updated_signatures, start_of
@@ -199,6 +199,27 @@ def test_what_a_search_gives_are_single_rewrites(method):
     assert replayed(task.initial, result.actions).hash == result.state.hash
     assert result.trace[-1][2] == result.state.objective <= task.initial.objective
     assert result.state.task is task and not isinstance(result.state, BatchedState)
+
+
+def test_a_state_within_a_move_whose_cost_is_not_known_in_time_ends_the_path_before_it(monkeypatch):
+    start = start_of(task_of(4))
+    search = Search(start)
+    steepest_descent(search, 3)
+    states, after = [], GraphCost.after
+
+    def timed(*arguments):
+        if len(states) == 2:
+            raise TimeIsUp
+        states.append(1)
+        return after(*arguments)
+
+    whole = search.numbered()[1]
+    assert len(whole) > 4 and len(matches_of(search.best_path)) < len(whole)
+    monkeypatch.setattr(GraphCost, "after", timed)
+    seen = numbered(start, search.best_path)
+    monkeypatch.undo()
+    assert 0 < len(seen[1]) <= 2 and seen[1] == whole[: len(seen[1])]
+    assert seen[0].hash == replayed(start.single, seen[1]).hash and seen[0].objective < start.objective
 
 
 def costs_counted(monkeypatch, state) -> tuple[int, int]:
