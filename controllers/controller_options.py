@@ -63,7 +63,7 @@ class ControllerOptions:
         "placements egrl",
     )
     seed: int | None = option(
-        None, "seed of the controller's training; null: that of the run", at_least=0, at_most=2**31 - 1
+        None, "seed of the controller's training; null: the seed of the run", at_least=0, at_most=2**31 - 1
     )
     tag: str | None = option(
         None, "further name of an experiment, so that one run holds several: letters, digits, '-', '_' and '.'"
@@ -149,7 +149,7 @@ class PPOConfig(LearnerConfig):
     )
     greedy_prior: float = option(
         5.0,
-        "match-classes: initial logit by which a match class of medium median reward exceeds NO-OP",
+        "match-classes: initial logit of a match class of medium median reward, above the logit of NO-OP",
         at_least=0, used_if={"policy": ("match-classes",)},
     )  # fmt: skip
     updates: int = option(60, "number of updates")
@@ -388,11 +388,11 @@ class EGRLConfig(LearnerConfig):
     invalid: str = option(
         "ratio",
         "reward of a placement that needs a repair: ratio (−1 times the share of bytes that moved, Algorithm 1), "
-        "minus-one (Table 2), or rectified (that of the repaired placement)",
+        "minus-one (Table 2), or rectified (the reward of the repaired placement)",
         choices=("ratio", "minus-one", "rectified"),
     )
     slowest: float = option(
-        3.0, "logit by which first policies prefer the last memory (the paper begins with all tensors there)",
+        3.0, "first policies' logit of the last memory above the others (the paper puts all tensors there)",
         at_least=0,
     )  # fmt: skip
     hidden: int = option(128, "width of the layers of the graph U-Net; a multiple of heads (128)")

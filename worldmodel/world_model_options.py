@@ -87,7 +87,7 @@ class MDNRNNConfig(WorldModelConfig):
     )
     mask_heads: bool = option(
         True,
-        "predict location counts and masks; otherwise a dream keeps those of its start (the paper used the real "
+        "predict location counts and masks; otherwise a dream keeps the counts of its start (the paper used the real "
         "environment)",
     )
     members: int = option(

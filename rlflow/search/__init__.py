@@ -128,7 +128,7 @@ class SearchOptions:
 
     seconds: float = option(60.0, "time limit of a search; the searches of `optimise` share its time")
     interactions: int = option(10_000_000, "largest number of rewrites of a search; a move that has begun is completed")
-    memory_mb: int = option(4096, "MiB by which the memory of the process may grow")
+    memory_mb: int = option(4096, "largest growth of the memory of the process, in MiB")
     moves: str = option(
         BATCHED,
         "the unit of one search step, as in `env.moves`: batched (the same rewrite at all equal matches) or single "
